@@ -1,24 +1,27 @@
-"""The command line: its commands, and how one is run; errors and warnings become one line each.
+"""The command line: its commands, how one is run, and options from a file; errors become one line each.
 
 Help texts use `\b` so that examples keep their lines.
 """
 
 from __future__ import annotations
 
+import datetime
 import gc
 import io
 import os
+import re
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import lazy_loader
 import typer
+from typer.core import TyperCommand
 
-from deltahist.cli.command import Command
-from deltahist.cli.console import note
+from deltahist.cli import console
 from deltahist.cli.options import spread
 from deltahist.errors import DeltaHistWarning, InputError
 
@@ -83,7 +86,7 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=COMMANDS[name])
         else:
-            line.command(cls=Command, short_help=COMMANDS[name])(spread(command))
+            line.command(cls=_Command, short_help=COMMANDS[name])(spread(command))
     return line
 
 
@@ -145,15 +148,123 @@ def invoke(arguments: Sequence[str]) -> Any:
 
 
 def _fail(text: str) -> int:
-    note("error: " + " ".join(text.split()))
+    console.note("error: " + " ".join(text.split()))
     return FAILED
 
 
 def _show(usual: Callable[..., None]) -> Callable[..., None]:
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
         if issubclass(category, DeltaHistWarning):
-            note("warning: " + " ".join(str(message).split()))
+            console.note("warning: " + " ".join(str(message).split()))
         else:
             usual(message, category, *rest, **more)
 
     return show
+
+
+# --- help in panels, and options from a file ----------------------------------------------------------------
+
+#: Options that no file holds: the file itself, and what is about a single run.
+_NEVER, _ONCE = ("config", "write_config", "help"), ("dry_run", "overwrite")
+#: A password in a URL: between a user's name and the host, or among the settings.
+_PASSWORD = re.compile(r"://[^:/@]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
+
+
+class _Command(TyperCommand):
+    """A command whose options stand in panels, and may come from a file."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the usual options, and below them a section for each panel."""
+        panels: dict[str, list[Any]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if each.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(each, "rich_help_panel", None) or usual, []).append(record)
+        for name, records in panels.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line, with a file's options where it has none; keep all of them as they were typed."""
+        typed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        if typed.get("config") is not None:
+            ctx.default_map = _read_config(Path(typed["config"]), self)
+        ctx.meta["typed"] = (ctx.default_map or {}) | typed
+        return super().parse_args(ctx, args)
+
+
+def _key(parameter: Any) -> str:
+    """Return the name of an option without its dashes."""
+    return str(parameter.opts[0]).lstrip("-")
+
+
+def refuse_passwords(context: typer.Context) -> None:
+    """Raise InputError if an option holds a password: others may read the file that `write_options` writes."""
+    for each in context.command.params:
+        if _PASSWORD.search(str(context.meta["typed"].get(each.name))):
+            raise InputError(
+                f"--{_key(each)} holds a password, and others may read what --write-config writes: leave the password "
+                "out, and keep it in PGPASSWORD or ~/.pgpass"
+            )
+
+
+def write_options(context: typer.Context, file: Path) -> None:
+    """Write the options of a command line as they were typed, as a file that --config reads."""
+    import json
+
+    lines = [f"# deltahist {context.info_name} INPUT --config {file}"]
+    for each in context.command.params:
+        value = context.meta["typed"].get(each.name)
+        if value is not None and each.param_type_name == "option" and each.name not in (*_NEVER, *_ONCE):
+            lines.append(f"{_key(each)} = {json.dumps(value, ensure_ascii=False)}")
+    console.put("\n".join(lines), file)
+
+
+def _read_config(file: Path, command: TyperCommand) -> dict[str, Any]:
+    """Return the options of a file, as texts, by the names of their parameters."""
+    import difflib
+    import tomllib
+
+    said = f"--config {str(file)!r}"
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)  # editors write a mark first
+    except UnicodeDecodeError:
+        raise InputError(f"{said} cannot be read: it must be text in UTF-8") from None
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{said} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+    options = [each for each in command.params if each.param_type_name == "option" and each.name not in _NEVER]
+    known: dict[str, Any] = {_key(each): each for each in options}
+    out = {}
+    for key, value in found.items():
+        if key not in known:
+            if isinstance(value, dict):
+                raise InputError(f"{said} has the heading [{key}]: options must stand without one")
+            (near,) = difflib.get_close_matches(key, known, n=1, cutoff=0)
+            raise InputError(
+                f"{said} has the key {key!r}: no option of `deltahist {command.name}` in a file is called so; is "
+                f"{near!r} meant?"
+            )
+        parameter = known[key]
+        if parameter.is_flag:
+            right, rule = isinstance(value, bool), "true or false"
+        elif parameter.multiple:
+            value = value if isinstance(value, list) else [value]
+            right, rule = all(map(_is_plain, value)), "a text, or a list of texts"
+        else:
+            right, rule = _is_plain(value), f"a text, a number or a date, as in --{key} {parameter.metavar}"
+        if not right:
+            raise InputError(f"{said} has {key} = {value!r}: it must be {rule}")
+        if not parameter.is_flag:
+            value = list(map(_as_typed, value)) if parameter.multiple else _as_typed(value)
+        out[str(parameter.name)] = value
+    return out
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | datetime.date) and not isinstance(value, bool)
+
+
+def _as_typed(value: Any) -> str:
+    """Return a value of a file as it would be typed."""
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 from deltahist.cli import console
-from deltahist.cli.groups import Overwrite
+from deltahist.cli.groups import OVERWRITE
 from deltahist.cli.options import amount, argument, flag, option
 from deltahist.errors import InputError, is_number
 
@@ -22,21 +21,19 @@ if TYPE_CHECKING:
 class _PeopleOptions:
     """The people whose records are asked, and the ledger of their budgets."""
 
-    database: Annotated[str, option("WHERE", "DuckDB file, or postgresql://user@host/name.")]
-    ledger: Annotated[str, option("WHERE", "Ledger of the budgets: a file, made at first, or postgresql://….")]
-    table: Annotated[str | None, option("TABLE", "Table of the records, if the question does not say it.")] = None
-    owner: Annotated[str | None, option("COL", "Column that says whose a record is, likewise.")] = None
-    account: Annotated[str, option("NAME", "Account of these people in the ledger.")] = "people"
-    limit: Annotated[
-        Fraction | None,
-        option("E", "Budget of each new person: all owners of records join with it.", read=amount),
-    ] = None
-    restored: Annotated[
-        bool, flag("--restored", "An older copy of the database was put back: take it instead of the one that is lost.")
-    ] = False
+    database: str = option("WHERE", "DuckDB file, or postgresql://user@host/name.", default=...)
+    ledger: str = option("WHERE", "Ledger of the budgets: a file, made at first, or postgresql://….", default=...)
+    table: str | None = option("TABLE", "Table of the records, if the question does not say it.")
+    owner: str | None = option("COL", "Column that says whose a record is, likewise.")
+    account: str = option("NAME", "Account of these people in the ledger.", default="people")
+    limit: Fraction | None = option(
+        "E", "Budget of each new person: all owners of records join with it.", amount
+    )
+    restored: bool = flag("An older copy of the database was put back: take it instead of the one that is lost.")
 
     def people(self, question: Question) -> People:
         """Open the accounts of the people, new ones among them."""
+        from deltahist.accounts.ledger import Ledger
         from deltahist.personal.people import People
 
         unit = "epsilon" if "epsilon" in question.answer else "rho"
@@ -46,7 +43,15 @@ class _PeopleOptions:
                 f"each record costs {unit} = {price:g}, more than --limit {float(self.limit):g}: who joined with that "
                 "is in no answer"
             )
-        self._check_there()
+        # Before either is made.
+        file = self.database.removeprefix("duckdb:///")
+        if "://" not in file and not Path(file).is_file():
+            raise InputError(f"--database {file!r} does not exist")
+        if self.limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
+            raise InputError(
+                f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "
+                "each person may spend, --limit 1; or is it another --ledger or --account?"
+            )
         found = People(
             self.database,
             self._either("table", question),
@@ -62,19 +67,6 @@ class _PeopleOptions:
             found.enrol()
         return found
 
-    def _check_there(self) -> None:
-        """Raise InputError if there is no database, or nobody can have joined; before either is made."""
-        from deltahist.accounts.ledger import Ledger
-
-        file = self.database.removeprefix("duckdb:///")
-        if "://" not in file and not Path(file).is_file():
-            raise InputError(f"--database {file!r} does not exist")
-        if self.limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
-            raise InputError(
-                f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "
-                "each person may spend, --limit 1; or is it another --ledger or --account?"
-            )
-
     def _either(self, name: str, question: Question) -> str:
         own, written = getattr(self, name), getattr(question, name)
         if own is not None and written is not None and own != written:
@@ -86,15 +78,14 @@ class _PeopleOptions:
 
 def ask(
     *,
-    question: Annotated[Path, argument("QUESTION", "A TOML file: steps, and what is asked (docs/personal.md).")],
+    question: Path = argument("QUESTION", "A TOML file: steps, and what is asked (docs/personal.md)."),
     whom: _PeopleOptions,
-    key: Annotated[
-        str | None,
-        option("KEY", "Of this request: asked again with it, the same answer comes back, and nobody pays twice."),
-    ] = None,
-    out: Annotated[Path | None, option("FILE", "Where the answer goes; a map is a release file.")] = None,
-    as_json: Annotated[bool, flag("--json", "The answer as data.")] = False,
-    overwrite: Overwrite = False,
+    key: str | None = option(
+        "KEY", "Of this request: asked again with it, the same answer comes back, and nobody pays twice."
+    ),
+    out: Path | None = option("FILE", "Where the answer goes; a map is a release file."),
+    as_json: bool = flag("The answer as data.", names="--json"),
+    overwrite: bool = OVERWRITE,
 ) -> None:
     """Ask a question of people's records, paid for by those whose records it uses.
 
@@ -116,27 +107,11 @@ def ask(
     answer = asked.ask(whom.people(asked).records, key)
     if asked.kind == "map":
         answer.save(out)
-        console.note(f"wrote {out}: {answer.mechanism.promise}")
         made = answer.mechanism
-        paid = made.cost_under(made.neighbourhood.appearing_anywhere())
-        words = who_pays(made.budget.unit, Fraction(paid))
-        console.note(f"{words[0].upper()}{words[1:]}; who has a radius of their own paid what a move over it costs.")
-        return
-    if as_json:
-        console.put(json.dumps(answer.to_json(), indent=2, ensure_ascii=False), out)
-        return
-    console.put(_render(answer), out)
-
-
-def _render(answer: Any) -> str:
-    """Render an answer as text, with who paid."""
-    from deltahist.personal.aggregates import Answers, shown
-
-    lines = str(answer)
-    if isinstance(answer, Answers):
-        rows = [
-            (str(value), *map(shown, (a.estimate, a.std_error, a.low, a.high)))
-            for value, a in answer
-        ]
-        lines = console.table(("value", "estimate", "std_error", "low", "high"), rows)
-    return f"{lines}\n\n{answer.words[0].upper()}{answer.words[1:]}."
+        console.note(f"wrote {out}: {made.promise}")
+        paid = who_pays(made.budget.unit, Fraction(made.cost_under(made.neighbourhood.appearing_anywhere())))
+        console.note(f"{paid[0].upper()}{paid[1:]}; who has a radius of their own paid what a move over it costs.")
+    elif as_json:
+        console.put_json(answer.to_json(), out)
+    else:
+        console.put(f"{answer}\n\n{answer.words[0].upper()}{answer.words[1:]}.", out)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from deltahist.errors import InputError
 
-if TYPE_CHECKING:
-    from deltahist.mechanisms import BaseMechanism
-    from deltahist.space.domain import Domain
-
-
-#: What steers a terminal, and has no place in a line.
+#: Characters that steer a terminal, and have no place in a line.
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -25,10 +21,8 @@ def note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()
-) -> str:
-    """Aligned columns; the first `left`, and those called `words`, are flush left, the others (figures) flush right."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()) -> str:
+    """Align columns; the first `left`, and those called `words`, are flush left, the others (figures) flush right."""
     from rich.cells import cell_len
 
     # A table of rich's own takes 0.4 ms for each row, more than the answer in it.
@@ -45,40 +39,12 @@ def table(
     return "\n".join([head, rule[:-2], *lines])
 
 
-def facts(**values: str) -> str:
-    """Render a line for each value, with its name before it."""
-    return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items())
+def facts(**values: str | None) -> str:
+    """Render a line for each value that is not None, with its name before it."""
+    return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 
 
-def about_map(domain: Domain) -> dict[str, str]:
-    """Cells, bounds and map, for `facts`."""
-    from deltahist.space.crs import words
-
-    bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
-    cells = f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells}"
-    if domain.crs is None:
-        return {"cells": cells, "bounds": bounds}
-    if domain.grid is not None:
-        cells += ", on the grid of their multiples; only δ is in ground metres"
-    return {"cells": cells, "bounds": bounds, "map": words(domain)}
-
-
-def limit_in_words(mechanism: BaseMechanism, asked: bool) -> str:
-    """Describe the promise beyond δ, and whether the caller asked for it, in one line."""
-    from deltahist.statement import explain_limits
-
-    letter, norm = mechanism.letter, mechanism.norm
-    if not mechanism.neighbourhood.profile:
-        return f"none: any move at all costs {letter} = {mechanism.any_move:.4g}" + (
-            "" if asked else " (--limit any:4 allows 4 times what a move within δ may cost)"
-        )
-    words = explain_limits(mechanism.neighbourhood, letter, norm)
-    if not mechanism.neighbourhood.profile[-1].any:
-        words += f"; none for any move at all, which costs {letter} = {mechanism.any_move:.4g}"
-    return words if asked else f"{words} (nobody asked for another; --limit any:none lifts it)"
-
-
-def put(text: str, out: Path | None) -> None:
+def put(text: str, out: Path | None = None) -> None:
     """Print text, or write it to a file that appears whole or not at all."""
     if out is None:
         print(text.rstrip("\n"))
@@ -89,23 +55,29 @@ def put(text: str, out: Path | None) -> None:
     write_whole(out, lambda part: part.write_text(content, encoding="utf-8"))
 
 
-def check_target(out: Path | None, *sources: str | Path, replace: bool = True) -> None:
+def put_json(data: Any, out: Path | None = None) -> None:
+    """Print data as JSON, or write it to a file."""
+    put(json.dumps(data, indent=2, ensure_ascii=False), out)
+
+
+def check_target(
+    out: Path | None, *sources: str | Path | None, replace: bool = True, option: str = "--out"
+) -> None:
     """Raise InputError if a file cannot be written, is itself read, or exists and must not be replaced.
 
     To be called before long work, so that nothing is lost for a misspelt folder.
     """
     if out is None:
         return
+    said = f"{option} is {str(out)!r}"
     if not out.parent.is_dir():
-        raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
+        raise InputError(f"{said}: its folder does not exist: make it first")
     if out.is_dir():
-        raise InputError(f"output {str(out)!r} is a folder: it must be a file")
+        raise InputError(f"{said}: that is a folder, it must be a file")
     if not os.access(out.parent, os.W_OK):
-        raise InputError(f"output folder {str(out.parent)!r} cannot be written")
-    for source in map(Path, sources):
+        raise InputError(f"{said}: its folder cannot be written")
+    for source in (Path(each) for each in sources if each is not None):
         if out.exists() and source.exists() and out.samefile(source):
-            raise InputError(f"output {str(out)!r} is the file that is read: choose another name")
+            raise InputError(f"{said}, which is the file that is read: choose another name")
     if out.exists() and not replace:
-        raise InputError(
-            f"output {str(out)!r} exists already, and is not replaced unasked: choose another name, or add --overwrite"
-        )
+        raise InputError(f"{said}, which exists already: choose another name, or add --overwrite")

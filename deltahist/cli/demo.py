@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import deltahist as dh
 from deltahist.cli.options import option
@@ -27,7 +27,7 @@ PLACES = {
 
 
 def demo(
-    out: Annotated[Path, option("DIR", "Folder for the demonstration's files.")] = Path("deltahist-demo"),
+    out: Path = option("DIR", "Folder for the demonstration's files.", default=Path("deltahist-demo")),
 ) -> None:
     """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
 

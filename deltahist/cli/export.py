@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from deltahist.cli import console
-from deltahist.cli.groups import Estimates, ReleaseFile, open_release
+from deltahist.cli.groups import RELEASE, Estimates, open_release
 from deltahist.cli.options import option
 from deltahist.errors import InputError
 
 
 def export(
     *,
-    release: ReleaseFile,
-    out: Annotated[
-        Path,
-        option("FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff)."),
-    ],
+    release: Path = RELEASE,
+    out: Path = option(
+        "FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff).", default=...
+    ),
     estimates: Estimates,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.

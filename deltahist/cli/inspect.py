@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated
+from pathlib import Path
 
 from deltahist.cli import console
-from deltahist.cli.groups import ReleaseFile, open_release
+from deltahist.cli.groups import RELEASE, open_release
 from deltahist.cli.options import flag
 
 
-def inspect(
-    release: ReleaseFile, as_json: Annotated[bool, flag("--json", "The same as data.")] = False
-) -> None:
+def inspect(release: Path = RELEASE, as_json: bool = flag("The same as data.", names="--json")) -> None:
     """Print the privacy statement of a release: who is protected, how well, at which distance.
 
     \b
@@ -22,6 +19,6 @@ def inspect(
     """
     published = open_release(release)
     if as_json:
-        console.put(json.dumps(published.facts(), indent=2, ensure_ascii=False), None)
+        console.put_json(published.facts())
     else:
-        console.put(published.statement(), None)
+        console.put(published.statement())

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
 from deltahist.cli import console
-from deltahist.cli.accounts import LETTERS
-from deltahist.cli.options import argument, flag, option
+from deltahist.cli.groups import LETTERS
+from deltahist.cli.options import argument, flag, option, spread
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
 
-_Where = Annotated[
-    str, argument("LEDGER", "A file that `publish --ledger` or `stream --state` made, or a postgresql:// URL.")
-]
+_LEDGER = argument("LEDGER", "A file that `publish --ledger` or `stream --state` made, or a postgresql:// URL.")
 #: Columns of a report; empty where an account has no such figure.
 _COLUMNS = ("account", "kind", "unit", "steps", "limit", "spent", "left", "probability", "probability_spent")
 
@@ -54,7 +51,8 @@ def about() -> None:
 
 
 @ledger.command(short_help="Show the accounts: limit, spent, left.")
-def show(where: _Where, as_json: Annotated[bool, flag("--json", "The same as data.")] = False) -> None:
+@spread
+def show(where: str = _LEDGER, as_json: bool = flag("The same as data.", names="--json")) -> None:
     """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps.
 
     It holds private figures beside (a stream's number of rows, people's own budgets), which are not shown.
@@ -66,14 +64,15 @@ def show(where: _Where, as_json: Annotated[bool, flag("--json", "The same as dat
     """
     standings = _open_ledger(where).standings()
     if as_json:
-        console.put(json.dumps([each.describe() for each in standings], indent=2, ensure_ascii=False), None)
-        return
-    header = ("account", "", "limit", "spent", "left")
-    console.put(console.table(header, [row for each in standings for row in _rows(each)], left=2), None)
+        console.put_json([each.describe() for each in standings])
+    else:
+        header = ("account", "", "limit", "spent", "left")
+        console.put(console.table(header, [row for each in standings for row in _rows(each)], left=2))
 
 
 @ledger.command(short_help="Check that a ledger can be right; exit status 2 if not.")
-def audit(where: _Where) -> int:
+@spread
+def audit(where: str = _LEDGER) -> int:
     """Check a ledger, and change nothing: exit status 2, and one line for each thing that is wrong.
 
     The database is whole; no account has spent more than its limit, in any window; what chains and keys paid for was
@@ -84,24 +83,22 @@ def audit(where: _Where) -> int:
     for problem in problems:
         console.note(f"wrong: {problem}")
     if problems:
-        things = "thing is" if len(problems) == 1 else "things are"
         raise InputError(
-            f"ledger {opened.place!r} is not in order: {len(problems):,} {things} wrong; publish nothing from it "
+            f"ledger {opened.place!r} is not in order, problems: {len(problems):,}; publish nothing from it "
             "before it is known why (written by another program, or restored in part?)"
         )
-    number = len(opened.accounts())
-    print(f"ledger {opened.place!r} is in order: {number:,} account{'' if number == 1 else 's'}, none above its limit")
+    print(f"ledger {opened.place!r} is in order, accounts: {len(opened.accounts()):,}, none above its limit")
     return 0
 
 
 @ledger.command(short_help="Write the accounts as CSV or JSON, for a report.")
+@spread
 def export(
-    where: _Where,
-    out: Annotated[Path | None, option("FILE", "Write it there. [default: print it]")] = None,
-    form: Annotated[
-        Literal["csv", "json"] | None,
-        option("FORM", "csv or json. [default: by the file's name, else csv]", "--format"),
-    ] = None,
+    where: str = _LEDGER,
+    out: Path | None = option("FILE", "Write it there. [default: print it]"),
+    form: Literal["csv", "json"] | None = option(
+        "FORM", "csv or json. [default: by the file's name, else csv]", names="--format"
+    ),
 ) -> None:
     """Write the accounts as a table: limit, spent and left, for a report on what has been published.
 
@@ -113,11 +110,10 @@ def export(
       deltahist ledger export city.ledger --format json
     """
     opened = _open_ledger(where)
-    if out is not None and opened.path is not None:
-        console.check_target(out, opened.path)
+    console.check_target(out, opened.path)
     rows = [{"kind": each.kind, **each.describe()} for each in opened.standings()]
-    if (form or (out.suffix[1:].lower() if out is not None else "")) == "json":
-        console.put(json.dumps(rows, indent=2, ensure_ascii=False), out)
+    if (form or ("" if out is None else out.suffix[1:].lower())) == "json":
+        console.put_json(rows, out)
         return
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
@@ -137,18 +133,15 @@ def _open_ledger(where: str) -> Ledger:
 
 
 def _rows(standing: Standing) -> list[tuple[str, ...]]:
-    """Lines of a table: a second one for failure probabilities."""
+    """Return lines of a table: one more for each longer limit, and for failure probabilities."""
     letter = LETTERS[standing.unit]
     if standing.kind == "purses":
         return [(standing.account, "of each person", f"in {letter}", "", "")]
-    rows = [
-        (
-            standing.account if row == 0 else "",
-            "altogether" if steps is None else f"in {steps:,} steps",
-            *(f"{letter} = {float(each):.10g}" for each in (limit, spent, limit - spent)),
-        )
-        for row, (steps, limit, spent) in enumerate(standing.spans)
-    ]
+    rows: list[tuple[str, ...]] = []
+    for steps, limit, spent in standing.spans:
+        figures = (f"{letter} = {float(each):.10g}" for each in (limit, spent, limit - spent))
+        name = "" if rows else standing.account
+        rows.append((name, "altogether" if steps is None else f"in {steps:,} steps", *figures))
     if standing.probability is not None and standing.failed is not None:
         failing = (standing.probability, standing.failed, standing.probability - standing.failed)
         rows.append(("", "but for", *(f"{float(each):.10g}" for each in failing)))

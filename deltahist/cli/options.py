@@ -1,21 +1,21 @@
-"""How options are declared, and how their texts are read.
+"""Options: how they are declared, how their texts are read, and their names in errors.
 
-A group is a dataclass of options that several commands share; `spread` lets a command take groups as parameters.
-Budgets are read exactly (`amount`), other values as the library takes them. The library checks values, and names its
-parameter: the declarations are the one table from parameters to options, by which `spread` renames them.
+An option is the default value of a command's parameter, or of a field of a group: a dataclass of options that several
+commands share. `spread` hands all of them to Typer, and renames parameters in the library's errors by the same table.
 """
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterator, Sequence
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -26,50 +26,56 @@ if TYPE_CHECKING:
 
 #: No coordinate of any map is larger; beyond, floats cannot tell cells apart.
 _FARTHEST = 1e12
-#: Words between the parameters that an error is about.
-_JOINING = ("and", "or", "both", "neither", "nor")
 #: Parameters of strategies that are too long to be shown.
 LONG = ("sets", "kernel", "matrix")
 
 
 def option(
-    metavar: str, text: str, *names: str, read: Callable[[str, str], Any] | None = None, panel: str | None = None
+    metavar: str,
+    text: str,
+    read: Callable[[str, str], Any] | None = None,
+    *,
+    default: Any = None,
+    names: str = "",
+    panel: str | None = None,
+    several: bool = False,
 ) -> Any:
     """Declare an option with a value.
 
     Parameters
     ----------
     metavar, text : the help.
-    names : its names; by default that of the parameter.
-    read : reads the text, from the text and the option's name; each text of an option that may be repeated.
+    read : reads the text, from the text and the option's name; Typer reads it by the parameter's type when None.
+    default : `...` for an option that must be given.
+    names : its names, separated by spaces; by default that of the parameter.
     panel : heading of the help under which it stands; by default among the usual ones.
+    several : whether it may be repeated; `read` reads each text.
     """
-    declared = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
-    declared.read, declared.names = read, names
-    return declared
+    how = {"metavar": metavar, "help": text, "rich_help_panel": panel}
+    about = {"make": typer.Option, "how": how, "read": read, "names": names.split(), "several": several}
+    return field(default=MISSING if default is ... else default, metadata=about)
 
 
-def flag(name: str, text: str, panel: str | None = None) -> Any:
+def flag(text: str, *, names: str = "", panel: str | None = None) -> Any:
     """Declare an option without a value."""
-    declared = typer.Option(name, help=text, rich_help_panel=panel)
-    declared.names = (name,)
-    return declared
+    how = {"help": text, "rich_help_panel": panel}
+    return field(default=False, metadata={"make": typer.Option, "how": how, "names": names.split()})
 
 
-def argument(metavar: str, text: str) -> Any:
+def argument(metavar: str, text: str, *, default: Any = ...) -> Any:
     """Declare a value that is given by its place."""
-    return typer.Argument(metavar=metavar, help=text)
+    about = {"make": typer.Argument, "how": {"metavar": metavar, "help": text}, "names": None}
+    return field(default=MISSING if default is ... else default, metadata=about)
 
 
 def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give Typer every option of a command's groups by itself, and the command its groups.
 
-    A parameter whose type is a dataclass is a group. Required options come first, as in any signature; otherwise all
-    stand in the order of the parameters, and within a group in that of its fields. Groups that have an option of one
-    name share it, as the first of them declares it.
+    Required options come first; otherwise all stand in the order of the parameters, and within a group in that of its
+    fields. Groups that have an option of one name share it, as the first of them declares it.
 
     >>> @spread
-    ... def allocate(*, weights: Path, power: Annotated[Fraction | None, option("A", "", read=amount)] = None) -> Any:
+    ... def allocate(*, weights: Path = argument("FILE", ""), power: Fraction | None = option("A", "", amount)) -> Any:
     ...     return power
     >>> allocate(weights=Path("demand.csv"), power="1/2")
     Fraction(1, 2)
@@ -78,84 +84,68 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     ...
     deltahist.errors.InputError: --power is '0': it must be a finite number above zero
     """
-    groups: dict[str, Any] = {}
-    own: set[str] = set()
-    flat = []
-    for each in _parameters(command):
-        if is_dataclass(each.annotation):
-            groups[each.name] = each.annotation
-            flat += _parameters(each.annotation)
+    types = get_type_hints(command)
+    own = {name: each.default for name, each in inspect.signature(command).parameters.items()}
+    groups = {name: types[name] for name in own if is_dataclass(types[name])}
+    declared: dict[str, tuple[Any, Any]] = {}
+    for name, default in own.items():
+        if name in groups:
+            hints = get_type_hints(groups[name])
+            for each in fields(groups[name]):
+                declared.setdefault(each.name, (hints[each.name], each))
         else:
-            flat.append(each)
-            own.add(each.name)
-    shared: dict[str, inspect.Parameter] = {}
-    for each in flat:
-        shared.setdefault(each.name, each)
-    names = {name: _option_of(each) for name, each in shared.items()}
-    readers = {name: read for name, each in shared.items() if (read := _reader_of(each)) is not None}
+            declared.setdefault(name, (types[name], default))
+    names = {name: _typed_name(name, each) for name, (_, each) in declared.items() if isinstance(each, Field)}
+    readers = {name: each.metadata.get("read") for name, (_, each) in declared.items() if isinstance(each, Field)}
 
     @wraps(command)
-    def run(**given: Any) -> Any:
-        with in_options(names):
-            for name, read in readers.items():
-                value = given.get(name)
-                if isinstance(value, str):
-                    given[name] = read(value, names[name])
-                elif isinstance(value, list):
-                    given[name] = [read(text, names[name]) for text in value]
+    def run(**texts: Any) -> Any:
+        given = {name: _read(readers.get(name), value, names.get(name, "")) for name, value in texts.items()}
+        with in_options(names, texts):
             made = {
-                name: group(**{field.name: given[field.name] for field in fields(group)})
-                for name, group in groups.items()
+                name: group(**{each.name: given[each.name] for each in fields(group)}) for name, group in groups.items()
             }
-            return command(**{name: value for name, value in given.items() if name in own}, **made)
+            return command(**made, **{name: given[name] for name in own if name not in groups and name in given})
 
+    parameters = [_parameter(name, *each) for name, each in declared.items()]
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        sorted(map(_as_typed, shared.values()), key=lambda each: each.default is not each.empty)
+        sorted(parameters, key=lambda each: each.default is not each.empty)
     )
     return run
 
 
-def _parameters(taker: Any) -> list[inspect.Parameter]:
-    """Return the parameters of a function or of a dataclass, with types instead of their names."""
-    kinds = get_type_hints(taker, include_extras=True)
-    return [
-        each.replace(annotation=kinds[each.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for each in inspect.signature(taker).parameters.values()
-    ]
+def _typed_name(name: str, declared: Field[Any]) -> str:
+    """Return the name of an option as it is typed."""
+    return next(iter(declared.metadata["names"] or ()), f"--{name.replace('_', '-')}")
 
 
-def _declared(parameter: inspect.Parameter) -> Any:
-    """Return the declaration of an option, or None."""
-    return next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
+def _read(read: Callable[[str, str], Any] | None, value: Any, name: str) -> Any:
+    if read is None or not isinstance(value, str | list):
+        return value
+    return read(value, name) if isinstance(value, str) else [read(text, name) for text in value] or None
 
 
-def _reader_of(parameter: inspect.Parameter) -> Any:
-    return getattr(_declared(parameter), "read", None)
-
-
-def _option_of(parameter: inspect.Parameter) -> str:
-    """Return the name of an option as typed."""
-    names = getattr(_declared(parameter), "names", ())
-    return str(names[0]) if names else f"--{parameter.name.replace('_', '-')}"
-
-
-def _as_typed(parameter: inspect.Parameter) -> inspect.Parameter:
+def _parameter(name: str, kind: Any, declared: Any) -> inspect.Parameter:
     """Return a parameter as Typer takes it: text, where a reader reads it."""
-    if _reader_of(parameter) is None:
-        return parameter
-    kind, *_ = get_args(parameter.annotation)
-    several = any(str(each).startswith("list") for each in (kind, *get_args(kind)))
-    text: Any = list[str] if several else str
-    if parameter.default is None:
-        text = text | None
-    return parameter.replace(annotation=Annotated[text, _declared(parameter)])
+    if not isinstance(declared, Field):  # Typer's own context
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+    about = declared.metadata
+    default = inspect.Parameter.empty if declared.default is MISSING else declared.default
+    if about.get("read"):
+        text: Any = list[str] if about["several"] else str
+        kind = text | None if default is None else text
+    names = () if about["names"] is None else about["names"] or (_typed_name(name, declared),)
+    made = about["make"](*names, **about["how"])
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, made]
+    )
 
 
 @contextmanager
-def in_options(names: dict[str, str]) -> Iterator[None]:
+def in_options(names: Mapping[str, str], texts: Mapping[str, Any]) -> Iterator[None]:
     """Put errors of the library, which name parameters, into the words of the command line.
 
-    >>> with in_options({"crs": "--crs", "drop_bad_rows": "--drop-bad-rows"}):
+    >>> with in_options({"crs": "--crs", "x": "--x", "drop_bad_rows": "--drop-bad-rows"}, {"x": "lon"}):
     ...     raise InputError("crs is missing: add crs='EPSG:4326', or leave rows out with drop_bad_rows=True")
     Traceback (most recent call last):
     ...
@@ -164,52 +154,52 @@ def in_options(names: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except InputError as problem:
-        import shlex
-
-        words = str(problem).split(" ")
-        start = next((i for i, word in enumerate(words) if word not in names and word not in _JOINING), 0)
-        if words[start] in ("is", "are", "goes"):
-            words[:start] = [names.get(word, word) for word in words[:start]]
-        text = " ".join(words)
-        for name, typed_as in names.items():
-            text = text.replace(f" {name}=True", f" {typed_as}").replace(f" give {name} ", f" give {typed_as} ")
-            for quote in "'", '"':
-                text, *values = text.split(f" {name}={quote}")
-                for each in values:
-                    value, _, rest = each.partition(quote)
-                    text += f" {typed_as} {shlex.quote(value)}{rest}"
-            for end in " ,)":
-                text = f"{text} ".replace(f" {name}={end}", f" {typed_as}{end}").rstrip(" ")
-        problem.args = (text, *problem.args[1:])
+        problem.args = (_rename(str(problem), names, texts), *problem.args[1:])
         raise
 
 
-def corners(text: str, option: str, *, around: bool = False) -> tuple[float, ...]:
-    """Read corners with west < east and south < north, or low < high; west > east too if they may go `around`.
+def _rename(text: str, names: Mapping[str, str], texts: Mapping[str, Any]) -> str:
+    """Return a message with options for parameters, and values as they were typed."""
+    known = "|".join(names)
+    if start := re.match(rf"(?:(?:{known}|and|or|both|neither|nor) )+(?=(?:is|are|goes) )", text):
+        text = re.sub(rf"\b(?:{known})\b", lambda found: names[found[0]], start[0]) + text[start.end() :]
+    if number := re.match(r"(--[\w-]+) is ([-+.\d][-+.\de]*)(?=[ ,:])", text):
+        given = next((texts.get(name) for name, option in names.items() if option == number[1]), None)
+        if isinstance(given, str) and typed(given) is not None and typed(given) == typed(number[2]):
+            text = f"{number[1]} is {given}{text[number.end() :]}"
+    if culprit := re.match(r"(output|column) '?([^']*?)'? is (?=not in )|(output) is '([^']*)'", text):
+        value = culprit[2] or culprit[4]
+        for name, given in texts.items():
+            if str(given) == value:  # the library does not know which option has the column, or the file
+                return f"{names[name]} is {value!r}{': ' + text if culprit[2] else text[culprit.end() :]}"
+
+    def with_value(found: re.Match[str]) -> str:
+        _, name, single, double = found.groups()
+        value = single or double
+        return names[name] + (f" {shlex.quote(value)}" if value else "")
+
+    text = re.sub(rf"(?<= )(({known})=)(?:True|'([^']*)'|\"([^\"]*)\"|(?=[ ,)]|$))", with_value, text)
+    return re.sub(rf"(?<= give )(?:{known})(?= )", lambda found: names[found[0]], text)
+
+
+# --- readers ------------------------------------------------------------------------------------------------
+
+
+def corners(text: str, option: str) -> tuple[float, ...]:
+    """Read the corners of a box, or the ends of an interval; the library checks their order.
 
     >>> corners("-74.3,40.4,-73.6,41", "--bounds")
     (-74.3, 40.4, -73.6, 41.0)
     """
-    given = f"{option} is {text!r}"
-    rule = "it must be four numbers W,S,E,N, or two in one dimension, separated by commas"
     try:
-        values = tuple(float(part) for part in text.split(","))
+        values = tuple(map(float, text.split(",")))
     except ValueError:
-        raise InputError(f"{given}: {rule}") from None
-    if len(values) not in (2, 4):
-        raise InputError(f"{given}, that is {len(values)} numbers: {rule}")
-    if not all(map(math.isfinite, values)):
-        raise InputError(f"{given}: all its numbers must be finite, none NaN or infinite")
-    if max(map(abs, values)) > _FARTHEST:
-        raise InputError(f"{given}: its numbers must not be beyond {_FARTHEST:g} (a slip in a digit?)")
-    names = ("west", "south", "east", "north") if len(values) == 4 else ("low", "high")
-    half = len(values) // 2
-    for one, low, other, high in zip(names, values, names[half:], values[half:], strict=False):
-        if not low < high and not (around and one == "west"):
-            rule = f"{one} {low:g} must be less than {other} {high:g} (the order is {', '.join(names)})"
-            if option == "--bounds" and one == "west" and max(map(abs, values)) <= 180:
-                rule += "; degrees that go across the antimeridian take --project auto"
-            raise InputError(f"{given}: {rule}")
+        values = ()
+    if len(values) not in (2, 4) or not all(abs(value) <= _FARTHEST for value in values):
+        raise InputError(
+            f"{option} is {shortened(text)}: it must be four numbers W,S,E,N, or two in one dimension, separated by "
+            f"commas, finite and none beyond {_FARTHEST:g}"
+        )
     return values
 
 
@@ -221,16 +211,13 @@ def amount(text: str, option: str) -> Fraction:
     """
     number = typed(text)
     if number is None or number <= 0:
-        raise InputError(f"{option} is {shortened(text)}: it must be a finite number above zero")
+        hint = " (decimals stand behind a point, not a comma)" if "," in text else ""
+        raise InputError(f"{option} is {shortened(text)}: it must be a finite number above zero{hint}")
     return number
 
 
 def decimal(text: str, option: str) -> float:
-    """Read a number; its range is checked by the library, which names it.
-
-    >>> decimal("0.95", "--level")
-    0.95
-    """
+    """Read a number; its range is checked by the library, which names it."""
     try:
         return float(text)
     except ValueError:
@@ -239,13 +226,10 @@ def decimal(text: str, option: str) -> float:
 
 def whole_number(text: str, option: str) -> int:
     """Read a whole number of at least 1."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
+    value = typed(text)
+    if value is None or value < 1 or value.denominator > 1:
         raise InputError(f"{option} is {shortened(text)}: it must be a whole number of at least 1")
-    return value
+    return int(value)
 
 
 def length(text: str, option: str) -> float | str:
@@ -265,44 +249,25 @@ def listed(read: Callable[[str, str], Any]) -> Callable[[str, str], list[Any]]:
     return lambda text, option: [read(part, option) for part in text.split(",")]
 
 
-def has_distance(text: str) -> bool:
-    """Return whether a --limit is about the cost of moves, and not about what an account may spend."""
-    return typed(text) is None and text.strip().lower() not in ("nan", "inf", "-inf")
+def move_limit(text: str, option: str) -> Any:
+    """Read a limit of moves beyond δ: a pair as a neighbourhood takes it, "proportional", or any:none.
 
-
-def of_moves(texts: Sequence[str] | None) -> list[str]:
-    """Select the limits of moves among several --limit."""
-    return [text for text in texts or () if has_distance(text)]
-
-
-def limits(texts: Sequence[str] | None, option: str) -> list[Any] | None:
-    """Read limits of moves beyond δ as a neighbourhood takes them; None if there are none.
-
-    >>> limits(["2km:2", "any:4"], "--limit"), limits(["any:none"], "--limit")
-    ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [])
+    >>> move_limit("2km:2", "--limit"), move_limit("any:none", "--limit")
+    (('2km', Fraction(2, 1)), ('any', None))
     """
-    from deltahist.space.profile import ANY, PROPORTIONAL
+    if text.strip() == "proportional":
+        return text.strip()
+    rule = (
+        "a distance and how many times ε a move over it costs at most, such as 2km:2 or any:4; any:none, or "
+        "proportional"
+    )
+    return ("any", None) if text.strip() == "any:none" else _limit(text, option, rule, length)
 
-    if not texts:
-        return None
-    out: list[Any] = []
-    for text in texts:
-        distance, _, factor = (part.strip() for part in text.rpartition(":"))
-        if text.strip() == PROPORTIONAL:
-            out.append(PROPORTIONAL)
-        elif not distance or factor != "none":
-            rule = (
-                "a distance and how many times ε a move over it costs at most, such as 2km:2 or any:4; any:none, or "
-                "proportional"
-            )
-            out.append(_limit(text, option, rule, length))
-        elif distance != ANY:
-            raise InputError(
-                f"{option} is {text!r}: without a limit are all moves, any:none, or those beyond the longest limit"
-            )
-        elif any(given != text for given in texts if given.strip().startswith(f"{ANY}:")):
-            raise InputError(f"{option} is {text!r} with another limit for any move: leave one of them out")
-    return out
+
+def move_limit_or_amount(text: str, option: str) -> Any:
+    """Read a limit of moves, or a number: the limit of an account."""
+    number = typed(text) is not None or text.strip().lower() in ("nan", "inf", "-inf")
+    return (amount if number else move_limit)(text, option)
 
 
 def window_limit(text: str, option: str) -> tuple[Any, Fraction]:
@@ -315,22 +280,15 @@ def window_limit(text: str, option: str) -> tuple[Any, Fraction]:
     return _limit(text, option, rule, whole_number)
 
 
-def _limit(
-    text: str, option: str, rule: str, read: Callable[[str, str], float | str]
-) -> tuple[float | str, Fraction]:
+def _limit(text: str, option: str, rule: str, read: Callable[[str, str], Any]) -> tuple[Any, Fraction]:
     """Read a limit, in space or in time: how far it holds, as `read` reads it, or "any"; and times the budget."""
-    from deltahist.space.profile import ANY
-
     distance, _, factor = (part.strip() for part in text.rpartition(":"))
     if not distance or not factor:
         raise InputError(f"{option} is {text!r}: it must be {rule}")
     times = amount(factor, f"{option} {text!r}: the factor")
     if times < 1:
-        raise InputError(
-            f"{option} is {text!r}: the factor must be at least 1, since what is shorter costs up to the budget (take "
-            "a smaller budget for less)"
-        )
-    return (distance if distance == ANY else read(distance, f"{option} {text!r}: the number of steps")), times
+        raise InputError(f"{option} is {text!r}: the factor must be at least 1 (take a smaller budget for less)")
+    return (distance if distance == "any" else read(distance, f"{option} {text!r}: the number of steps")), times
 
 
 def read_boxes(

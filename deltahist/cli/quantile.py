@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from deltahist.cli import console, options
-from deltahist.cli.accounts import AccountOptions
-from deltahist.cli.groups import Overwrite, SpendingWithFailure, Users, WeakProtection
-from deltahist.cli.options import argument, flag, option
-from deltahist.cli.places import Delta, LimitsOrAccounts
+from deltahist.cli import console
+from deltahist.cli.groups import (
+    DELTA,
+    OVERWRITE,
+    WEAK,
+    AccountOptions,
+    SpendingWithFailure,
+    Users,
+    read_line,
+)
+from deltahist.cli.maps import LIMITS_OR_ACCOUNTS, move_limits
+from deltahist.cli.options import argument, corners, decimal, flag, option
 from deltahist.errors import InputError, one_of
 
 #: Cells of the line: the lattice has a million steps per cell.
@@ -18,32 +25,25 @@ _CELLS = 1000
 
 def quantile(
     *,
-    source: Annotated[
-        Path, argument("INPUT", "CSV, JSON lines, Parquet, Excel or another table; - for standard input.")
-    ],
-    q: Annotated[float, option("Q", "Which quantile: 0.5 is the median.", read=options.decimal)],
-    x: Annotated[str, option("COL", "Column of the values: a name, or a number from 0.")],
-    bounds: Annotated[
-        tuple[float, ...],
-        option("LO,HI", "Ends of the line; values outside count as the ends.", read=options.corners),
-    ],
-    delta: Delta,
-    limit: LimitsOrAccounts = None,
+    source: Path = argument("INPUT", "CSV, JSON lines, Parquet, Excel or another table; - for standard input."),
+    q: float = option("Q", "Which quantile: 0.5 is the median.", decimal, default=...),
+    x: str = option("COL", "Column of the values: a name, or a number from 0.", default=...),
+    bounds: tuple[float, ...] = option(
+        "LO,HI", "Ends of the line; values outside count as the ends.", corners, default=...
+    ),
+    delta: Any = DELTA,
+    limit: list[Any] | None = LIMITS_OR_ACCOUNTS,
     spending: SpendingWithFailure,
-    method: Annotated[
-        str, option("NAME", "auto: the least expected error; or one of those that --compare lists.")
-    ] = "auto",
+    method: str = option(
+        "NAME", "auto: the least expected error; or one of those that --compare lists.", default="auto"
+    ),
     users: Users,
-    outside: Annotated[
-        Literal["clamp"] | None, option("HOW", "clamp: more than 1 value in 100 outside is meant.")
-    ] = None,
-    compare: Annotated[
-        bool, flag("--compare", "List all methods by expected error too (from public figures).")
-    ] = False,
-    out: Annotated[Path | None, option("FILE", "Write the result as JSON.")] = None,
+    outside: Literal["clamp"] | None = option("HOW", "clamp: more than 1 value in 100 outside is meant."),
+    compare: bool = flag("List all methods by expected error too (from public figures)."),
+    out: Path | None = option("FILE", "Write the result as JSON."),
     accounts: AccountOptions,
-    weak_protection_accepted: WeakProtection = False,
-    overwrite: Overwrite = False,
+    weak_protection_accepted: bool = WEAK,
+    overwrite: bool = OVERWRITE,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
@@ -63,29 +63,29 @@ def quantile(
 
     budget = spending.keywords()
     accounts.check(budget, out=out)
-    budget["weak_protection_accepted"] = weak_protection_accepted
     if len(bounds) != 2:
         raise InputError(f"--bounds has {len(bounds)} numbers: a quantile takes two, LO,HI")
-    near = Neighbourhood(
-        Domain(bounds, (_CELLS,)), delta, limits=options.limits(options.of_moves(limit), "--limit")
-    )
+    near = Neighbourhood(Domain(bounds, (_CELLS,)), delta, limits=move_limits(limit))
     near.check_on_map()
     check_quantile(q, near)
     one_of(("auto", *METHODS), method=method)
     console.check_target(out, source, replace=overwrite)
-    located = users.points(source, near, x=x, outside=outside)
+    located = read_line(source, near.domain, x=x, outside=outside, **vars(users))
     with accounts.open(budget) as account:
-        found = publish_quantile(located.points, q, near, method=method, account=account, **budget)
+        found = publish_quantile(
+            located.points,
+            q,
+            near,
+            method=method,
+            account=account,
+            weak_protection_accepted=weak_protection_accepted,
+            **budget,
+        )
         if out is not None:
             console.put(found.to_json(), out)
-    counting = found.counting
-    cost = f"ρ = {float(found.rho or 0):.4g}" if found.epsilon is None else f"ε = {float(found.epsilon):g}"
-    if found.describe()["probability"] is not None:
-        cost += f" but for {found.probability:g}"
-    whose = f" for each {counting.who}" if counting.user else ""
-    what = f"quantile {q:g} of {found.total:,}, {found.method}, {cost}, δ = {near.delta_ground:g}{whose}"
+    what = f"quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise}"
     print(f"{found.value:.12g}  ({what})")
     if compare:
-        rows = [(m, f"{e:.4g}") for m, e in found.methods().itertuples(index=False)]
+        rows = [(name, f"{error:.4g}") for name, error in found.methods().itertuples(index=False)]
         print(console.table(["method", "expected error"], rows))
     return found

@@ -6,41 +6,46 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltahist.cli import console, options
+from deltahist.cli import console
 from deltahist.cli.groups import Zones, open_release, warn_of
-from deltahist.cli.options import argument, flag, option
+from deltahist.cli.options import argument, corners, decimal, flag, listed, option, read_boxes
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.releases import BaseRelease, Series
+    from deltahist.releases import Series
     from deltahist.space.domain import Domain
 
 #: Columns of answers, in a frame or by their names.
 Table: TypeAlias = "pd.DataFrame | dict[str, Any]"
 Form = Literal["table", "csv", "json", "geojson", "parquet", "gpkg"]
+#: How columns of a table are shown, and values that are missing.
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "name": str,
+    "step": str,
+    "steps": "{:,}".format,
+    "q": "{:g}".format,
+    "cut": "{:.0%}".format,
+    "unresolved": "{:.1%}".format,
+    "note": str,
+}
+_GAPS = {"name": "", "note": "", "unresolved": "unknown"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions(Zones):
     """The question: boxes, regions, or quantiles of sorted points."""
 
-    box: Annotated[
-        list[Any] | None,
-        option(
-            "W,S,E,N", "A box, in the release's coordinates or in degrees; may be repeated.", read=options.corners
-        ),
-    ] = None
-    boxes: Annotated[
-        Path | None, option("FILE.csv", "Boxes: columns west,south,east,north (1-D: low,high) and maybe name.")
-    ] = None
-    quantiles: Annotated[
-        Any,
-        option("Q,...", "Of sorted points: quantiles instead of counts.", read=options.listed(options.decimal)),
-    ] = None
+    box: list[Any] | None = option(
+        "W,S,E,N", "A box, in the release's coordinates or in degrees; may be repeated.", corners, several=True
+    )
+    boxes: Path | None = option(
+        "FILE.csv", "Boxes: columns west,south,east,north (1-D: low,high) and maybe name."
+    )
+    quantiles: Any = option("Q,...", "Of sorted points: quantiles instead of counts.", listed(decimal))
 
     def __post_init__(self) -> None:
         if bool(self.box or self.boxes) + bool(self.regions) + (self.quantiles is not None) != 1:
@@ -64,11 +69,11 @@ class QueryOptions(Zones):
         zones = self.read(domain)
         if zones is not None:
             return ask(zones)
-        corners, names = options.read_boxes(self.box, self.boxes, domain)
-        own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), corners.T, strict=True))}
-        shapes = boxes_in_degrees(corners, domain)
+        sides, names = read_boxes(self.box, self.boxes, domain)
+        own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), sides.T, strict=True))}
+        shapes = boxes_in_degrees(sides, domain)
         fitted = None if shapes is None else fit(shapes, domain, LONGITUDE_LATITUDE)
-        work = workloads.boxes(corners) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
+        work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
         found = {str(name): np.asarray(each) for name, each in ask(work).items()}
         if fitted is not None:
             own["geometry"], found = shapes, fitted.joined(found)
@@ -80,46 +85,40 @@ class QueryOptions(Zones):
 class StepOptions:
     """The steps of a folder that are asked, and how they are summed up."""
 
-    between: Annotated[
-        tuple[str, str] | None,
-        option("FIRST LAST", "Of a folder: the steps from FIRST to LAST, both included. [default: all]"),
-    ] = None
-    compare: Annotated[
-        tuple[str, str] | None,
-        option("FIRST LAST", "Of a folder: another period; the answers are the change from it."),
-    ] = None
-    each: Annotated[bool, flag("--each", "Of a folder: a row for each step, instead of their sum.")] = False
-    mean: Annotated[bool, flag("--mean", "Of a folder: the mean per step, instead of the sum.")] = False
-    missing: Annotated[
-        Literal["stop", "skip"],
-        option("HOW", "Of a folder: stop if a step has no release, or skip it; it is never taken for empty."),
-    ] = "stop"
+    between: tuple[str, str] | None = option(
+        "FIRST LAST", "Of a folder: the steps from FIRST to LAST, both included. [default: all]"
+    )
+    compare: tuple[str, str] | None = option(
+        "FIRST LAST", "Of a folder: another period; the answers are the change from it."
+    )
+    each: bool = flag("Of a folder: a row for each step, instead of their sum.")
+    mean: bool = flag("Of a folder: the mean per step, instead of the sum.")
+    missing: Literal["stop", "skip"] = option(
+        "HOW",
+        "Of a folder: stop if a step has no release, or skip it; it is never taken for empty.",
+        default="stop",
+    )
 
     def refuse_for(self, release: Path) -> None:
         """Raise InputError if an option is about steps, but the release is a single file."""
-        given = [f"--{name}" for name, value in vars(self).items() if value not in (None, False, "stop")]
-        if given:
-            raise InputError(
-                f"{given[0]} is given, but {str(release)!r} is one release: it goes with a folder that `deltahist "
-                "stream` wrote"
-            )
-
-    def open(self, folder: Path) -> Series:
-        """Open the series of a folder; warn if it must not be published, or hardly protects anybody."""
-        from deltahist.releases import Series
-
-        if self.each and (self.mean or self.compare is not None):
-            raise InputError(f"--each is given with {'--mean' if self.mean else '--compare'}: it must be one of them")
-        series = Series.load(folder)
-        warn_of(folder, series.publishable, series.weakness)
-        return series
+        for name, value in vars(self).items():
+            if value not in (None, False, "stop"):
+                raise InputError(
+                    f"--{name} is given, but {str(release)!r} is one release: it goes with a folder that `deltahist "
+                    "stream` wrote"
+                )
 
     def asking(self, series: Series, *, level: float, nonnegative: bool) -> Callable[[Any], pd.DataFrame]:
         """Return the function that answers a workload of the steps."""
         from deltahist.answers import answer, answer_each
 
-        if nonnegative and self.compare is not None:
-            raise InputError("--nonnegative is given with --compare: a change can be negative")
+        for one, other, given in (
+            ("--each", "--mean", self.each and self.mean),
+            ("--each", "--compare", self.each and self.compare is not None),
+            ("--nonnegative", "--compare", nonnegative and self.compare is not None),
+        ):
+            if given:
+                raise InputError(f"{one} is given with {other}: it must be one of them")
         period = self._period(series, self.between)
         if self.each:
             return partial(answer_each, period, level=level, nonnegative=nonnegative)
@@ -138,9 +137,7 @@ class StepOptions:
         """Return a part of the series; note the steps that are missing."""
         period = series if ends is None else series.between(*ends)
         if period.missing and (self.each or self.missing == "skip"):
-            number = len(period.missing)
-            steps = "1 step has" if number == 1 else f"{number:,} steps have"
-            console.note(f"note: {steps} no release: {', '.join(period.missing)}")
+            console.note(f"note: steps without a release, {len(period.missing):,}: {', '.join(period.missing)}")
         period = period.present() if self.missing == "skip" else period
         return period.per_step() if self.mean else period
 
@@ -155,32 +152,24 @@ class StepOptions:
 
 def query(
     *,
-    release: Annotated[
-        Path, argument("RELEASE", "A file that `deltahist publish` wrote, or a folder of `deltahist stream`.")
-    ],
+    release: Path = argument(
+        "RELEASE", "A file that `deltahist publish` wrote, or a folder of `deltahist stream`."
+    ),
     question: QueryOptions,
     steps: StepOptions,
-    level: Annotated[float, option("L", "Of the interval, between 0 and 1.", read=options.decimal)] = 0.95,
-    nonnegative: Annotated[
-        bool,
-        flag(
-            "--nonnegative",
-            "Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
-            "unbiased; the answers say so.",
-        ),
-    ] = False,
-    form: Annotated[
-        Form | None,
-        option(
-            "FORM",
-            "table, csv, json, geojson, parquet or gpkg. [default: what --out says, or table]",
-            "--format",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        option("FILE", "Write to a file: .csv, .json, .geojson, .parquet, .gpkg or .txt (a table)."),
-    ] = None,
+    level: float = option("L", "Of the interval, between 0 and 1.", decimal, default=0.95),
+    nonnegative: bool = flag(
+        "Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
+        "unbiased; the answers say so."
+    ),
+    form: Form | None = option(
+        "FORM",
+        "table, csv, json, geojson, parquet or gpkg. [default: what --out says, or table]",
+        names="--format",
+    ),
+    out: Path | None = option(
+        "FILE", "Write to a file: .csv, .json, .geojson, .parquet, .gpkg or .txt (a table)."
+    ),
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
 
@@ -207,18 +196,21 @@ def query(
     """
     from deltahist.answers import answer
     from deltahist.decode import check_level
+    from deltahist.releases import Series
+    from deltahist.releases.tables import SHAPED
     from deltahist.space.workloads import Workload
 
     check_level(level)
     chosen = _form(form, out)
-    console.check_target(out, release, *filter(None, [question.boxes, question.regions]))
+    console.check_target(out, release, question.boxes, question.regions)
     if release.is_dir() and question.quantiles is None:
-        series = steps.open(release)
+        series = Series.load(release)
+        warn_of(release, series.publishable, series.weakness)
         domain = series.domain
         ask: Callable[[Any], Table] = steps.asking(series, level=level, nonnegative=nonnegative)
     else:
         steps.refuse_for(release)
-        published = open_release(release, nonnegative and question.quantiles is None)
+        published: Any = open_release(release, nonnegative and question.quantiles is None)
         domain = published.domain
 
         def ask(asked: Any) -> Table:
@@ -226,34 +218,17 @@ def query(
                 return published.answers(asked, level=level, nonnegative=nonnegative)
             return answer(published, asked, level=level, nonnegative=nonnegative)
 
-    _check_shapes(chosen, domain, question)
-    found: Table
-    if question.quantiles is not None:
-        found = _quantiles(published, question.quantiles, level)
-    else:
+    if chosen in SHAPED and (domain.ndim == 1 or question.quantiles is not None):
+        raise InputError(f"the form is {chosen!r}: in one dimension it must be table, csv, json or parquet")
+    if question.quantiles is None:
         found = question.table(domain, ask)
-    deliver(found, domain, chosen, out, boxes=bool(question.box or question.boxes))
-
-
-def deliver(table: Table, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
-    """Write answers in a form, to a file or the terminal; those to boxes have their corners in front."""
-    if form == "table":
-        console.put(_text(table), out)
-        return
-    import pandas as pd
-
-    from deltahist.releases.tables import encode_table
-
-    frame = pd.DataFrame(table) if isinstance(table, dict) else table
-    if boxes:
-        frame = _with_boxes(frame, domain, form)
-    content = encode_table(frame, form, domain)
-    if out is None:
-        console.put(content.decode(), None)
+    elif hasattr(published, "quantiles"):
+        found = published.quantiles(question.quantiles, level=level)
     else:
-        from deltahist._files import write_whole
-
-        write_whole(out, lambda part: part.write_bytes(content))
+        raise InputError(
+            "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
+        )
+    _deliver(found, domain, chosen, out, boxes=bool(question.box or question.boxes))
 
 
 def _form(form: str | None, out: Path | None) -> str:
@@ -265,27 +240,37 @@ def _form(form: str | None, out: Path | None) -> str:
     from deltahist.releases.tables import FORMS
 
     forms = {**FORMS, ".txt": "table"}
-    said = None if out is None else forms.get(out.suffix.lower())
+    suggested = None if out is None else forms.get(out.suffix.lower())
     if form in ("parquet", "gpkg") and out is None:
         raise InputError(f"--format is {form!r}, which is not for terminals: add --out with a file")
-    if form is not None and said not in (None, form) and (form, said) != ("geojson", "json"):
+    if form is not None and suggested not in (None, form) and (form, suggested) != ("geojson", "json"):
         raise InputError(
-            f"--format is {form!r}, but --out is {str(out)!r}, which says {said}: leave --format out, or change "
+            f"--format is {form!r}, but --out is {str(out)!r}, which says {suggested}: leave --format out, or change "
             "the suffix"
         )
-    if form is None and out is not None and said is None:
+    if form is None and out is not None and suggested is None:
         raise InputError(
             f"--out is {str(out)!r}: its suffix must be one of {', '.join(forms)}, or --format must say the form"
         )
-    return form or said or "table"
+    return form or suggested or "table"
 
 
-def _check_shapes(form: str, domain: Domain, question: QueryOptions) -> None:
-    """Raise InputError if a form needs shapes where there are none."""
-    from deltahist.releases.tables import SHAPED
+def _deliver(table: Table, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
+    """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
+    if form == "table":
+        console.put(_text(table), out)
+        return
+    import pandas as pd
 
-    if form in SHAPED and (domain.ndim == 1 or question.quantiles is not None):
-        raise InputError(f"the form is {form!r}: in one dimension it must be table, csv, json or parquet")
+    from deltahist._files import write_whole
+    from deltahist.releases.tables import encode_table
+
+    frame = pd.DataFrame(table) if isinstance(table, dict) else table
+    content = encode_table(_with_boxes(frame, domain, form) if boxes else frame, form, domain)
+    if out is None:
+        console.put(content.decode())
+    else:
+        write_whole(out, lambda part: part.write_bytes(content))
 
 
 def _corners(domain: Domain) -> list[str]:
@@ -294,33 +279,23 @@ def _corners(domain: Domain) -> list[str]:
 
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
-    """Answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
+    """Return answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
     from deltahist.releases.tables import SHAPED
     from deltahist.space.geometries import LONGITUDE_LATITUDE
 
     # Boxes in degrees have their shapes with them.
     shapes = frame.pop("geometry") if "geometry" in frame else None
-    corners = frame[_corners(domain)].to_numpy()
+    sides = frame[_corners(domain)].to_numpy()
     if form == "json":
         frame = frame.drop(columns=_corners(domain))
-        frame.insert(1, "box", corners.tolist())
+        frame.insert(1, "box", sides.tolist())
     elif (form in SHAPED or form == "parquet") and domain.ndim == 2:
         import geopandas as gpd
         import shapely
 
         crs = domain.crs if shapes is None else LONGITUDE_LATITUDE
-        frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*corners.T) if shapes is None else shapes, crs=crs)
+        frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*sides.T) if shapes is None else shapes, crs=crs)
     return frame
-
-
-def _quantiles(release: BaseRelease, wanted: list[float], level: float) -> pd.DataFrame:
-    from deltahist.kinds import SortedRelease
-
-    if not isinstance(release, SortedRelease):
-        raise InputError(
-            "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
-        )
-    return release.quantiles(wanted, level=level)
 
 
 def _text(table: Table) -> str:
@@ -334,19 +309,9 @@ def _text(table: Table) -> str:
         hidden = ("noise_error", "placement_error", "estimator", "outside")
         names = ["name", *(c for c in COLUMNS if c in table and c not in hidden)]
         usual = "{:,.1f}".format
-    shown: dict[str, Any] = {
-        "name": str,
-        "step": str,
-        "steps": "{:,}".format,
-        "q": "{:g}".format,
-        "cut": "{:.0%}".format,
-        "unresolved": "{:.1%}".format,
-        "note": str,
-    }
-    gaps = {"name": "", "note": "", "unresolved": "unknown"}
     columns = [
         [
-            gaps.get(name, "-") if value != value or value is None else shown.get(name, usual)(value)
+            _GAPS.get(name, "-") if value != value or value is None else _SHOWN.get(name, usual)(value)
             for value in table[name]
         ]
         for name in names

@@ -5,30 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from deltahist.cli import console, options
-from deltahist.cli.accounts import LETTERS, AccountOptions, chain_summary
-from deltahist.cli.choosing import WorkloadOptions
-from deltahist.cli.groups import Overwrite, Spending, WeakProtection, open_release
-from deltahist.cli.options import argument, option
+from deltahist.cli import console
+from deltahist.cli.groups import OVERWRITE, WEAK, AccountOptions, Spending, describe_state, open_release
+from deltahist.cli.maps import WorkloadOptions
+from deltahist.cli.options import amount, argument, option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
 
+
 @dataclass(frozen=True, kw_only=True)
-class _RefineBudget(Spending):
+class _Budget(Spending):
     """The budget of the finer release: an amount, or as much as an error takes."""
 
-    until: Annotated[
-        Fraction | None,
-        option(
-            "POINTS",
-            "Instead: as much as it takes for this expected error (root mean square), from public figures.",
-            read=options.amount,
-        ),
-    ] = None
+    until: Fraction | None = option(
+        "POINTS",
+        "Instead: as much as it takes for this expected error (root mean square), from public figures.",
+        amount,
+    )
 
     def amounts(self, release: BaseRelease, asked: WorkloadOptions) -> dict[str, Any]:
         """Return the budget as keyword of `refine`."""
@@ -51,31 +48,29 @@ class _RefineBudget(Spending):
         if not isinstance(mechanism, Mechanism):
             raise InputError("--until is given with sorted points: it goes with counts; give --epsilon or --rho")
         queries, name = asked.queries(mechanism.domain)
-        work = None if queries is None else queries(mechanism.domain)
-        found = budget_for(mechanism, float(self.until), work)
+        found = budget_for(mechanism, float(self.until), queries and queries(mechanism.domain))
+        budget = f"{mechanism.letter} = {float(found.amount):g}"
         if found.amount <= mechanism.budget.amount:
             raise InputError(
-                f"--until is {float(self.until):g} over {name}, which {LETTERS[found.unit]} = {float(found.amount):g} "
-                f"meets, and the release has {float(mechanism.budget.amount):g}: it need not be refined"
+                f"--until is {float(self.until):g} over {name}, which {budget} meets, and the release has "
+                f"{float(mechanism.budget.amount):g}: it need not be refined"
             )
-        amount = f"{LETTERS[found.unit]} = {float(found.amount):g}"
-        console.note(f"{amount} for an error of {float(self.until):g} points over {name}")
+        console.note(f"{budget} for an error of {float(self.until):g} points over {name}")
         return {found.unit: found.amount}
 
 
 def refine(
     *,
-    release: Annotated[
-        Path | None,
-        argument("RELEASE", "The last release of the chain. [default: the one in the state]"),
-    ] = None,
-    state: Annotated[Path, option("FILE", "The state that `deltahist publish --state` wrote.")],
-    out: Annotated[Path, option("FILE", "The finer release (Parquet).")],
-    relaxing: _RefineBudget,
+    release: Path | None = argument(
+        "RELEASE", "The last release of the chain. [default: the one in the state]", default=None
+    ),
+    state: Path = option("FILE", "The state that `deltahist publish --state` wrote.", default=...),
+    out: Path = option("FILE", "The finer release (Parquet).", default=...),
+    relaxing: _Budget,
     asked: WorkloadOptions,
     accounts: AccountOptions,
-    weak_protection_accepted: WeakProtection = False,
-    overwrite: Overwrite = False,
+    weak_protection_accepted: bool = WEAK,
+    overwrite: bool = OVERWRITE,
 ) -> Any:
     """Publish a finer release of the same data: all releases of the chain together cost what this one does.
 
@@ -96,32 +91,32 @@ def refine(
     from deltahist.publishers.gradual import once_more, refine as finer
     from deltahist.publishers.state import State
 
-    console.check_target(out, state, *asked.files(), *([] if release is None else [release]), replace=overwrite)
-    for text in options.of_moves(accounts.limit):
-        raise InputError(
-            f"--limit is {text!r}: what moves may cost was settled by the release that is refined; here it is what the "
-            "account may spend"
-        )
+    console.check_target(out, state, *asked.files(), release, replace=overwrite)
     given: Any = State.load(state).release if release is None else open_release(release)
-    if relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None and release is None:
-        spent = {given.mechanism.budget.unit: given.mechanism.budget.amount}
-        accounts.check(spent, given.mechanism.chain.name)
-        with accounts.open(spent) as account:
-            made = once_more(state, account=account)
-            made.save(out)
-        print(chain_summary(made, out, state))
-        return made
-    budget = relaxing.amounts(given, asked)
+    again = release is None and relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None
+    spent = given.mechanism.budget
+    budget = {spent.unit: spent.amount} if again else relaxing.amounts(given, asked)
     chain = given.mechanism.chain
     accounts.check(budget, None if chain is None else chain.name, out=out, state=state)
     with accounts.open(budget) as account:
-        made = finer(
-            None if release is None else given,
-            state,
-            weak_protection_accepted=weak_protection_accepted,
-            account=account,
-            **budget,
-        )
+        if again:
+            made = once_more(state, account=account)
+        else:
+            accepted: Any = {"weak_protection_accepted": weak_protection_accepted}
+            made = finer(None if release is None else given, state, account=account, **accepted, **budget)
         made.save(out)
     print(chain_summary(made, out, state))
     return made
+
+
+def chain_summary(release: BaseRelease, out: Path, state: Path | None) -> str:
+    """Render a release of a chain, what pays for it, and where its state is."""
+    mechanism = release.mechanism
+    assert mechanism.chain is not None
+    return console.facts(
+        published=str(out),
+        guarantee=mechanism.promise,
+        chain=mechanism.chain.words(mechanism.letter),
+        account=None if release.payment is None else release.payment.words,
+        state=describe_state(state),
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from deltahist.cli import console
 from deltahist.cli.groups import TableOptions
+from deltahist.cli.maps import PLAIN, Coordinates
 from deltahist.cli.options import amount, argument, decimal, flag, length, option
-from deltahist.cli.places import Coordinates
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 
 #: Pairs that --all answers at most.
 _MOST_PAIRS = 10_000_000
-#: Value of --crs for plain numbers, and names of columns of degrees.
-_PLAIN, _ANGLES = "none", {"lon", "lng", "longitude", "lat", "latitude"}
+#: Names of columns of degrees.
+_ANGLES = {"lon", "lng", "longitude", "lat", "latitude"}
+#: How to project places.
+_CURE = "--project with the projected CRS of the region, such as EPSG:32618"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _DataOptions(Coordinates):
     """The data of each user that are shared: a place, a number or a bit."""
 
-    y: Annotated[str | None, option("COL", "Column of y or latitude.")] = None
-    project: Annotated[str | None, option("CRS", "Projected CRS of the answers, such as EPSG:32618.")] = None
-    value: Annotated[str | None, option("COL", "Instead of --x and --y: column of numbers.")] = None
-    bit: Annotated[str | None, option("COL", "Instead of --x and --y: column of zeros and ones.")] = None
+    y: str | None = option("COL", "Column of y or latitude.")
+    project: str | None = option("CRS", "Projected CRS of the answers, such as EPSG:32618.")
+    value: str | None = option("COL", "Instead of --x and --y: column of numbers.")
+    bit: str | None = option("COL", "Instead of --x and --y: column of zeros and ones.")
 
     def __post_init__(self) -> None:
         given = [name for name in ("x", "value", "bit") if getattr(self, name) is not None]
@@ -68,94 +70,89 @@ class _DataOptions(Coordinates):
 
         if not self.places:
             return None
-        cure = "--project with the projected CRS of the region, such as EPSG:32618"
         if self.project == "auto":
-            raise InputError(f"--project is 'auto', which takes --bounds, and there are none: give {cure}")
-        if self.crs == _PLAIN or (self.crs is None and self.project is None):
+            raise InputError(f"--project is 'auto', which takes --bounds, and there are none: give {_CURE}")
+        if self.crs == PLAIN or (self.crs is None and self.project is None):
             if self.crs is None and {str(self.x).lower(), str(self.y).lower()} & _ANGLES:
                 raise InputError(
                     f"--x is {self.x!r} and --y {self.y!r} without a CRS: degrees are not lengths; add --crs EPSG:4326 "
-                    f"and {cure}; or --crs none if they are plain numbers of a plane"
+                    f"and {_CURE}; or --crs none if they are plain numbers of a plane"
                 )
             return None
         name, target = ("--crs", str(self.crs)) if self.project is None else ("--project", self.project)
         if not read_crs(target, name).is_projected:
-            raise InputError(f"{name} is {target!r}: degrees are not lengths; add {cure}")
+            raise InputError(f"{name} is {target!r}: degrees are not lengths; add {_CURE}")
         return target
 
     def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: TableOptions) -> pd.DataFrame:
         """Read the data, with the mechanism's columns and the users as index."""
         from deltahist.counting.files import read_owners
+        from deltahist.space.crs import are_degrees, utm_code
 
         x, y = (self.x, self.y) if self.places else (self.value or self.bit, None)
-        crs = None if self.crs == _PLAIN else self.crs
+        crs = None if self.crs == PLAIN else self.crs
         data = read_owners(source, user=user, x=x, y=y, area=mechanism.area, crs=crs, **vars(table))
         if self.places and mechanism.crs is None and self.crs is None:
-            _refuse_degrees(data)
+            low, high = data.min(), data.max()
+            if are_degrees((low[0], low[1], high[0], high[1]), "x", "y"):
+                code = utm_code((low[0] + high[0]) / 2, (low[1] + high[1]) / 2)
+                raise InputError(
+                    "places without a CRS look like longitudes and latitudes, and degrees are not lengths: add "
+                    f"--crs EPSG:4326 --project {code}; or --crs none if they are plain numbers of a plane"
+                )
         data.columns = list(mechanism.columns)
         return data
 
 
 def share(
     *,
-    source: Annotated[
-        Path,
-        argument(
-            "INPUT", "One row for each user: CSV, JSON lines, Parquet, Excel, GeoPackage or another table."
-        ),
-    ],
-    user: Annotated[str, option("COL", "Column of user names.", "--id")],
+    source: Path = argument(
+        "INPUT", "One row for each user: CSV, JSON lines, Parquet, Excel, GeoPackage or another table."
+    ),
+    user: str = option("COL", "Column of user names.", default=..., names="--id"),
     shared: _DataOptions,
-    edges: Annotated[
-        Path, option("FILE", "Who knows whom: two users on each line, separated by commas, tabs or spaces.")
-    ],
-    directed: Annotated[
-        bool, flag("--directed", "An edge leads one way, from the owner of data towards those who ask.")
-    ] = False,
-    distance: Annotated[
-        str,
-        option("KIND", "hops, resistance, or a file with owner, requester and distance on each line."),
-    ] = "hops",
-    epsilon: Annotated[
-        str,
-        option(
-            "E(d)",
-            "ε at distance d: 'exp(4-3.3d)', or steps 1:15,2:8,4:0.5 (up to distance 1 it is 15, ...).",
-        ),
-    ],
-    alpha: Annotated[
-        float | str | None,
-        option(
-            "LENGTH",
-            "α: data so far apart are hidden in each other: 100m (on the ground), or a plain number.",
-            read=length,
-        ),
-    ] = None,
-    step: Annotated[
-        Fraction | None,
-        option(
-            "LENGTH",
-            "Lattice of the answers, in units of the map or of the numbers. [default: α / 1,000 or less]",
-            read=amount,
-        ),
-    ] = None,
-    least: Annotated[
-        float | None,
-        option("E", "Least ε, also for whoever is not connected. [default: those get no answer]", read=decimal),
-    ] = None,
-    most: Annotated[float | None, option("E", "Largest ε, however near.", read=decimal)] = None,
-    pairs: Annotated[Path | None, option("FILE", "Answer these: owner and requester on each line.")] = None,
-    requester: Annotated[str | None, option("ID", "Or: all that this user may know of everybody else.")] = None,
-    everything: Annotated[bool, flag("--all", "Or: all that everybody may know of everybody else.")] = False,
-    state: Annotated[
-        Path,
-        option(
-            "FILE", "Key of all answers about these data: made if it is not there, and to be kept, secret."
-        ),
-    ],
-    out: Annotated[Path, option("FILE", "The answers: .csv or .parquet.")],
+    edges: Path = option(
+        "FILE", "Who knows whom: two users on each line, separated by commas, tabs or spaces.", default=...
+    ),
+    directed: bool = flag("An edge leads one way, from the owner of data towards those who ask."),
+    distance: str = option(
+        "KIND", "hops, resistance, or a file with owner, requester and distance on each line.", default="hops"
+    ),
+    epsilon: str = option(
+        "E(d)",
+        "ε at distance d: 'exp(4-3.3d)', or steps 1:15,2:8,4:0.5 (up to distance 1 it is 15, ...).",
+        default=...,
+    ),
+    alpha: float | str | None = option(
+        "LENGTH", "α: data so far apart are hidden in each other: 100m (on the ground), or a plain number.", length
+    ),
+    step: Fraction | None = option(
+        "LENGTH", "Lattice of the answers, in units of the map or of the numbers. [default: α / 1,000 or less]", amount
+    ),
+    least: float | None = option(
+        "E", "Least ε, also for whoever is not connected. [default: those get no answer]", decimal
+    ),
+    most: float | None = option("E", "Largest ε, however near.", decimal),
+    pairs: Path | None = option("FILE", "Answer these: owner and requester on each line."),
+    requester: str | None = option("ID", "Or: all that this user may know of everybody else."),
+    everything: bool = flag("Or: all that everybody may know of everybody else.", names="--all"),
+    state: Path = option(
+        "FILE", "Key of all answers about these data: made if it is not there, and to be kept, secret.", default=...
+    ),
+    out: Path = option("FILE", "The answers: .csv or .parquet.", default=...),
     table: TableOptions,
 ) -> Any:
+    """Answer what users of a network may know of each other: the nearer they are, the more exactly.
+
+    Coalitions of users gain nothing: together they know what the nearest of them does (docs/diffusion.md).
+
+    \b
+    Examples:
+      deltahist share homes.csv --id user --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --alpha 100m \\
+          --edges friends.txt --epsilon 'exp(4-3.3d)' --requester ann --state homes.key --out ann.csv
+      deltahist share ages.csv --id user --value age --alpha 5 --edges friends.txt --epsilon 1:2,2:0.5 \\
+          --all --state ages.key --out answers.parquet
+    """
     from deltahist.kinds.diffusion import DiffusionMechanism, PrivacyLevels
     from deltahist.kinds.network import read_network, read_pairs
     from deltahist.publishers.diffusion import Diffusion
@@ -186,13 +183,12 @@ def share(
     _write(answers, out)
     if answers.empty:
         console.note("nobody is connected with whom was asked for: --least says what those get")
-    requesters = answers["requester"].nunique()
+    requesters, owners = answers["requester"].nunique(), answers["owner"].nunique()
     if requesters > 1:
         console.note(
             f"{out} holds what {requesters:,} users may know: give each their own rows only; whoever has them all "
             "knows the largest ε"
         )
-    owners = answers["owner"].nunique()
     print(console.facts(answers=f"{out}, {len(answers):,} about {owners:,} users to {requesters:,}"))
     print(mechanism.statement(mechanism.epsilon.billionths(answers["distance"])))
     return answers
@@ -200,13 +196,13 @@ def share(
 
 def _check_files(source: Path, edges: Path, pairs: Path | None, state: Path, out: Path) -> None:
     """Refuse files that are confused with each other, or cannot be written."""
-    console.check_target(out, state, source, edges, *filter(None, [pairs]))
-    if not state.exists():
-        console.check_target(state)
     if state.resolve() == out.resolve():
         raise InputError(
             f"--state is {str(state)!r}, as --out is: the answers are for others, the key is secret; name two files"
         )
+    console.check_target(out, state, source, edges, pairs)
+    if not state.exists():
+        console.check_target(state, option="--state")
     for name, other in (("edges", edges), ("pairs", pairs)):
         if other is not None and other.exists() and source.exists() and other.samefile(source):
             raise InputError(f"--{name} is {str(other)!r}, which is the table of data: name the file of {name}")
@@ -230,19 +226,6 @@ def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> Diffus
         network.index(list(data.index))
     console.note(f"{len(alone):,} users of the table have no edge: nobody is connected with them")
     return replace(mechanism, network=network.with_users(data.index))
-
-
-def _refuse_degrees(data: pd.DataFrame) -> None:
-    """Raise InputError if places without a CRS look like degrees; the message is for the holder of the data."""
-    from deltahist.space.crs import are_degrees, utm_code
-
-    low, high = data.min(), data.max()
-    if are_degrees((low[0], low[1], high[0], high[1]), "x", "y"):
-        code = utm_code((low[0] + high[0]) / 2, (low[1] + high[1]) / 2)
-        raise InputError(
-            "places without a CRS look like longitudes and latitudes, and degrees are not lengths: add "
-            f"--crs EPSG:4326 --project {code}; or --crs none if they are plain numbers of a plane"
-        )
 
 
 def _write(answers: pd.DataFrame, out: Path) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from deltahist.cli import console
-from deltahist.cli.groups import ReleaseFile, open_release
+from deltahist.cli.groups import RELEASE, open_release
 from deltahist.cli.options import option
 
 
 def statement(
-    release: ReleaseFile,
-    out: Annotated[
-        Path | None, option("FILE", ".html (one page for the web and for print), .md or .txt.")
-    ] = None,
-    title: Annotated[str | None, option("TEXT", "Title of the page, such as the name of the data.")] = None,
+    release: Path = RELEASE,
+    out: Path | None = option("FILE", ".html (one page for the web and for print), .md or .txt."),
+    title: str | None = option("TEXT", "Title of the page, such as the name of the data."),
 ) -> None:
     """Write the privacy statement of a release as a page for whoever reads the map; without --out print it.
 
@@ -32,7 +29,7 @@ def statement(
     from deltahist.releases.page import check_page, render_page, save_statement
 
     if out is None:
-        console.put(render_page(open_release(release), "text", title), None)
+        console.put(render_page(open_release(release), "text", title))
         return
     check_page(out)
     console.check_target(out, release)

@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
-from deltahist.cli import console, options
-from deltahist.cli.choosing import PlanOptions, choose_map
-from deltahist.cli.command import Config
-from deltahist.cli.groups import PLAN, ROWS, RowOptions, Spending, WeakProtection, Window
-from deltahist.cli.options import argument, option
-from deltahist.cli.places import Coordinates, MapOptions, Sources
+from deltahist.cli import console
+from deltahist.cli.groups import CONFIG, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
+from deltahist.cli.maps import (
+    MAP,
+    Coordinates,
+    MapOptions,
+    PlanOptions,
+    about_map,
+    choose_map,
+    describe_limit,
+)
+from deltahist.cli.options import argument, length, option, whole_number, window_limit
 from deltahist.errors import InputError, shortened, typed
-
-if TYPE_CHECKING:
-    from deltahist.preprocessing import Clock
-    from deltahist.publishers.stream import Stream
-    from deltahist.strategies import Strategy
 
 #: Steps from which on a bar is shown on a terminal.
 _LONG = 20
@@ -32,94 +33,66 @@ _MOST_STEPS = 10_000_000
 class _Steps:
     """The steps of time, and their budgets."""
 
-    start: Annotated[str, option("T", "First step: a date or date-time (UTC), or a whole number.")]
-    until: Annotated[str, option("T", "Last step to publish now; public, like --start.")]
-    length: Window
-    every: Annotated[
-        str | None, option("PERIOD", "Length of a step: 1d, 6h, 15min, 1w. None for numbers.")
-    ] = None
-    time: Annotated[
-        str | None, option("COL", "Column of times (ISO 8601) or of step numbers; of a table.")
-    ] = None
-    time_format: Annotated[
-        str | None,
-        option("FORMAT", "Of other times, such as '%d/%m/%Y %H:%M'; unix or unix-ms since 1970."),
-    ] = None
-    budgets: Annotated[
-        Path | None,
-        option(
-            "FILE.csv",
-            "Columns step and epsilon (or rho): what each step gets, 0 for none. [default: equal shares]",
-        ),
-    ] = None
-    gaps: Annotated[
-        Literal["error", "empty"],
-        option("HOW", "Folder: error, or empty (a missing file is a step without points)."),
-    ] = "error"
-    window_limit: Annotated[
-        list[Any] | None,
-        option(
-            "STEPS:TIMES",
-            "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
-            "will ever be, and takes --budgets.",
-            read=options.window_limit,
-        ),
-    ] = None
-
-    def number(self, clock: Clock) -> int:
-        """Return the number of steps up to --until."""
-        number = clock.step(self.until, "--until") + 1
-        if not 1 <= number <= _MOST_STEPS:
-            raise InputError(
-                f"--until is {self.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {self.start!r}"
-            )
-        return number
+    start: str = option("T", "First step: a date or date-time (UTC), or a whole number.", default=...)
+    until: str = option("T", "Last step to publish now; public, like --start.", default=...)
+    length: int = WINDOW
+    every: str | None = option("PERIOD", "Length of a step: 1d, 6h, 15min, 1w. None for numbers.")
+    time: str | None = option("COL", "Column of times (ISO 8601) or of step numbers; of a table.")
+    time_format: str | None = option(
+        "FORMAT", "Of other times, such as '%d/%m/%Y %H:%M'; unix or unix-ms since 1970."
+    )
+    budgets: Path | None = option(
+        "FILE.csv", "Columns step and epsilon (or rho): what each step gets, 0 for none. [default: equal shares]"
+    )
+    gaps: Literal["error", "empty"] = option(
+        "HOW", "Folder: error, or empty (a missing file is a step without points).", default="error"
+    )
+    window_limit: list[Any] | None = option(
+        "STEPS:TIMES",
+        "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
+        "will ever be, and takes --budgets.",
+        window_limit,
+        several=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Place(MapOptions):
-    cell: Annotated[
-        float | str | None,
-        option(
-            "LENGTH",
-            "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]",
-            read=options.length,
-        ),
-    ] = None
-    sources: Sources = "boundary"
+    cell: float | str | None = option(
+        "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", length
+    )
+    sources: str = option(
+        "WHERE",
+        "Where people may appear or vanish: none, boundary, left, right or a file.",
+        default="boundary",
+        panel=MAP,
+    )
     _CHOOSES: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rows(RowOptions):
-    max_per_user: Annotated[
-        int | None,
-        option("K", "Points kept of one user in each step.", read=options.whole_number, panel=ROWS),
-    ] = None
+    max_per_user: int | None = option("K", "Points kept of one user in each step.", whole_number, panel=ROWS)
 
 
 def stream(
     *,
-    source: Annotated[
-        Path,
-        argument(
-            "INPUT", "A table with a time column (- for standard input), or a folder with one file per step."
-        ),
-    ],
+    source: Path = argument(
+        "INPUT", "A table with a time column (- for standard input), or a folder with one file per step."
+    ),
     steps: _Steps,
     coordinates: Coordinates,
     place: _Place,
-    state: Annotated[
-        str,
-        option("FILE", "The ledger, or a postgresql:// URL; made at first, needed for every later run."),
-    ],
-    out: Annotated[Path, option("DIR", "Folder of the releases, one file per step.")],
+    state: str = option(
+        "FILE", "The ledger, or a postgresql:// URL; made at first, needed for every later run.", default=...
+    ),
+    out: Path = option("DIR", "Folder of the releases, one file per step.", default=...),
     spending: Spending,
-    strategy: Annotated[str, option("NAME", "As for `deltahist publish`.", panel=PLAN)] = "auto",
+    strategy: str = option("NAME", "As for `deltahist publish`.", default="auto", panel=PLAN),
     asked: PlanOptions,
     rows: _Rows,
-    weak_protection_accepted: WeakProtection = False,
-    config: Config = None,
+    weak_protection_accepted: bool = WEAK,
+    config: Path | None = CONFIG,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -136,13 +109,19 @@ def stream(
       deltahist stream daily/ --every 1d --start 2010-01-01 --until 2010-03-31 --window 7 --rho 0.1 --x x --y y \\
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
+    from deltahist.accounts.databases import database
     from deltahist.budget import Budget
     from deltahist.preprocessing import Clock
     from deltahist.publishers.stream import Stream
+    from deltahist.strategies import Strategy
 
     budget = spending.keywords()
     clock = Clock.of(steps.start, steps.every, steps.time_format)
-    number = steps.number(clock)
+    number = clock.step(steps.until, "--until") + 1
+    if not 1 <= number <= _MOST_STEPS:
+        raise InputError(
+            f"--until is {steps.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {steps.start!r}"
+        )
     counting = rows.counting()
     ((unit, amount),) = budget.items()
     share = {"strategy": strategy, "counting": counting, unit: amount / steps.length}
@@ -158,71 +137,60 @@ def stream(
     plan = Stream(
         near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
     )
-    how: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted}
-    reading = rows.reading()
-    del reading["user"]  # the stream's own
-    how |= {"amounts": amounts, "gaps": steps.gaps, **coordinates.columns(near.domain), **reading}
+    reading = {name: value for name, value in vars(rows).items() if name != "user"}  # the stream's own
     bar = progress("publishing steps", number, None if number >= _LONG else False)
     with place.suggesting_options(coordinates), bar as advance:
-        tally = plan.publish(source, out, number, tell=console.note, advance=lambda: advance(1), **how)
-    print(_summary(plan, out, tally, console.limit_in_words(plan.mechanism, place.distances is not None)))
+        tally = plan.publish(
+            source,
+            out,
+            number,
+            amounts=amounts,
+            gaps=steps.gaps,
+            weak_protection_accepted=weak_protection_accepted,
+            tell=console.note,
+            advance=lambda: advance(1),
+            **coordinates.columns(near.domain),
+            **reading,
+        )
+    lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
+    first = plan.step(0)
+    print(
+        console.facts(
+            published=f"{tally['published']:,} steps to {out}{lost}",
+            **about_map(plan.near.domain),
+            strategy=plan.mechanism.strategy.name,
+            guarantee=f"{first.words}, for whoever moves up to {near.delta_ground:g} {near.domain.unit} in each",
+            beyond="; ".join(first.beyond),
+            limit=f"in each step {describe_limit(plan.mechanism, place.limits)}",
+            go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
+        )
+    )
     return tally
 
 
-def read_amounts(file: str | Path, labels: Sequence[str], unit: str) -> list[Fraction]:
+def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
     """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho).
 
     Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
     """
-    file = Path(file)
-    rows = read_rows(file, "budgets")
+    rows = read_rows(file, "--budgets")
+    said = f"--budgets {str(file)!r}"
     if not rows or not {"step", unit} <= set(rows[0]):
-        raise InputError(f"budgets {file.name!r} must have a header with the columns step and {unit}")
+        raise InputError(f"{said} must have a header with the columns step and {unit}")
     names = [str(row["step"]).strip() for row in rows]
-    for place, (name, label) in enumerate(zip(names, labels, strict=False)):
+    for name, label in zip(names, labels, strict=False):
         if name != label:
-            why = "repeated" if name in names[:place] else "out of order, or after a gap"
             raise InputError(
-                f"budgets {file.name!r} has step {name!r} where {label!r} must be ({why}): one row for each step "
-                "from the first on, in order"
+                f"{said} has step {name!r} where {label!r} must be: one row for each step from the first on, in order "
+                "(is one repeated, or after a gap?)"
             )
     if len(names) < len(labels):
-        raise InputError(
-            f"budgets {file.name!r} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}"
-        )
+        raise InputError(f"{said} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}")
     out = []
     for row, label in zip(rows, labels, strict=False):
-        said = str(row[unit]).strip()
-        amount = typed(said)
+        text = str(row[unit]).strip()
+        amount = typed(text)
         if amount is None or amount < 0:
-            raise InputError(
-                f"budgets {file.name!r} has {shortened(said)} for step {label}: it must be a number, zero or more"
-            )
+            raise InputError(f"{said} has {shortened(text)} for step {label}: it must be a number, zero or more")
         out.append(amount)
     return out
-
-
-def _render_limits(plan: Stream, letter: str) -> str:
-    """Render the promise for changes in more steps than a window."""
-    return "".join(
-        f"; {letter} = {float(limit.factor * plan.budget.amount):.10g} within "
-        f"{'whichever' if limit.any else f'{limit.distance:,}'} steps"
-        for limit in plan.step(0).limits
-    )
-
-
-def _summary(plan: Stream, out: Path, tally: dict[str, int], limit: str) -> str:
-    from deltahist.accounts.databases import database
-
-    letter = "ε" if plan.budget.unit == "epsilon" else "ρ"
-    lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
-    near = plan.near
-    return console.facts(
-        published=f"{tally['published']:,} steps to {out}{lost}",
-        **console.about_map(near.domain),
-        strategy=plan.mechanism.strategy.name,
-        guarantee=f"{letter} = {float(plan.budget.amount):g} for whoever's data differ within {plan.length} steps, "
-        f"each by up to {near.delta_ground:g} {near.domain.unit}{_render_limits(plan, letter)}",
-        limit=f"in each step {limit}",
-        go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
-    )

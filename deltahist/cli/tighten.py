@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from deltahist.cli import console
-from deltahist.cli.accounts import chain_summary
-from deltahist.cli.groups import Overwrite, ReleaseFile, Spending, open_release
+from deltahist.cli.groups import OVERWRITE, RELEASE, Spending, open_release
 from deltahist.cli.options import option
+from deltahist.cli.refine import chain_summary
 
 
 def tighten(
     *,
-    release: ReleaseFile,
-    out: Annotated[Path, option("FILE", "The more private copy (Parquet).")],
+    release: Path = RELEASE,
+    out: Path = option("FILE", "The more private copy (Parquet).", default=...),
     spending: Spending,
-    state: Annotated[
-        Path | None, option("FILE", "State of its chain; needed for flows with sums along the lines.")
-    ] = None,
-    overwrite: Overwrite = False,
+    state: Path | None = option("FILE", "State of its chain; needed for flows with sums along the lines."),
+    overwrite: bool = OVERWRITE,
 ) -> Any:
     """Make a more private copy of a release, for others than have it; the data are not needed.
 
@@ -34,7 +32,7 @@ def tighten(
     """
     from deltahist.publishers.gradual import tighten as coarser
 
-    console.check_target(out, release, *([] if state is None else [state]), replace=overwrite)
+    console.check_target(out, release, state, replace=overwrite)
     made = coarser(open_release(release), state=state, **spending.keywords())
     made.save(out)
     print(chain_summary(made, out, None))

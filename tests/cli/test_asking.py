@@ -1,4 +1,4 @@
-"""cli/choosing.py and cli/advise.py: what will be asked decides on strategy and cells, before a row is read."""
+"""cli/maps.py and cli/advise.py: what will be asked decides on strategy and cells, before a row is read."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_publish_takes_the_cells_that_were_planned(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--ranges"], "--ranges is about whole cells, whichever they are: --cell must say"),
+        (["--ranges"], "--ranges is about whole cells, which are to be chosen: --cell must say"),
         (["--squares", "2km", "--ranges", "--cell", "1km"], "--squares and --ranges are both given"),
         (["--cell", "auto", "--cells-per-delta", "2"], "both --cell and --cells-per-delta are given"),
         (["--points", "-3"], "--points is '-3': it must be a finite number above zero"),

@@ -1,4 +1,4 @@
-"""cli/command.py: help in panels, and options from a file, of `publish` and `stream`."""
+"""cli/app.py: help in panels, and options from a file, of `publish` and `stream`."""
 
 import numpy as np
 import pandas as pd
@@ -74,9 +74,9 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(capsys, place):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('epsilom = "1"', "has the key 'epsilom': no option of `deltahist publish` is called so; is 'epsilon' meant?"),
+        ('epsilom = "1"', "has the key 'epsilom': no option of `deltahist publish` in a file is called so; is"),
         ('max_per_user = "1"', "is 'max-per-user' meant?"),
-        ('config = "c.toml"', "has the key 'config': it is for the command line only"),
+        ('config = "c.toml"', "has the key 'config': no option of `deltahist publish` in a file"),
         ('[publish]\nepsilon = "1"', "has the heading [publish]: options must stand without one"),
         ("bounds = [0, 0, 8, 8]", "it must be a text, a number or a date, as in --bounds W,S,E,N"),
         ("epsilon = true", "has epsilon = True: it must be a text, a number or a date"),
@@ -106,7 +106,7 @@ def test_files_are_not_replaced_unasked(capsys, place):
     line = ["publish", "v.csv", *LINE, "--epsilon", "1", "--out", "r.parquet", "--write-config", "c.toml"]
     assert "--write-config is given without --dry-run" in run(capsys, *line, code=2)
     run(capsys, *line, "--dry-run")
-    assert "'c.toml' exists already" in run(capsys, *line, "--dry-run", code=2)
+    assert "'c.toml', which exists already" in run(capsys, *line, "--dry-run", code=2)
     run(capsys, *line, "--dry-run", "--overwrite")
     said = run(capsys, *line[:-2], "--config", "nowhere.toml", code=2)
     assert "--config 'nowhere.toml' cannot be read: No such file" in said

@@ -503,10 +503,10 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, capsys, monke
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--name", "ward"], "--name is 'ward', but it names --regions, which is missing"),
-        (["--regions", "w.gpkg", "--only", "curve"], "--only is 'curve' with --regions"),
-        (["--regions", "w.gpkg", "--plain"], "--plain is given with --regions: it is about cells"),
-        (["--plain", "--nonnegative"], "--plain is given with --nonnegative: it draws unbiased estimates"),
+        (["--name", "ward"], "--name is 'ward', but it is about --regions, which is missing"),
+        (["--regions", "w.gpkg", "--only", "curve"], "--only curve is given with --regions"),
+        (["--regions", "w.gpkg", "--plain"], "--plain is given with --regions"),
+        (["--plain", "--nonnegative"], "--plain is given with --nonnegative"),
         (["--context", "road.gpkg"], "--context is 'road.gpkg': there is no such file"),
     ],
 )

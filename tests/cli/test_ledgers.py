@@ -75,7 +75,7 @@ def test_a_report_holds_budgets_and_nothing_else(where, capsys, tmp_path):
 
 def test_a_ledger_in_order(where, capsys):
     said = run(capsys, "audit", where)
-    assert said.out.endswith("is in order: 4 accounts, none above its limit\n")
+    assert said.out.endswith("is in order, accounts: 4, none above its limit\n")
     assert said.err == ""
 
 
@@ -91,7 +91,7 @@ def test_a_ledger_that_cannot_be_right(where, capsys):
         "wrong: account 'gauss' has spent 1.5, more than its limit, 1",
         "wrong: account 'new' is of kind 'stock', which this program does not know (a newer version's?): update it",
     ]
-    assert "is not in order: 2 things are wrong; publish nothing from it" in said.err.splitlines()[-1]
+    assert "is not in order, problems: 2; publish nothing from it" in said.err.splitlines()[-1]
     assert dh.Ledger(where).charges("gauss") == before
 
 

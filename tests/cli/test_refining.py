@@ -155,7 +155,7 @@ def test_files_that_are_in_the_way(capsys):
     assert "--state is 'x.parquet', as --out is" in said(capsys)
     assert refine("--epsilon", "1", release=("moved.parquet",), out="moved.parquet") == 2
     assert refine("--epsilon", "1", release=("moved.parquet",), out="city.state") == 2
-    assert "city.state' is the file that is read" in said(capsys)
+    assert "city.state', which is the file that is read" in said(capsys)
 
 
 @pytest.mark.parametrize("exists", [False, True])

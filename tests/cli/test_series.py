@@ -47,7 +47,7 @@ def test_missing_steps_stop_or_are_skipped(folder, capsys):
     assert "--missing skip" in error
     found, note = csv(capsys, folder, "--missing", "skip")
     assert found["steps"].tolist() == [5, 5]
-    assert "note: 1 step has no release: 2010-05-04" in note
+    assert "note: steps without a release, 1: 2010-05-04" in note
 
 
 def test_a_row_for_each_step(folder, capsys):

@@ -320,7 +320,7 @@ def test_longer_changes_are_limited_too(folder, capsys):
     """Eight steps in a row spend three, so that each gets 3/8 and not 1/2; going on takes the same limit."""
     limit = ["--window-limit", "8:1.5"]
     assert stream(folder, *limit) == 0
-    assert "; ε = 3 within 8 steps\n" in capsys.readouterr().out
+    assert "beyond       within 8 steps ε = 3;" in capsys.readouterr().out
     release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
     assert (release.epsilon, release.facts()["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert sum(Ledger(folder / "city.ledger").charges("stream").values()) == 3 * 10**9
