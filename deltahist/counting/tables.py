@@ -168,7 +168,7 @@ def open_text(source: Input, reading: Reading) -> OpenedTable:
                 bad = len(malformed)
                 yield batch.columns, bad - counted
                 counted = bad
-        yield [pa.array([], pa.string())] * len(kept), len(malformed) - counted
+        yield [pa.nulls(0, pa.string())] * len(kept), len(malformed) - counted
 
     return OpenedTable(names, read, header, missing=frozenset(pc.ConvertOptions().null_values))
 
