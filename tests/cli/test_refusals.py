@@ -155,7 +155,7 @@ MISTAKES = {
     ),
     "a date without quotes": (
         {"--where": "kmx > 2010-05-01"},
-        ["a date, like any text, is put in single quotes"],
+        ["text and dates stand in single quotes"],
         {"--where": "kmx > 0"},
     ),
     "a delta larger than the map": (
