@@ -115,7 +115,7 @@ def spread(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _typed_name(name: str, declared: Field[Any]) -> str:
-    """Return the name of an option as it is typed."""
+    """Return the typed name of an option."""
     return next(iter(declared.metadata["names"] or ()), f"--{name.replace('_', '-')}")
 
 
