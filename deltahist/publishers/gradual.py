@@ -38,17 +38,9 @@ def begin(
     account: Account | None,
     rng: np.random.Generator | None,
 ) -> _Release:
-    """Publish the first release of a chain, whose state is written before the release is handed out.
-
-    Parameters
-    ----------
-    make, measured, account, rng : as for `publish_measured`.
-    mechanism : it gets the chain. path : of the state, a new file.
-    """
+    """Publish the first release of a chain, whose state, a new file, is written before the release is handed out."""
     if mechanism.step is not None:
-        raise InputError(
-            "state is given with the step of a stream: its steps cannot be refined; publish them by themselves"
-        )
+        raise InputError("state is given with the step of a stream: its steps cannot be refined")
     check_new(path)
     first = mechanism.with_chain(Chain(secrets.token_hex(16), (mechanism.budget.amount,)))
     noise = ChainNoise(first, path, account)
@@ -56,13 +48,7 @@ def begin(
 
 
 class ChainNoise(Noise):
-    """Noise of a release of a chain, kept in its state.
-
-    Parameters
-    ----------
-    mechanism : of the release. path : of the state. account : is told which state is the last one.
-    before : state of the release before; None for the first one.
-    """
+    """Noise of a release of a chain, kept in its state; `before` is the state of the release before, if any."""
 
     def __init__(
         self, mechanism: BaseMechanism, path: str | Path, account: Account | None, before: State | None = None
@@ -141,10 +127,7 @@ def refine(
         budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         chain = _chain_of(given, known, state)
         if budget.unit != given.mechanism.budget.unit:
-            raise InputError(
-                f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}: its noise is made for "
-                "that unit"
-            )
+            raise InputError(f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}")
         _check_account(known.release, account)
         if chain != known.chain:  # the state went on, and maybe its release was never saved
             return _once_more(known, chain, budget.amount, account)
@@ -165,12 +148,8 @@ def refine(
 def once_more(state: str | Path, *, account: Account | None = None) -> Any:
     """Return the release of a state once more: where a run ended before it was saved, or its file was lost.
 
-    Parameters
-    ----------
-    state : file of the state. account : the one that paid for the chain, if one did: it must know of this state before
-        the release is handed out, since a copy of the state before may have gone another way.
-
-    Raises InputError if the account did not pay for the chain, or another state came first; as `refine` on the state.
+    The account that paid for the chain, if one did, must know of this state before the release is handed out: a copy of
+    the state before may have gone another way. Raises InputError if that is so, or as `refine` on the state.
     """
     with lock_state(state) as known:
         _check_account(known.release, account)
@@ -222,9 +201,7 @@ def tighten(
         )
     mechanism, budget = release.mechanism, Budget(epsilon, rho)
     if budget.unit != mechanism.budget.unit:
-        raise InputError(
-            f"{budget.unit} is given, but the release spent {mechanism.budget.unit}: its noise is made for that unit"
-        )
+        raise InputError(f"{budget.unit} is given, but the release spent {mechanism.budget.unit}")
     if not budget.amount < mechanism.budget.amount:
         raise InputError(
             f"{budget.unit} is {float(budget.amount):.10g}, but the release has "
@@ -272,31 +249,25 @@ def _further(
 
 def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
     """Return the chain of a release, which the state must belong to."""
-    chain = release.mechanism.chain
+    chain, last = release.mechanism.chain, known.chain
     if chain is None or not chain.name:
-        raise InputError(
-            "the release is in no chain: only one that was published with state= can be refined"
-        )
+        raise InputError("the release is in no chain: only one that was published with state= can be refined")
     if chain.copied is not None:
         chain.finer(chain.amounts[-1] + 1)  # says why not
-    if chain.name != known.chain.name:
-        raise InputError(
-            f"state {str(state)!r} belongs to chain {known.chain.name}, but the release is of chain {chain.name}: "
-            "take the state that was written with it; nothing was drawn or spent"
+    problem = ""
+    if chain.name != last.name:
+        problem = f"belongs to chain {last.name}, but the release is of chain {chain.name}: take the state of that one"
+    elif chain.number > last.number:
+        problem = (
+            f"is of release {last.number} of its chain, and release {chain.number} is given: it is an old copy, whose "
+            "noise has been refined already; take the state that was written last"
         )
-    same = chain == known.chain
-    if same and not (
+    elif chain == last and not (
         release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
     ):
-        raise InputError(
-            f"state {str(state)!r} and the release say the same of chain {chain.name}, but hold other numbers: one of "
-            "them was altered; nothing was drawn or spent"
-        )
-    if chain.number > known.chain.number:
-        raise InputError(
-            f"state {str(state)!r} is of release {known.chain.number} of its chain, and release {chain.number} is "
-            "given: it is an old copy, whose noise has been refined already; take the state that was written last"
-        )
+        problem = "and the release hold other numbers: one of them was altered"
+    if problem:
+        raise InputError(f"state {str(state)!r} {problem}; nothing was drawn or spent")
     return chain
 
 
@@ -305,9 +276,8 @@ def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | 
     last = known.chain
     if last.amounts != (*chain.amounts, amount):
         raise InputError(
-            f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}, "
-            f"with this state: go on with release {last.number}, which the state holds, too, where no release is "
-            "given; nothing was drawn or spent"
+            f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}: "
+            f"go on with release {last.number}, which the state holds, too; nothing was drawn or spent"
         )
     return _settled(known, account)
 
@@ -321,18 +291,14 @@ def _settled(known: State, account: Account | None) -> BaseRelease:
 
 def _check_account(release: BaseRelease, account: Account | None) -> None:
     """Raise InputError unless the account that paid for a chain goes on paying: it would say too little."""
-    paid = release.payment
+    paid, chain = release.payment, release.mechanism.chain
     if paid is not None and (account is None or account.name != paid.account):
         given = "none is given" if account is None else f"account {account.name!r} is given"
-        raise InputError(
-            f"account {paid.account!r} paid for this chain, and {given}: it must pay for what follows too, or it "
-            "would say less than what was spent"
-        )
-    chain = release.mechanism.chain
+        raise InputError(f"account {paid.account!r} paid for this chain, and {given}: it must pay for what follows too")
     if paid is not None and account is not None and chain is not None and not account.paid(chain.name):
         raise InputError(
-            f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: it is "
-            "another one of that name; take the ledger that paid; nothing was drawn or charged"
+            f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: take "
+            "the ledger that paid"
         )
 
 

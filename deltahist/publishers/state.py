@@ -20,13 +20,11 @@ from deltahist.errors import DamagedFile, InputError, fits_memory
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import Chain
-from deltahist.releases import BaseRelease, Release
+from deltahist.releases import Release
 from deltahist.releases.base import from_bytes
 
-#: Name of the file format of a chain.
-_FORMAT = "deltahist-state"
-#: Version of all kinds of states; older ones stay readable.
-_VERSION = 1
+#: Name of the file format of a chain, and version of all states; older ones stay readable.
+_FORMAT, _VERSION = "deltahist-state", 1
 #: Name of the description among the arrays.
 _DESCRIPTION = "description"
 
@@ -47,7 +45,7 @@ def write_state(
 ) -> None:
     """Write a state of a form, durably; its token tells this writing from all others.
 
-    Raises InputError if the folder does not exist or cannot be written; if the state is `new` and there is one already.
+    Raises InputError if the folder cannot be written, or if the state is `new` and there is one already.
     """
     said = {"format": form, "version": _VERSION, "token": token, **description}
     named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
@@ -57,21 +55,31 @@ def write_state(
             np.savez(file, allow_pickle=False, **named)
 
     if not write_whole(path, write, secret=True, replace=not new):
-        raise InputError(
-            f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new "
-            "file, or go on with that one"
-        )
+        _refuse_existing(path)
+
+
+def _refuse_existing(path: str | Path) -> None:
+    raise InputError(
+        f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new file, "
+        "or go on with that one (`refine`)"
+    )
+
+
+def check_new(path: str | Path) -> None:
+    """Raise InputError unless a new state can be written."""
+    if Path(path).exists():
+        _refuse_existing(path)
+    folder = Path(path).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        why = "cannot be written" if folder.is_dir() else "does not exist: make it first"
+        raise InputError(f"folder {str(folder)!r} of the state {why}")
 
 
 def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
     """Read description, arrays and token of a state.
 
-    Raises
-    ------
-    InputError
-        If there is no such file, others than its owner can read it, or it is of a newer version.
-    DamagedFile
-        If it is truncated, of another form or something else.
+    Raises InputError if there is no such file, others than its owner can read it, or it is of a newer version;
+    DamagedFile if it is truncated, of another form or something else.
     """
     if not path.is_file():
         raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
@@ -79,8 +87,8 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
         check_secret(path, "state")
         if path.stat().st_nlink > 1:
             raise InputError(
-                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each of them would refine the "
-                f"same noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
+                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each would refine the same "
+                f"noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
             )
     try:
         with zipfile.ZipFile(path) as parts:
@@ -110,14 +118,6 @@ class State:
     release : the last release of the chain. draws : (draws,) its noise; private.
     token : names this state in ledgers; another one for each release of the chain. source : token of the state that it
         came of; None for the first.
-
-    >>> import tempfile, deltahist as dh, numpy as np
-    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     release = dh.publish(np.arange(8), near, epsilon=1, state=f"{folder}/line.state")
-    ...     known = State.load(f"{folder}/line.state")
-    >>> bool((known.release.values == release.values).all()), known
-    (True, State(release 1 of chain ...))
     """
 
     release: Release | SortedRelease
@@ -131,9 +131,8 @@ class State:
     @property
     def chain(self) -> Chain:
         """The place of its release in the chain."""
-        chain = self.release.mechanism.chain
-        assert chain is not None
-        return chain
+        assert self.mechanism.chain is not None
+        return self.mechanism.chain
 
     @property
     def mechanism(self) -> Mechanism | SortedMechanism:
@@ -142,21 +141,21 @@ class State:
 
     @classmethod
     def load(cls, path: str | Path) -> State:
-        """Read a state.
-
-        Raises
-        ------
-        DamagedFile
-            If the file is truncated, foreign, or contradicts itself.
-        InputError
-            If it is missing, of a newer version, or can be read by others.
-        """
+        """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
         description, arrays, token = read_state(Path(path), _FORMAT)
         try:
             release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]
         except KeyError as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
-        return cls(_in_chain(release, draws, path), draws, token, description.get("source"))
+        chain, number = release.mechanism.chain, release.mechanism.draws
+        if chain is None or chain.copied is not None or not isinstance(release, Release | SortedRelease):
+            raise DamagedFile(f"state {str(path)!r} holds a release that is in no chain")
+        if draws.shape != (number,) or draws.dtype != np.int64:
+            raise DamagedFile(
+                f"state {str(path)!r} has draws of shape {draws.shape} and type {draws.dtype}: there must be "
+                f"{number:,} int64"
+            )
+        return cls(release, draws, token, description.get("source"))
 
     def follow(self, release: Release | SortedRelease, draws: NDArray[np.int64]) -> Self:
         """Return the state of a finer release."""
@@ -169,19 +168,6 @@ class State:
         write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
 
 
-def check_new(path: str | Path) -> None:
-    """Raise InputError if a file is there already: a state is never overwritten."""
-    if Path(path).exists():
-        raise InputError(
-            f"state {str(path)!r} exists already: it may refine another release, and is never overwritten; name a new "
-            "file, or go on with that chain (`refine`)"
-        )
-    if not Path(path).parent.is_dir():
-        raise InputError(f"folder {str(Path(path).parent)!r} of the state does not exist: make it first")
-    if not os.access(Path(path).parent, os.W_OK):
-        raise InputError(f"folder {str(Path(path).parent)!r} of the state cannot be written")
-
-
 @contextlib.contextmanager
 def lock_state(path: str | Path) -> Iterator[State]:
     """Yield a state that no other process refines meanwhile."""
@@ -189,17 +175,3 @@ def lock_state(path: str | Path) -> Iterator[State]:
         State.load(path)  # says what is missing
     with exclusive(Path(path), "state"):
         yield State.load(path)
-
-
-def _in_chain(release: BaseRelease, draws: NDArray[Any], path: str | Path) -> Release | SortedRelease:
-    """Return the release of a state; DamagedFile unless it is in a chain and has as many draws as there are."""
-    chain = release.mechanism.chain
-    if chain is None or chain.copied is not None or not isinstance(release, Release | SortedRelease):
-        raise DamagedFile(f"state {str(path)!r} holds a release that is in no chain")
-    number = release.mechanism.draws
-    if draws.shape != (number,) or draws.dtype != np.int64:
-        raise DamagedFile(
-            f"state {str(path)!r} has draws of shape {draws.shape} and type {draws.dtype}: there must be {number:,} "
-            "int64"
-        )
-    return release

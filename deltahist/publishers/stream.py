@@ -48,22 +48,13 @@ class Stream:
     Parameters
     ----------
     near : who may be confused with whom.
-    budget : of a window of steps, ε or ρ.
-    length : steps of a window.
-    clock : what a step is.
+    budget : of a window of steps, ε or ρ. length : steps of a window. clock : defines steps.
     ledger : path or URL of the ledger; made at first, needed for every later run.
     strategy : of every step, by name or itself; "auto" chooses for equal shares.
     counting : how rows become counts, but for the way to the map, which is compared once they are read.
-    user : the column that says whose a row is; None where rows are not of users.
+    user : the column that says whose a row is, if rows are of users.
     time : the column of times; None for a folder with one file per step.
     limits : for data that differ in more steps than a window (`Window`).
-
-    >>> import tempfile, deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     stream = Stream(near, dh.Budget(1), 2, Clock.of("0", None), Path(folder, "s.ledger"))
-    ...     stream.mechanism.guarantee.epsilon
-    Fraction(1, 2)
     """
 
     near: Neighbourhood
@@ -104,9 +95,7 @@ class Stream:
     def window(self) -> Window:
         """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
 
-        The rule of the account is everything that the promise rests on, whatever else may differ between two runs:
-        space and its relation, the strategy, whose points they are and how many of each are kept, rows that are
-        left out, and which step a row belongs to. How coordinates came to the map is compared once they are read.
+        The rule of the account is everything that the promise rests on, but how coordinates came to the map.
         """
         counting = self.counting.describe()
         del counting["projection"]
@@ -122,16 +111,13 @@ class Stream:
             "time": self.time,
             **counting,
         }
-        self._same_delta(about)
-        return replace(self._shape, ledger=self.ledger, name=_ACCOUNT, about=about)
-
-    def _same_delta(self, about: dict[str, Any]) -> None:
-        """2km and 2000m are one length: the ledger's own words are taken for it."""
+        # 2km and 2000m are one length: the ledger's own words are taken for it.
         said = self._begun.get("neighbourhood", {}).get("delta")
         if said is not None and self._begun.get("domain") == about["domain"]:
             length = self.near.domain.length
             if length(said, name="delta") == length(self.near.delta, name="delta"):
                 about["neighbourhood"] = about["neighbourhood"] | {"delta": said}
+        return replace(self._shape, ledger=self.ledger, name=_ACCOUNT, about=about)
 
     def publish(
         self,
@@ -149,6 +135,7 @@ class Stream:
         """Publish every step that is due, the ledger being charged before noise is drawn.
 
         Run it again with more steps to go on; a step that was charged but not finished (the machine stopped) is lost.
+        Return how many steps were "published" now, were "lost", and "skipped" (no amount).
 
         Parameters
         ----------
@@ -161,10 +148,6 @@ class Stream:
         tell : is told what the person at the keyboard should know; not for publication.
         advance : is called after every step.
         reading : as for `count_file`, but for `user`.
-
-        Returns
-        -------
-        dict : how many steps were "published" now, were "lost", and "skipped" (no amount).
 
         Raises
         ------
@@ -199,7 +182,7 @@ class Stream:
             raise
 
     def _check_protection(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
-        """Refuse budgets that hardly protect, in a step or in a window as a whole, or that would run out."""
+        """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
         if amounts is None:
             _ = self._shape.equal
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
@@ -210,8 +193,8 @@ class Stream:
         if sure > MOST_CERTAIN and not accepted:
             raise InputError(
                 f"{self.budget.unit} is {float(self.budget.amount):g} for every window of {self.length:,} steps: from "
-                f"its releases together an observer can be {100 * sure:.6g}% sure; take less, or say that it is meant, "
-                "with weak_protection_accepted=True"
+                f"its releases together an observer can be {100 * sure:.6g}% sure; take less, or say "
+                "weak_protection_accepted=True"
             )
 
 
@@ -363,10 +346,7 @@ class _Run:
         return stepped.counts, lambda step: earlier + int(stepped.upto[step])
 
     def _rows_earlier(self, upto: Any) -> int:
-        """Return the number of rows of published steps that are not in this table.
-
-        Raises InputError if the table has some rows of published steps, but not those that were there then.
-        """
+        """Return the number of published rows that are not in this table; InputError if it has some of them."""
         stored = self.ledger.fact(_ACCOUNT, _ROWS)
         if stored is None:
             return 0
