@@ -19,27 +19,13 @@ from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.hierarchical import Hierarchical
 from deltahist.strategies.optimal import Optimal
-from deltahist.strategies.product import Cumulative
+from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.registry import from_description, named, register, strategies
-from deltahist.strategies.spectral.strategy import Spectral
+from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
-from deltahist.strategies.wavelet import Wavelet
 
-#: Known at once, in the order in which planning tries them.
-for _cls in (
-    Optimal,
-    Spectral,
-    Flow,
-    Tents,
-    Identity,
-    Wavelet,
-    Cumulative,
-    Hierarchical,
-    ShiftedGrids,
-    CutAugmented,
-):
-    register(_cls)
-
+for _cls in (Optimal, Spectral, Flow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented):
+    register(_cls)  # in the order in which planning tries them
 
 __all__ = [
     "Cumulative",

@@ -1,11 +1,11 @@
-"""Tools of the best strategies for Gaussian noise: bounds on costs, steps uphill, matrices as text."""
+"""Shared parts of the best strategies for Gaussian noise: bounds on costs, steps uphill, matrices as text."""
 
 from __future__ import annotations
 
 import base64
 import math
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,12 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
 
+Field = NDArray[np.float64]
+#: Entries of saved arrays are below this: four of them, squared, fit 64 bits.
+_LARGEST = 1 << 30
 
 
-
-def moves_within_delta(near: Neighbourhood) -> NDArray[np.bool_]:
-    """Return which displacements (none negative) are moves within δ; the first is no move."""
-    if near.domain.ndim == 1:
-        return np.ones(int(near.reach[0]) + 1, dtype=bool)
-    return np.asarray(np.arange(int(near.reach[0]) + 1) <= near.reach[:, None])
-
-
-def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], Field]:
     """Return which relation bounds each displacement, and all bounds, infinity last.
 
     Returns
@@ -45,12 +40,41 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], NDArray[np.floa
     return ends.cumsum(axis=1)[:, :long].reshape(shape), np.array([*squares, np.inf])
 
 
-def least_arrival(near: Neighbourhood) -> float:
-    """Return the least bound on the squared cost of any arrival; infinite if there is none."""
-    if near.fixed_membership:
-        return np.inf
-    # Factors grow with the distance: the first relation with an arrival has the least.
-    return next((float(f) ** 2 for f, relation in near.relations if relation.source_cells.any()), np.inf)
+def arrival_squares(near: Neighbourhood) -> Field:
+    """Return the bound on the squared cost of an arrival in each cell (domain.shape); infinite where there is none."""
+    out = np.full(near.domain.shape, np.inf)
+    if not near.fixed_membership:
+        for factor, relation in reversed(near.relations):
+            out[relation.source_cells] = float(factor) ** 2
+    return out
+
+
+class EdgeBounds(NamedTuple):
+    """All edges (M, 2) of a neighbourhood's relations, and the bounds (M,) on their squared costs.
+
+    >>> import math, deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
+    >>> bounds = EdgeBounds.of(near)
+    >>> bounds.edges.tolist(), bounds.squares.tolist()
+    ([[0, 1], [1, 2], [0, 2]], [1.0, 1.0, 4.0])
+    """
+
+    edges: NDArray[np.int64]
+    squares: Field
+
+    @classmethod
+    def of(cls, near: Neighbourhood) -> EdgeBounds:
+        """Return the bounds of moves, then arrivals, as in `Neighbourhood.edges`: each the least of its relations."""
+        shape = near.domain.shape
+        edges = near.relations[-1][1].edges()  # the widest relation holds all moves
+        edges = edges[edges[:, 0] >= 0]
+        start, end = (np.array(np.unravel_index(side, shape)) for side in edges.T)
+        place, squares = bound_levels(near)
+        moved = squares[place[tuple(np.abs(end - start))]]
+        arrivals = arrival_squares(near).ravel()
+        entry = np.flatnonzero(np.isfinite(arrivals))
+        entries = np.column_stack([np.full_like(entry, -1), entry])
+        return cls(np.concatenate([edges, entries]), np.concatenate([moved, arrivals[entry]]))
 
 
 class Ascent:
@@ -64,20 +88,20 @@ class Ascent:
     start : ln λ (M,) to begin with, up to a constant. floor : least λ, of a sum of one; none falls far below it.
     """
 
-    def __init__(self, start: NDArray[np.float64], floor: float) -> None:
+    def __init__(self, start: Field, floor: float) -> None:
         self.floor = floor
         #: ln λ to go on from, up to a constant, and where the last step led before momentum.
         self.at = self.before = start
         self.power, self.moved, self.last = 2.0, 0, 0.0
 
-    def weight(self) -> NDArray[np.float64]:
+    def weight(self) -> Field:
         """Return λ (M,), adding up to one, none far below the floor."""
         weight = np.exp(self.at - self.at.max())
         weight = np.maximum(weight / weight.sum(), self.floor)
         weight /= weight.sum()
         return np.asarray(weight)
 
-    def step(self, weight: NDArray[np.float64], relative: NDArray[np.float64], bound: float) -> None:
+    def step(self, weight: Field, relative: Field, bound: float) -> None:
         """Go on from λ, where the costs over their bounds and f are `relative` (M,) and f is `bound`."""
         if bound < self.last:
             self.power, self.moved = max(1.0, self.power / 2), 0
@@ -91,7 +115,7 @@ class Ascent:
 
 def pack(array: NDArray[np.int64]) -> str:
     """Return the compressed text of an array of 32-bit whole numbers; differences along the last axis pack better."""
-    if np.abs(array).max(initial=0) >= 1 << 30:
+    if np.abs(array).max(initial=0) >= _LARGEST:
         raise InputError("the strategy's entries are too large to be saved: they must be below 2^30")
     steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
     return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
@@ -103,16 +127,14 @@ def unpack(text: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
     Raises InputError if it is damaged or does not hold exactly the numbers that the shape says.
     """
     number = math.prod(shape)
-    if not isinstance(text, str):
-        raise InputError(f"{name} is damaged: it must be text")
     try:
         reader = zlib.decompressobj()
         data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)
-    except (ValueError, zlib.error):
+    except (TypeError, ValueError, zlib.error):
         raise InputError(f"{name} is damaged: it must be base64 of compressed numbers") from None
     if len(data) != 4 * number or not reader.eof or reader.unused_data:
         raise InputError(f"{name} is damaged: it must hold {number:,} numbers for this domain")
     out = np.frombuffer(data, dtype="<i4").reshape(shape).astype(np.int64).cumsum(axis=-1)
-    if np.abs(out).max(initial=0) >= 1 << 30:
+    if np.abs(out).max(initial=0) >= _LARGEST:
         raise InputError(f"{name} has entries that are too large: they must be below 2^30")
     return out

@@ -1,4 +1,4 @@
-"""Strategies that count whole grids of boxes: Identity, Hierarchical, ShiftedGrids."""
+"""Strategies that count whole grids of boxes: Identity, ShiftedGrids, and what Hierarchical shares with them."""
 
 from __future__ import annotations
 
@@ -43,16 +43,9 @@ class Grids(Strategy):
     """
 
     shares: tuple[Fraction, ...] | None
-
-    @functools.cached_property
-    def starts(self) -> tuple[Starts, ...]:
-        """For each grid and axis the first cell of each block, increasing from 0."""
-        raise NotImplementedError
-
-    @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of the grids."""
-        raise NotImplementedError
+    #: For each grid and axis the first cell of each block, increasing from 0; and the names of the grids.
+    starts: tuple[Starts, ...]
+    names: tuple[str, ...]
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[int, ...], ...]:
@@ -168,13 +161,11 @@ class Identity(Grids):
     shares: ClassVar[None] = None  # type: ignore[misc]
     texts: ClassVar[tuple[str, ...]] = ("identity",)
 
-    @functools.cached_property
-    def starts(self) -> tuple[Starts, ...]:
-        return (tuple(np.arange(n) for n in self.domain.shape),)
+    names: ClassVar[tuple[str, ...]] = ("cells",)  # type: ignore[misc]
 
     @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        return ("cells",)
+    def starts(self) -> tuple[Starts, ...]:  # type: ignore[override]
+        return (tuple(np.arange(n) for n in self.domain.shape),)
 
     def decoder_class(self) -> type[Decoder]:
         return CellsDecoder
@@ -248,46 +239,34 @@ class ShiftedGrids(Grids):
                     f"there are {len(widths)} widths and {len(offsets)} offsets: give one of each per grid"
                 )
         # The general form is kept alone, so that equal strategies have equal descriptions.
-        for name, value in (
-            ("widths", widths),
-            ("offsets", offsets),
-            ("width", None),
-            ("shift", None),
-            ("m", None),
-        ):
+        shares = None if self.shares is None else read_shares(self.shares, len(widths), "grid")
+        general = {"widths": widths, "offsets": offsets, "shares": shares}
+        for name, value in ({"width": None, "shift": None, "m": None} | general).items():
             object.__setattr__(self, name, value)
-        if self.shares is not None:
-            object.__setattr__(self, "shares", read_shares(self.shares, len(widths), "grid"))
-        self._refuse_shared_lines()
-
-    def _refuse_shared_lines(self) -> None:
-        longest = max(self.domain.shape)
-        user = np.full(longest, -1)
-        for grid, (width, offset) in enumerate(zip(self.widths or (), self.offsets or (), strict=True)):
-            lines = _lines(width, offset, longest)
+        user = np.full(max(self.domain.shape), -1)
+        for grid, (width, offset) in enumerate(self._forms):
+            lines = _lines(width, offset, len(user))
             taken = lines[user[lines] >= 0]
             if len(taken):
                 other = int(user[taken[0]])
                 raise InputError(
-                    f"grids {other} and {grid} (widths {self.widths[other]}, {width}; offsets "  # type: ignore[index]
-                    f"{self.offsets[other]}, {offset}) both have a line at cell {taken[0]}: "  # type: ignore[index]
-                    "no line may be used twice, or a move would cost more"
+                    f"grids {other} and {grid} (widths {widths[other]}, {width}; offsets {offsets[other]}, {offset}) "
+                    f"both have a line at cell {taken[0]}: no line may be used twice, or a move would cost more"
                 )
             user[lines] = grid
 
-    @functools.cached_property
-    def starts(self) -> tuple[Starts, ...]:
-        return tuple(
-            tuple(np.append(0, _lines(width, offset, n)) for n in self.domain.shape)
-            for width, offset in zip(self.widths or (), self.offsets or (), strict=True)
-        )
+    @property
+    def _forms(self) -> list[tuple[int, int]]:
+        """Width and offset of each grid."""
+        return list(zip(self.widths or (), self.offsets or (), strict=True))
 
     @functools.cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(
-            f"blocks of {w} cells a side, shifted by {o}"
-            for w, o in zip(self.widths or (), self.offsets or (), strict=True)
-        )
+    def starts(self) -> tuple[Starts, ...]:  # type: ignore[override]
+        return tuple(tuple(np.append(0, _lines(*form, n)) for n in self.domain.shape) for form in self._forms)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(f"blocks of {width} cells a side, shifted by {offset}" for width, offset in self._forms)
 
     def describe(self) -> dict[str, Any]:
         return {k: v for k, v in super().describe().items() if k not in ("width", "shift", "m")}

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
+Field = NDArray[np.float64]
 #: Branching numbers that planning tries for hierarchies.
 BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
 #: Longest side, in cells, of boxes whose kurtosis is worked out, and of the tree that serves for it.
@@ -66,13 +67,13 @@ class Hierarchical(Grids):
         return tuple(reversed(widths))
 
     @functools.cached_property
-    def starts(self) -> tuple[Starts, ...]:
+    def starts(self) -> tuple[Starts, ...]:  # type: ignore[override]
         return tuple(
             tuple(np.arange(0, n, min(width, n)) for n in self.domain.shape) for width in self.widths
         )
 
     @functools.cached_property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:  # type: ignore[override]
         return tuple(f"blocks of {min(w, max(self.domain.shape))} cells a side" for w in self.widths)
 
     def decoder_class(self) -> type[Decoder]:
@@ -102,83 +103,61 @@ class TreeDecoder(Decoder):
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
 
-    In the code S is `sums`, V_S `below`, u `upward`, z `best` or `estimates`, t `_trust`, x `cells`.
+    In the code S is `sums`, V_S `below`, u `upward`, z `best`, t `_trust`, x `cells`.
     """
 
     strategy: Hierarchical
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        assert isinstance(strategy, Grids)
         self.level_variance = [law.variance() for law in laws]
-
-    @functools.cached_property
-    def children(self) -> list[Starts]:
-        """First child of every block, per level and axis, counted in blocks of the next level."""
         starts = self.strategy.starts
-        return [
+        #: First child of every block, per level and axis, counted in blocks of the next level.
+        self.children: list[Starts] = [
             tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
             for a, b in itertools.pairwise(starts)
         ]
+        #: Variance of the sum of each block's children, per level but the last, and of its best estimate from below.
+        self.below: list[Field] = []
+        self.upward = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
+        for own, children in zip(self.level_variance[-2::-1], reversed(self.children), strict=True):
+            below = sum_blocks(self.upward[0], children)
+            self.below.insert(0, below)
+            self.upward.insert(0, own * below / (own + below) if own > 0 else np.zeros_like(below))
+        #: Whether all blocks of a level are of one size; small trees of others are better served by their matrices.
+        self.regular = all(
+            n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
+            for w in self.strategy.widths
+            for n in self.domain.shape
+        )
+        self._small = not self.regular and self.domain.size <= MOST_DENSE
 
-    @functools.cached_property
-    def _passed(self) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
-        """Variance of the sum of each block's children, per level but the last, and of its best estimate from below."""
-        below: list[NDArray[np.float64]] = []
-        upward = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
+    def solve(self, values: Field) -> Field:
+        groups = zip(self.strategy.groups, self.strategy.blocks, strict=True)
+        own = [values[group.members].reshape(blocks) for group, blocks in groups]
+        sums: list[Field] = []
+        best = [own[-1]]
         for level in range(len(self.children) - 1, -1, -1):
-            below.insert(0, sum_blocks(upward[0], self.children[level]))
-            own = self.level_variance[level]
-            upward.insert(0, own * below[0] / (own + below[0]) if own > 0 else np.zeros_like(below[0]))
-        return below, upward
-
-    @property
-    def below(self) -> list[NDArray[np.float64]]:
-        """Variance of the children's sum, per level but the last."""
-        return self._passed[0]
-
-    @property
-    def upward(self) -> list[NDArray[np.float64]]:
-        """Variance of the best estimate from a block and all below it, per level."""
-        return self._passed[1]
-
-    def _by_level(self, values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-        """Return released values (k,) as one array of blocks per level."""
-        return [
-            values[g.members].reshape(b)
-            for g, b in zip(self.strategy.groups, self.strategy.blocks, strict=True)
-        ]
-
-    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        own = self._by_level(values)
-        best = own[-1]
-        sums: list[NDArray[np.float64]] = []
-        estimates = [best]
-        for level in range(len(self.children) - 1, -1, -1):
-            total = sum_blocks(best, self.children[level])
-            best = total + self._trust(level) * (own[level] - total)
-            sums.insert(0, total)
-            estimates.insert(0, best)
-        cells = estimates[0]
+            sums.insert(0, sum_blocks(best[0], self.children[level]))
+            best.insert(0, sums[0] + self._trust(level) * (own[level] - sums[0]))
+        cells = best[0]
         for level, total in enumerate(sums):
-            fine = estimates[level + 1]
-            surplus = self._per_variance(cells - total, level)
+            fine = best[level + 1]
+            surplus = _ratio(cells - total, self.below[level])
             cells = fine + self.upward[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
         return cells.ravel()
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def adjoint(self, query: Field) -> Field:
         """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""
         levels = len(self.children)
         on_cells = query.reshape(self.domain.shape)
-        on_estimate: list[NDArray[np.float64]] = [np.zeros(0)] * (levels + 1)
-        on_sum: list[NDArray[np.float64]] = [np.zeros(0)] * levels
+        on_estimate: list[Field] = [np.zeros(0)] * (levels + 1)
+        on_sum: list[Field] = [np.zeros(0)] * levels
         # x_child = z_child + u_child / V_S · (x − S), from the cells up
         for level in range(levels - 1, -1, -1):
-            on_surplus = self._per_variance(
-                sum_blocks(self.upward[level + 1] * on_cells, self.children[level]), level
-            )
-            on_estimate[level + 1], on_sum[level] = on_cells, -on_surplus
-            on_cells = on_surplus
+            passed = sum_blocks(self.upward[level + 1] * on_cells, self.children[level])
+            on_estimate[level + 1], on_cells = on_cells, _ratio(passed, self.below[level])
+            on_sum[level] = -on_cells
         on_estimate[0] = on_cells
         # z = S + t (y − S) with S the children's sum, from the whole domain down
         on_values = []
@@ -188,41 +167,28 @@ class TreeDecoder(Decoder):
             on_sum[level] = on_sum[level] + on_estimate[level] * (1 - trust)
             fine = on_estimate[level + 1]
             on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self.children[level], fine.shape)
-        on_values.append(on_estimate[levels].ravel())
-        return np.concatenate(on_values)
+        return np.concatenate([*on_values, on_estimate[levels].ravel()])
 
-    def _per_variance(self, surplus: NDArray[np.float64], level: int) -> NDArray[np.float64]:
-        """Return a figure of each block over the variance V_S of its children's sum; 0 where that has no noise."""
-        below = self.below[level]
-        return np.divide(surplus, below, out=np.zeros_like(below), where=below > 0)
-
-    def _trust(self, level: int) -> NDArray[np.float64]:
+    def _trust(self, level: int) -> Field:
         """Return the weight of a block's own value against its children's sum."""
-        below = self.below[level]
-        both = self.level_variance[level] + below
         # Where noise is so small that its variance is zero as a float, blocks and children agree.
-        return np.divide(below, both, out=np.zeros_like(below), where=both > 0)
+        return _ratio(self.below[level], self.level_variance[level] + self.below[level])
 
-    @functools.cached_property
-    def regular(self) -> bool:
-        """Whether all blocks of a level are of one size."""
-        return all(
-            n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
-            for w in self.strategy.widths
-            for n in self.domain.shape
-        )
+    @property
+    def closed(self) -> bool:
+        return not self._small and self.terms(2) is not None
 
     def moments(self, work: Asked) -> Moments:
-        return super().moments(work) if self._closed else self._dense.moments(work)
+        return self._dense.moments(work) if self._small else super().moments(work)
 
-    def variance(self, work: Asked) -> NDArray[np.float64]:
-        if not self._closed:
-            rows = rows_of(work, self.domain)
-            return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
-        return super().variance(work)
+    def variance(self, work: Asked) -> Field:
+        if not self._small:
+            return super().variance(work)
+        rows = rows_of(work, self.domain)
+        return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
 
     def mean_variance(self, work: AllRanges) -> float:
-        if self._closed:
+        if not self._small:
             return super().mean_variance(work)
         out = 0.0
         for weight, share, starts in self._blocks_apart:
@@ -233,14 +199,14 @@ class TreeDecoder(Decoder):
         return max(0.0, out - (self._with_total.mean_reduction() if self.total_known else 0.0))
 
     @functools.cached_property
-    def _blocks_apart(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64], Starts]]:
+    def _blocks_apart(self) -> list[tuple[Field, Field, Starts]]:
         """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
 
         The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/theory.md, section 3): a block's surplus is shared
         among its cells by g, which are the shares u_child / V_S down the tree. Its own variance u enters, and the
         variance V_S of its children's sum leaves, since it is that of the block itself.
         """
-        out: list[tuple[NDArray[np.float64], NDArray[np.float64], Starts]] = []
+        out: list[tuple[Field, Field, Starts]] = []
         share = np.ones(self.domain.shape)
         for level in range(len(self.children), -1, -1):
             weight = self.upward[level].copy()
@@ -248,7 +214,7 @@ class TreeDecoder(Decoder):
                 weight -= self.below[level]
             out.insert(0, (weight, share, self.strategy.starts[level]))
             if level:
-                part = self._per_variance(np.ones_like(self.below[level - 1]), level - 1)
+                part = _ratio(np.ones_like(self.below[level - 1]), self.below[level - 1])
                 own = self.upward[level] * spread_blocks(part, self.children[level - 1], self.upward[level].shape)
                 share = share * spread_blocks(own, self.strategy.starts[level], self.domain.shape)
         return out
@@ -260,7 +226,7 @@ class TreeDecoder(Decoder):
         return PublicTotal(share * spread_blocks(self.upward[0], starts, self.domain.shape))
 
     @functools.cached_property
-    def _covariance(self) -> NDArray[np.float64]:
+    def _covariance(self) -> Field:
         """V (N, N)."""
         out = np.zeros((self.domain.size, self.domain.size))
         for weight, share, starts in self._blocks_apart:
@@ -272,27 +238,18 @@ class TreeDecoder(Decoder):
             out -= np.multiply.outer(total.along.ravel(), total.along.ravel()) / total.spread
         return out
 
-    @property
-    def _closed(self) -> bool:
-        """Whether the closed form serves; small irregular trees are better served by their matrices."""
-        return self.regular or self.domain.size > MOST_DENSE
-
     @functools.cached_property
     def _dense(self) -> DenseDecoder:
         return DenseDecoder(self.strategy, self.laws, self.total_known)
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        return (
-            "exact"
-            if self.regular or not self._closed
-            else "exact but for blocks at the upper edges, which are taken as whole (a bound)"
-        )
+        if self.regular or self._small:
+            return "exact"
+        return "exact but for blocks at the upper edges, which are taken as whole (a bound)"
 
     def terms(self, order: int) -> Terms | None:
-        """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l.
-
-        Derivation: docs/theory.md, section 3.
+        """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md, 3).
 
         λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells; 1/λ_l is 0 beyond the last level, and for the whole domain
         where its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
@@ -302,7 +259,9 @@ class TreeDecoder(Decoder):
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None
-        widths = [[min(w, self._padded(n)) for w in self.strategy.widths] for n in self.domain.shape]
+        sides = self.strategy.widths
+        # No longer than the smallest block that holds an axis.
+        widths = [[min(w, min(s for s in sides if s >= n)) for w in sides] for n in self.domain.shape]
         cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
         precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]
         inverse = np.append(1 / precision, 0.0)
@@ -313,7 +272,7 @@ class TreeDecoder(Decoder):
             for level, size in enumerate(cells)
         ]
 
-    def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
         """Return the kurtosis of small boxes, from a small tree with the same lowest levels; large boxes have none.
 
         A box of many cells sums many draws, so that its kurtosis fades. The place of a box in the tree
@@ -327,7 +286,7 @@ class TreeDecoder(Decoder):
         return out
 
     @functools.cached_property
-    def _small_box_kurtosis(self) -> NDArray[np.float64]:
+    def _small_box_kurtosis(self) -> Field:
         """Excess kurtosis by side lengths 1.._SMALL_BOX per axis."""
         shape = tuple(min(n, _SMALL_TREE) for n in self.domain.shape)
         bounds = (0.0,) * len(shape) + tuple(float(n) for n in shape)
@@ -347,6 +306,7 @@ class TreeDecoder(Decoder):
             out[sides] = np.mean(found)
         return out
 
-    def _padded(self, n: int) -> int:
-        """Return the side of the smallest block that holds n cells."""
-        return next(w for w in reversed(self.strategy.widths) if w >= n)
+
+def _ratio(figure: Field, variance: Field) -> Field:
+    """Return a figure of each block over a variance; 0 where there is no noise."""
+    return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -1,36 +1,33 @@
-"""Products of one square matrix per axis, and cumulative sums, with their decoder: closed forms throughout."""
+"""Products of one square matrix per axis: cumulative sums and wavelets, with their decoder in closed form."""
 
 from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from fractions import Fraction
+from itertools import accumulate, product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import (
-    MOST_FOURTH,
-    Feature,
-    Form,
-    Quadratic,
-    Terms,
-    weighted,
-)
+from deltahist.decode.forms import MOST_FOURTH, Feature, Form, Quadratic, Terms, weighted
 from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span
 from deltahist.space.workloads.cover import Pieces, aligned_spans
-from deltahist.strategies.base import Strategy
+from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
+Field = NDArray[np.float64]
 #: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
 MOST_TABLED = 4096
 
@@ -49,11 +46,11 @@ class Factor:
         """Return Fᵀ y."""
         raise NotImplementedError
 
-    def solve(self, y: NDArray[Any]) -> NDArray[np.float64]:
+    def solve(self, y: NDArray[Any]) -> Field:
         """Return F⁻¹ y."""
         raise NotImplementedError
 
-    def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
+    def solve_transpose(self, q: NDArray[Any]) -> Field:
         """Return F⁻ᵀ q."""
         raise NotImplementedError
 
@@ -66,11 +63,8 @@ class Product(Strategy):
     """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
 
     determines_cells: ClassVar[bool] = True
-
-    @functools.cached_property
-    def factors(self) -> tuple[Factor, ...]:
-        """One factor per axis."""
-        raise NotImplementedError
+    #: One factor per axis.
+    factors: tuple[Factor, ...]
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -104,11 +98,11 @@ class _Sums(Factor):
     def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
         return _Sums(self.n, not self.suffix).apply(y)
 
-    def solve(self, y: NDArray[Any]) -> NDArray[np.float64]:
+    def solve(self, y: NDArray[Any]) -> Field:
         zero = np.zeros_like(y[:1])
         return y - np.concatenate([y[1:], zero]) if self.suffix else y - np.concatenate([zero, y[:-1]])
 
-    def solve_transpose(self, q: NDArray[Any]) -> NDArray[np.float64]:
+    def solve_transpose(self, q: NDArray[Any]) -> Field:
         return _Sums(self.n, not self.suffix).solve(q)
 
     def prefix_power(self) -> float:
@@ -155,7 +149,7 @@ class Cumulative(Product):
             yield "Cumulative (prefix)", cls(near.domain, direction="prefix")
 
     @functools.cached_property
-    def factors(self) -> tuple[Factor, ...]:
+    def factors(self) -> tuple[Factor, ...]:  # type: ignore[override]
         return tuple(_Sums(n, self.direction == "suffix") for n in self.domain.shape)
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
@@ -166,28 +160,267 @@ class Cumulative(Product):
         arrival at u costs r(u); a move from u to v, which share the rows r(min(u, v)), costs
 
             C(u, v) = r(u) + r(v) − 2 r(min(u, v)),   min axis by axis.
-        """
-        return max(self._dearest_move(near), self._dearest_arrival(near))
-
-    def _dearest_move(self, near: Neighbourhood) -> int:
-        """Return the largest C(u, v) over the moves: of a displacement d it is Π n_i − Π (n_i − d_i).
 
         With v = u + d and no d_i below zero, C = r(u + d) − r(u). It does not fall as u grows, so that the worst v is
-        the far corner, nor as d grows, so that only the frontier matters. In 2-D a move across, from (x, y + d_y) to
-        (x + d_x, y), costs (x + 1) d_y + (y + 1) d_x: d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        the far corner, nor as d grows, so that only the frontier matters: Π n_i − Π (n_i − d_i). In 2-D a move across,
+        from (x, y + d_y) to (x + d_x, y), costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
         """
         shape = self.domain.shape
-        return max(
+        most = max(
             self.domain.size - math.prod(n - d for n, d in zip(shape, move, strict=True))
             for move in near.frontier.tolist()
         )
-
-    def _dearest_arrival(self, near: Neighbourhood) -> int:
-        """Return the largest r(u) over the cells u that touch a source; 0 where nobody arrives."""
         cells = np.argwhere(near.source_cells)
         if self.direction == "prefix":
-            cells = np.array(self.domain.shape) - 1 - cells
-        return int((cells + 1).prod(axis=1).max(initial=0))
+            cells = np.array(shape) - 1 - cells
+        return max(most, int((cells + 1).prod(axis=1).max(initial=0)))
+
+
+@dataclass(frozen=True)
+class _Haar(Factor):
+    """Row 0 sums everything; every other row is +1 on the left and −1 on the right half of a segment."""
+
+    n: int
+
+    @functools.cached_property
+    def levels(self) -> tuple[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], ...]:
+        """Segments [low, high) split at mid, per level, coarse to fine. The left half is the longer one."""
+        low, high = np.array([0]), np.array([self.n])
+        out: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        while True:
+            split = high - low > 1
+            low, high = low[split], high[split]
+            if not len(low):
+                return tuple(out)
+            mid = (low + high + 1) // 2
+            out.append((low, mid, high))
+            low, high = np.concatenate([[low], [mid]]).T.ravel(), np.concatenate([[mid], [high]]).T.ravel()
+
+    @functools.cached_property
+    def level_of_row(self) -> NDArray[np.int64]:
+        """Level per row: 0 for the sum of all, then 1 for the whole domain's halves, and so on."""
+        sizes = [1, *(len(low) for low, _, _ in self.levels)]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
+        total = np.concatenate([np.zeros_like(x[:1]), x.cumsum(axis=0)])
+        rows = [2 * total[mid] - total[low] - total[high] for low, mid, high in self.levels]
+        return np.concatenate([total[-1:], *rows])
+
+    def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
+        change = np.zeros((self.n + 1, *y.shape[1:]), dtype=y.dtype)
+        change[0] = y[0]
+        row = 1
+        for low, mid, high in self.levels:
+            part = y[row : row + len(low)]
+            change[low] += part
+            change[mid] -= 2 * part
+            change[high] += part
+            row += len(low)
+        return change.cumsum(axis=0)[:-1]
+
+    def solve(self, y: NDArray[Any]) -> Field:
+        # total[low] is the sum of the segment that starts at low: left = (sum + difference) / 2.
+        total = np.zeros(y.shape, dtype=np.float64)
+        total[0] = y[0]
+        row = 1
+        for low, mid, _ in self.levels:
+            part = y[row : row + len(low)]
+            whole = total[low]
+            total[low] = (whole + part) / 2
+            total[mid] = (whole - part) / 2
+            row += len(low)
+        return total
+
+    def solve_transpose(self, q: NDArray[Any]) -> Field:
+        weight = np.array(q, dtype=np.float64)
+        rows: list[Field] = []
+        for low, mid, _ in reversed(self.levels):
+            left, right = weight[low], weight[mid]
+            rows.append((left - right) / 2)
+            weight[low] = (left + right) / 2
+        return np.concatenate([weight[:1], *reversed(rows)])
+
+    def prefix_power(self) -> float:
+        # A prefix is 1 or 0 on every segment that its edge does not cut: only segments around the edge have
+        # coefficients. `mean` is the value of the one around each edge, half of its halves' together.
+        mean, out = np.ones(self.n + 1), 1.0
+        mean[0] = 0.0
+        for low, mid, high in reversed(self.levels):
+            length = high - low - 1
+            segment = np.repeat(np.arange(len(low)), length)
+            edge = np.arange(length.sum()) - np.repeat(length.cumsum() - length, length) + low[segment] + 1
+            left = np.where(edge >= mid[segment], 1.0, mean[edge])
+            right = np.where(edge <= mid[segment], 0.0, mean[edge])
+            out += float((((left - right) / 2) ** 2).sum())
+            mean[edge] = (left + right) / 2
+        return out + float((mean[1:-1] ** 2).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Wavelet(Product):
+    """Haar wavelets, unnormalised: Y_n (2014, Figure 2; Xiao et al. 2010); in 2-D the product of both axes.
+
+    Entries are −1, 0 and 1. A number of cells that is no power of two is split into nearly equal halves.
+
+    Parameters
+    ----------
+    domain : Domain
+    shares : one number per level of the longest axis, from the sum of all down to single cells; in 2-D a
+        row's share is the product over its two levels. Equal when None.
+
+    >>> Wavelet(Domain((0, 1), (4,))).matrix().toarray().tolist()
+    [[1, 1, 1, 1], [1, 1, -1, -1], [1, -1, 0, 0], [0, 0, 1, -1]]
+    """
+
+    domain: Domain
+    shares: tuple[Fraction, ...] | None = None
+    texts: ClassVar[tuple[str, ...]] = ("wavelet",)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        if max(near.domain.shape) <= MOST_TABLED:
+            yield "Wavelet", cls(near.domain)
+
+    def __post_init__(self) -> None:
+        if self.shares is not None:
+            object.__setattr__(self, "shares", read_shares(self.shares, self._levels, "level"))
+
+    @functools.cached_property
+    def factors(self) -> tuple[_Haar, ...]:  # type: ignore[override]
+        return tuple(_Haar(n) for n in self.domain.shape)
+
+    @property
+    def _levels(self) -> int:
+        return 1 + max(len(f.levels) for f in self.factors)
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        if self.shares is None:
+            return super().groups
+        rows = np.arange(self.domain.size).reshape(self.domain.shape)
+        level, kind = [f.level_of_row for f in self.factors], "level" if self.domain.ndim == 1 else "levels"
+        return tuple(
+            Group(
+                f"{kind} {', '.join(map(str, levels))}",
+                rows[np.ix_(*(each == i for each, i in zip(level, levels, strict=True)))].ravel(),
+                math.prod((self.shares[i] for i in levels), start=Fraction(1)),
+            )
+            for levels in product(*(range(each[-1] + 1) for each in level))
+        )
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+        """Return the largest cost of an edge, in closed form.
+
+        Let A be the factor of one axis and w_r = s_r^p the weight of its row r, p the norm. Its columns cost by four
+        sums of weights per pair of cells u, u' (`Pair`): of the rows that hold u, h(u); those that hold u', h(u');
+        those whose entries agree at both, a; and those whose entries are opposite, f. An arrival at u costs h(u).
+        In 2-D the rows are products, and so are their weights: an arrival at (u, v) costs h(u) h(v), a move `_cost`.
+        """
+        numerators, denominator = whole_shares(self.shares or (Fraction(1),) * self._levels)
+        weight = [s**norm for s in numerators]
+        most = self._dearest_move(near, weight, norm)
+        if near.source_cells.any():
+            held = functools.reduce(np.multiply.outer, [_held_weight(f, weight) for f in self.factors])
+            most = max(most, int(held[near.source_cells].max()))
+        return Fraction(most, denominator ** (norm * self.domain.ndim))
+
+    def _dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
+        """Return the largest cost of a move, over all different pairs of cells along x and along y in reach.
+
+        The reach along y only falls as dx grows, so that a pair along x need be tried at its least dx alone.
+        """
+        if self.domain.ndim == 1:  # as on a plane of one row of cells, whose factor is the matrix [1]
+            reach = [0] * (int(near.reach[0]) + 1)
+            along_y = [{Pair(1, 1, 1, 0)}]
+        else:
+            reach = near.reach.tolist()
+            along_y = _different_pairs(self.factors[1], weight, reach[0])
+        if self.domain.shape[1:] == self.domain.shape[:1] and len(along_y) >= len(reach):
+            along_x = along_y  # those of an axis of the same length
+        else:
+            along_x = _different_pairs(self.factors[0], weight, len(reach) - 1)
+        within = list(accumulate(along_y, operator.or_))  # pairs along y at most so many cells apart
+        # Shares may be fractions of any length: beyond 62 bits Python's whole numbers take over.
+        small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
+        kind: Any = np.int64 if small else object
+        most, tried = 0, set[Pair]()
+        for dx, dy in enumerate(reach):
+            fresh = along_x[dx] - tried
+            tried |= fresh
+            if fresh:
+                x = Pair(*np.array(sorted(fresh), dtype=kind).T[:, :, None])
+                y = Pair(*np.array(sorted(within[dy]), dtype=kind).T[:, None, :])
+                most = max(most, int(_cost(x, y, norm).max()))
+        return most
+
+
+class Pair(NamedTuple):
+    """Common rows of two cells u, u' of an axis: sums of row weights, each a number or an array of pairs."""
+
+    #: h(u): rows that hold u, that is, whose entry there is not zero.
+    first: Any
+    #: h(u').
+    second: Any
+    #: a: rows that hold both with the same sign.
+    agree: Any
+    #: f: rows that hold both with opposite signs.
+    opposite: Any
+
+
+def _cost(x: Pair, y: Pair, norm: int) -> Any:
+    """Return Σ_r w_r |A_r(u, v) − A_r(u', v')|^p of a move from (u, v) to (u', v'); x = (u, u') and y = (v, v').
+
+    The products that hold (u, v) weigh h_u h_v, those that hold (u', v') h_u' h_v'. Products that hold both are in
+    both figures: they agree where the factors agree on both axes or on neither, and change by nothing; else they
+    are opposite, and change by 2.
+    """
+    agree = x.agree * y.agree + x.opposite * y.opposite
+    opposite = x.agree * y.opposite + x.opposite * y.agree
+    return x.first * y.first + x.second * y.second - 2 * agree + (2**norm - 2) * opposite
+
+
+def _held_weight(haar: _Haar, weight: list[int]) -> NDArray[Any]:
+    """Return h(u): sum of the weights of the rows that hold each cell (n,), as Python's whole numbers."""
+    held = np.full(haar.n, weight[0], dtype=object)
+    for level, (low, _, high) in enumerate(haar.levels, start=1):
+        inside = np.zeros(haar.n + 1, dtype=np.int64)
+        np.add.at(inside, low, 1)
+        np.add.at(inside, high, -1)
+        held[inside.cumsum()[:-1] > 0] += weight[level]
+    return held
+
+
+def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
+    """Return the different pairs of cells d apart, for d = 0, ..., longest.
+
+    Let u < u' part at level m, that of the coarsest segment with a split between them. On each level above, one row
+    holds both, in the same half: a = Σ_{l < m} w_l. On level m one row holds both, in opposite halves: f = w_m. No row
+    below holds both. So m, h(u) and h(u') are all there is to a pair, and few of these triples are different.
+    Both orders of a pair are listed, since the other axis may run either way.
+    """
+    n, above = haar.n, [0, *accumulate(weight)]
+    split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
+    for level, (_, mid, _) in enumerate(haar.levels, start=1):
+        split[mid] = level
+    held = _held_weight(haar, weight).tolist()
+    # Weights may be of any length: h is packed by its rank among the different values.
+    values = sorted(set(held))
+    rank_of = {h: i for i, h in enumerate(values)}
+    rank = np.array([rank_of[h] for h in held], dtype=np.int64)
+    out = [{Pair(h, h, h, 0) for h in values}]
+    parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, for d from 0 on
+    for d in range(1, longest + 1):
+        parting = np.minimum(parting[: n - d], split[d:])
+        packed = np.unique((parting * len(values) + rank[: n - d]) * len(values) + rank[d:])
+        pairs: set[Pair] = set()
+        for triple in packed.tolist():
+            rest, second = divmod(triple, len(values))
+            level, first = divmod(rest, len(values))
+            pair = Pair(values[first], values[second], above[level], weight[level])
+            pairs |= {pair, pair._replace(first=pair.second, second=pair.first)}
+        out.append(pairs)
+    return out
 
 
 class Prefixes(Form):
@@ -195,25 +428,37 @@ class Prefixes(Form):
 
     def __init__(self, factor: Factor) -> None:
         self.factor, self.size, self.work = factor, factor.n + 1, factor.n
+        ones = factor.solve_transpose(np.ones((factor.n, 1)))
+        #: |F⁻ᵀ1|², and sums of the total's covariance with cells before each edge (n + 1,).
+        self.total = float((ones * ones).sum())
+        self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
     @functools.cached_property
-    def coefficients(self) -> NDArray[np.float64]:
+    def coefficients(self) -> Field:
         """F⁻ᵀP_e (n + 1, n)."""
         prefix = np.tril(np.ones((self.size, self.size - 1)), -1)  # row e: the cells before edge e
         # Row by row in memory: of another layout every box would copy them all.
         return np.ascontiguousarray(self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T)
 
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
+    @functools.cached_property
+    def fourth(self) -> Field:
+        """Σ_k (P_jk − P_ik)⁴ for all pairs of edges i, j."""
+        p = self.coefficients
+        cube, square = p**3 @ p.T, (p * p) @ (p * p).T
+        own = np.diag(square)
+        return own[:, None] + own[None, :] - 4 * cube - 4 * cube.T + 6 * square
+
+    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> Field:
         return np.einsum("en,en->e", self.coefficients[i], self.coefficients[j])
 
-    def rows(self, first: int, stop: int) -> NDArray[np.float64]:
+    def rows(self, first: int, stop: int) -> Field:
         return self.coefficients[first:stop] @ self.coefficients.T
 
-    def of(self, intervals: Pieces) -> NDArray[np.float64]:
+    def of(self, intervals: Pieces) -> Field:
         own = weighted(self.coefficients, intervals.edges)
         return np.einsum("mn,mn->m", own, own)
 
-    def whole(self, weight: NDArray[np.float64]) -> float:
+    def whole(self, weight: Field) -> float:
         # A cell is in the prefixes of all edges behind it.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
@@ -223,48 +468,30 @@ class Prefixes(Form):
         return self.factor.prefix_power()
 
 
-class CoefficientTable:
-    """Sums over the coefficients F⁻ᵀq of intervals q."""
-
-    def __init__(self, factor: Factor) -> None:
-        self.form = Prefixes(factor)
-        ones = factor.solve_transpose(np.ones((factor.n, 1)))
-        self.total = float((ones * ones).sum())
-        self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
-
-    @functools.cached_property
-    def fourth(self) -> NDArray[np.float64]:
-        """Σ_k (P_jk − P_ik)⁴ for all pairs of edges i, j."""
-        p = self.form.coefficients
-        cube, square = p**3 @ p.T, (p * p) @ (p * p).T
-        own = np.diag(square)
-        return own[:, None] + own[None, :] - 4 * cube - 4 * cube.T + 6 * square
-
-
 @dataclass(frozen=True, eq=False)
 class Fourth(Feature):
-    """Σ_k a_k⁴, for the nearest whole cells."""
+    """Σ_k a_k⁴ of the coefficients a = F⁻ᵀq, for the nearest whole cells."""
 
-    table: CoefficientTable
+    form: Prefixes
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.table.fourth[np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)]
+    def __call__(self, low: Field, high: Field) -> Field:
+        return self.form.fourth[np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)]
 
 
 @dataclass(frozen=True, eq=False)
 class WithTotal(Feature):
     """(Σ_k a_k a_k(1))², the part that a public total takes away."""
 
-    table: CoefficientTable
+    form: Prefixes
 
-    def __call__(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-        along = self.table.along_total
+    def __call__(self, low: Field, high: Field) -> Field:
+        along = self.form.along_total
         edge = np.arange(len(along))
         part = np.interp(high, edge, along) - np.interp(low, edge, along)
         return part * part
 
     def mean(self, n: int) -> float:
-        along = self.table.along_total
+        along = self.form.along_total
         return float((n + 1) * (along @ along) - along.sum() ** 2) / (n * (n + 1) / 2)
 
 
@@ -276,34 +503,30 @@ class ProductDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         # With several laws the variance is no product over axes; it is then solved query by query.
-        self.tables: tuple[CoefficientTable, ...] = ()
+        self.forms: tuple[Prefixes, ...] = ()
         if len(set(laws)) == 1 and max(self.domain.shape) <= MOST_TABLED:
-            self.tables = tuple(_table(f) for f in self.strategy.factors)
+            self.forms = tuple(_prefixes(f) for f in self.strategy.factors)
 
-    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve(self, values: Field) -> Field:
         return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def adjoint(self, query: Field) -> Field:
         return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
 
     def terms(self, order: int) -> Terms | None:
-        if not self.tables:
+        if not self.forms or (order == 4 and max(self.domain.shape) > MOST_FOURTH):
             return None
         law = self.laws[0]
         if order == 4:
-            if max(self.domain.shape) > MOST_FOURTH:
-                return None
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
-            return [(law.kurtosis() * law.variance() ** 2, tuple(Fourth(t) for t in self.tables))]
-        own: Terms = [(law.variance(), tuple(Quadratic.of(t.form) for t in self.tables))]
+            return [(law.kurtosis() * law.variance() ** 2, tuple(map(Fourth, self.forms)))]
+        own: Terms = [(law.variance(), tuple(map(Quadratic.of, self.forms)))]
         if not self.total_known:
             return own
-        spread = float(np.prod([t.total for t in self.tables]))
-        return [*own, (-law.variance() / spread, tuple(WithTotal(t) for t in self.tables))]
+        spread = math.prod(form.total for form in self.forms)
+        return [*own, (-law.variance() / spread, tuple(map(WithTotal, self.forms)))]
 
-    def draws_summed(
-        self, spans: Sequence[Span], variance: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None:
+    def draws_summed(self, spans: Sequence[Span], variance: Field) -> Field | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
         # Differences of sums: every released value enters with coefficient −1, 0 or 1.
@@ -311,5 +534,5 @@ class ProductDecoder(Decoder):
 
 
 @functools.lru_cache(maxsize=4)
-def _table(factor: Factor) -> CoefficientTable:
-    return CoefficientTable(factor)
+def _prefixes(factor: Factor) -> Prefixes:
+    return Prefixes(factor)

@@ -7,8 +7,7 @@ from deltahist.decode.forms import Between, Overlap, Quadratic
 from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, estimated_flow
 from deltahist.strategies.flow.noise import Lines
-from deltahist.strategies.product import Prefixes, _Sums
-from deltahist.strategies.wavelet import _Haar
+from deltahist.strategies.product import Prefixes, _Haar, _Sums
 
 
 def forms():

@@ -15,9 +15,9 @@ from profiles import dearest, limited, promised, random_limits
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.space.workloads import range_gram
-from deltahist.strategies import Spectral, convex
-from deltahist.strategies.convex import EdgeBounds, exact_gram, workload_gram
-from deltahist.strategies.optimal import Optimal
+from deltahist.strategies import Spectral, optimal as convex
+from deltahist.strategies.gaussian import EdgeBounds
+from deltahist.strategies.optimal import Optimal, exact_gram, workload_gram
 
 
 def neighbourhood(shape, cells, sources=None, limits=None):
@@ -349,8 +349,8 @@ UNIT = np.eye(6, dtype=int)[np.tril_indices(6)]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"matrix": None}, "must be text"),
-        ({"matrix": 7}, "must be text"),
+        ({"matrix": None}, "must be base64"),
+        ({"matrix": 7}, "must be base64"),
         ({"matrix": "no base64 é"}, "must be base64"),
         ({"matrix": "AAAA"}, "must be base64"),
         ({"matrix": ""}, "21 numbers"),

@@ -12,9 +12,8 @@ from profiles import dearest, limited, random_limits
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.space.workloads.queries import power
-from deltahist.strategies import Optimal, Spectral, from_description
-from deltahist.strategies.spectral import multipliers
-from deltahist.strategies.spectral.torus import convolve, spread, squared_distance
+from deltahist.strategies import Optimal, Spectral, from_description, spectral as multipliers
+from deltahist.strategies.torus import convolve, spread, squared_distance
 
 
 def cases(number, seed):

@@ -11,8 +11,9 @@ from examples import quiet, random_domain, random_neighbourhood, random_tents
 from scipy.interpolate import BSpline
 
 import deltahist as dh
-from deltahist.strategies import Tents, from_description, named
-from deltahist.strategies.tents import Lattice, choice, lattice as module
+from deltahist.strategies import Tents, from_description, named, splines as module
+from deltahist.strategies.splines import Lattice
+from deltahist.strategies.tents import Search
 
 
 def lattices(number, seed):
@@ -160,7 +161,7 @@ def test_figures_over_all_ranges(n, delta, limit, rmse):
 def test_no_other_tents_are_much_better(shape, norm, sources):
     domain = dh.Domain((0,) * len(shape) + shape, shape)
     near = dh.Neighbourhood(domain, 2, sources, limits=[(6, Fraction(3, 2)), (math.inf, 2)])
-    search = choice._Search(near, None, norm)
+    search = Search(near, None, norm)
     spacings = itertools.product(*(range(2, min(n, 14)) for n in shape))
     best = min(search.at(s, degree).error for s in spacings if max(s) <= 2 * min(s) for degree in (1, 2, 3))
     tuned = Tents.tuned(near, norm=norm)

@@ -1,4 +1,4 @@
-"""Tents over the cells of one axis: B-splines on a coarse lattice in whole numbers, and the waves that they see."""
+"""Tents over the cells of one axis: B-splines on a coarse lattice in whole numbers, their waves, and costs of moves."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 from deltahist.space.neighbourhood import Neighbourhood
 
+Field = NDArray[np.float64]
+Whole = NDArray[np.int64]
 #: Tents along an axis at most: their waves are found by dense linear algebra.
 MOST_TENTS = 4128
-#: Weights over a cell may add up to this much, in whole numbers: answers and noise have 64 bits.
-MOST_WEIGHT = 1 << 40
 #: Eigenvalues below this share of the largest one are rounding.
 _ROUNDING = 1e-12
 #: Pairs of moves along the two axes up to which squares are looked at one by one; beyond, a bound stands for them.
@@ -31,14 +31,10 @@ _FLOAT_ERROR = 1e-9
 class Lattice:
     """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
 
-    A tent is a centred B-spline whose knots are `spacing` cells apart: a hat (degree 1), or smoother and wider. One
-    is centred in the middle of the axis, so that they mirror each other about it; those beyond the ends
-    that still cover cells are kept. Cells and centres lie on half cells, where the values are multiples of a power
-    of 1 / (2 · spacing): as whole numbers the weights over any cell add up to `scale`, exactly.
-
-    Parameters
-    ----------
-    n : cells. spacing : cells between centres, from 1 to n. degree : 1, 2 or 3; a single cell has one tent.
+    A tent is a centred B-spline of degree 1, 2 or 3 whose knots are `spacing` cells apart. One is centred in the
+    middle of the axis; tents beyond the ends that still cover cells are kept. Cells and centres lie on half cells,
+    where values are multiples of a power of 1 / (2 · spacing). As whole numbers the weights over any cell add up to
+    `scale`, exactly.
 
     >>> tents = Lattice(5, 2, 1)
     >>> tents.scale, tents.matrix.toarray().tolist()
@@ -50,7 +46,7 @@ class Lattice:
     degree: int
 
     @functools.cached_property
-    def _band(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _band(self) -> tuple[Whole, Whole]:
         if self.n == 1:
             return np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
         # In half cells, from the middle of the axis.
@@ -61,24 +57,19 @@ class Lattice:
         return first - first[0], weights // np.gcd.reduce(weights, axis=None)
 
     @property
-    def first(self) -> NDArray[np.int64]:
+    def first(self) -> Whole:
         """The first tent over every cell (n,)."""
         return self._band[0]
 
     @property
-    def weights(self) -> NDArray[np.int64]:
-        """Weights over every cell (n, degree + 1) of its first tent and those that follow."""
+    def weights(self) -> Whole:
+        """Weights over every cell (n, degree + 1) of its first tent and the next ones."""
         return self._band[1]
 
     @functools.cached_property
     def scale(self) -> int:
         """Sum of the weights over any cell."""
         return int(self.weights[0].sum())
-
-    @property
-    def width(self) -> int:
-        """Cells so far apart that no tent covers both."""
-        return self.spacing * self.weights.shape[1]
 
     @functools.cached_property
     def size(self) -> int:
@@ -92,7 +83,7 @@ class Lattice:
         return out
 
     @property
-    def _tents(self) -> NDArray[np.int64]:
+    def _tents(self) -> Whole:
         """The tents over every cell (n, degree + 1) that `weights` are of; any tent where there is none."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
@@ -110,8 +101,9 @@ class Lattice:
         return self.matrix.T.tocsr()
 
     @functools.cached_property
-    def eigen(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def eigen(self) -> tuple[Field, Field]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
+        # Without SciPy, which takes as long to import as a small release to read.
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
         pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
         both = np.bincount(pairs, (weights[:, :, None] * weights[:, None, :]).ravel(), size**2)
@@ -119,7 +111,7 @@ class Lattice:
         return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
 
     @functools.cached_property
-    def waves(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def waves(self) -> tuple[Field, Field]:
         """Eigenvalues (w,) of TᵀT / scale² above zero, falling; its eigenvectors, summed up to each edge (n + 1, w)."""
         values, vectors = self.eigen
         values = values[values > _ROUNDING * values[0]]
@@ -130,7 +122,7 @@ class Lattice:
         np.cumsum(sums, axis=0, out=sums)
         return values, sums
 
-    def asked(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    def asked(self, low: Field, high: Field) -> Field:
         """Return q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
         sums, out = self.waves[1], 0.0
         for edge, sign in ((high, 1.0), (low, -1.0)):
@@ -140,23 +132,44 @@ class Lattice:
         return np.asarray(out)
 
     @functools.cached_property
-    def mean_asked(self) -> NDArray[np.float64]:
+    def mean_asked(self) -> Field:
         """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
         sums = self.waves[1]
         return _over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
-    def mean_pairs(self, some: NDArray[np.int64] | slice) -> NDArray[np.float64]:
+    def mean_pairs(self, some: Whole | slice) -> Field:
         """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
         sums = self.waves[1][:, some]
         whole = sums.sum(axis=0)
         return _over_intervals(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
+    def positions(self, far: int) -> int:
+        """Return the number of first cells, at different positions under the tents, from which moves start."""
+        return min(self.spacing, self.n - far)
 
-def _over_intervals(own: NDArray[np.float64], whole: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums.
+    def ends(self, far: int) -> tuple[Whole, Whole]:
+        """Return weights over both ends (positions, tents) of moves by `far` cells, of tents over the first end."""
+        start = np.arange(self.positions(far))
+        u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
+        behind = self.first[start + far] - self.first[start]
+        for tent in range(v.shape[1]):
+            some = tent >= behind
+            v[some, tent] = self.weights[start + far][some, tent - behind[some]]
+        return u, v
 
-    These are Σ a_i b_i (`own`) and Σ a_i Σ b_i (`whole`) over all n + 1 edges.
-    """
+    def own_squares(self) -> list[int]:
+        """Return |T(u)|² for every position, whole numbers of any length."""
+        return list((self.weights[: self.spacing].astype(object) ** 2).sum(axis=1))
+
+    def squares(self, far: int) -> list[tuple[int, int, int]]:
+        """Return |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, each once: whole numbers of any length."""
+        u, v = (end.astype(object) for end in self.ends(far))
+        w = self.weights[far : far + len(u)].astype(object)
+        return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
+
+
+def _over_intervals(own: Field, whole: Field, n: int) -> Field:
+    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums: Σ a_i b_i, and Σ a_i Σ b_i."""
     return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
 
 
@@ -175,7 +188,12 @@ def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
     return field
 
 
-def _spline(away: NDArray[np.int64], apart: int, degree: int) -> NDArray[np.int64]:
+def outer(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the outer product of one array per axis."""
+    return np.asarray(functools.reduce(np.multiply.outer, factors))
+
+
+def _spline(away: Whole, apart: int, degree: int) -> Whole:
     """Return the centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
     if degree == 1:
         return np.maximum(apart - away, 0)
@@ -196,14 +214,12 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     whole = math.prod(lattice.scale for lattice in lattices)
     least = whole
     for move in near.frontier.tolist():
-        if any(d >= lattice.width for d, lattice in zip(move, lattices, strict=True)):
-            return 2 * whole
-        ends = [_ends(lattice, d) for lattice, d in zip(lattices, move, strict=True)]
+        if any(d >= lattice.spacing * lattice.weights.shape[1] for d, lattice in zip(move, lattices, strict=True)):
+            return 2 * whole  # no tent covers both ends
+        ends = [lattice.ends(d) for lattice, d in zip(lattices, move, strict=True)]
         shared = np.zeros([len(u) for u, _ in ends], dtype=np.int64)
         for tent in np.ndindex(*(u.shape[1] for u, _ in ends)):
-            here, there = (
-                _product([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1)
-            )
+            here, there = (outer([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1))
             shared += np.minimum(here, there)
         least = min(least, int(shared.min()))
     return 2 * (whole - least)
@@ -217,14 +233,14 @@ def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """
     *first, last = lattices
     reach = near.reach.tolist()  # along the last axis, for each number of cells along the first one
-    upto = np.cumsum([_positions(last, d) for d in range(max(reach) + 1)])
-    starts = [_positions(first[0], d) if first else 1 for d in range(len(reach))]
+    upto = np.cumsum([last.positions(d) for d in range(max(reach) + 1)])
+    starts = [first[0].positions(d) if first else 1 for d in range(len(reach))]
     if sum(n * int(upto[far]) for n, far in zip(starts, reach, strict=True)) > MOST_PAIRS:
-        return 2 * math.prod(max(_own(lattice)) for lattice in lattices)
-    each = [_squares(last, d) for d in range(max(reach) + 1)]
+        return 2 * math.prod(max(lattice.own_squares()) for lattice in lattices)
+    each = [last.squares(d) for d in range(max(reach) + 1)]
     most = 0
     for d, far in enumerate(reach):
-        one = _squares(first[0], d) if first else [(1, 1, 1)]
+        one = first[0].squares(d) if first else [(1, 1, 1)]
         other = list(dict.fromkeys(square for squares in each[: far + 1] for square in squares))
         sign = np.array([1.0, 1.0, -2.0])
         found = (np.array(one, dtype=np.float64) * sign) @ np.array(other, dtype=np.float64).T
@@ -236,44 +252,9 @@ def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
 
 def largest_own_square(lattices: Sequence[Lattice], cells: NDArray[np.bool_]) -> int:
     """Return the largest |T(u)|² over some cells (domain.shape)."""
-    own = [_own(lattice) for lattice in lattices]
+    own = [lattice.own_squares() for lattice in lattices]
     places = np.argwhere(cells) % [lattice.spacing for lattice in lattices]
     return max(
         math.prod(o[i] for o, i in zip(own, place, strict=True))
         for place in np.unique(places, axis=0).tolist()
     )
-
-
-def _ends(lattice: Lattice, far: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return weights over both ends (positions, tents) of moves by `far` cells, of tents over the first end."""
-    start = np.arange(_positions(lattice, far))
-    u, v = lattice.weights[start], np.zeros((len(start), lattice.weights.shape[1]), dtype=np.int64)
-    behind = lattice.first[start + far] - lattice.first[start]
-    for tent in range(v.shape[1]):
-        some = tent >= behind
-        v[some, tent] = lattice.weights[start + far][some, tent - behind[some]]
-    return u, v
-
-
-def _own(lattice: Lattice) -> list[int]:
-    """Return |T(u)|² along an axis for every position, whole numbers of any length."""
-    weights = lattice.weights[: lattice.spacing].astype(object)
-    return list((weights**2).sum(axis=1))
-
-
-def _squares(lattice: Lattice, far: int) -> list[tuple[int, int, int]]:
-    """Return |T(u)|², |T(v)|² and T(u)·T(v) along an axis, for moves by `far` cells; each once."""
-    u, v = (end.astype(object) for end in _ends(lattice, far))
-    w = lattice.weights[far : far + len(u)].astype(object)
-    return list(
-        dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True))
-    )
-
-
-def _positions(lattice: Lattice, far: int) -> int:
-    """Return the number of first cells, at different positions under the tents, from which moves start."""
-    return min(lattice.spacing, lattice.n - far)
-
-
-def _product(factors: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return factors[0] if len(factors) == 1 else np.multiply.outer(*factors)

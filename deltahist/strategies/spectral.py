@@ -1,4 +1,12 @@
-"""Spectral: the strategy for Gaussian noise that is best on a torus, and its decoder, both in Fourier space."""
+"""Spectral: the strategy for Gaussian noise that is best on a torus, its decoder and certificate, in Fourier space.
+
+Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
+arrivals. With multipliers λ that add up to one the best is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
+(+ λ₀ / w²); let f be the mean of √(V̂ L̂) over the frequencies. Then f² bounds the best from below, f times the
+largest cost over its w² is what X̂ reaches once it is scaled to keep all bounds, and f is also the mean over λ of the
+costs over their w², so that the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the
+multipliers of what costs more than the mean. Derivation: docs/theory.md, section 6.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +21,17 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Asked, Decoder, Moments
+from deltahist.decode.base import Decoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, Span
+from deltahist.space.workloads import AllRanges, Span
 from deltahist.space.workloads.cover import Pieces
 from deltahist.space.workloads.queries import power
 from deltahist.strategies.base import Strategy, refuse_pure
-from deltahist.strategies.gaussian import moves_within_delta, pack, unpack
-from deltahist.strategies.spectral.multipliers import Multipliers, solve
-from deltahist.strategies.spectral.torus import (
+from deltahist.strategies.gaussian import Ascent, arrival_squares, bound_levels, pack, unpack
+from deltahist.strategies.torus import (
     convolve,
     cosines,
     multiplicities,
@@ -38,13 +45,25 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Largest error of the kernel's spectrum from rounding its entries to whole numbers.
-_ROUNDING = 1e-2
-_MOST_BITS = 28
+Field = NDArray[np.float64]
+#: Largest error of the kernel's spectrum from rounding its entries to whole numbers, and their digits at most.
+_ROUNDING, _MOST_BITS = 1e-2, 28
 #: Displacements times cells beyond which Laplace noise is priced by a bound.
 _MOST_ABSOLUTE = 1 << 31
 #: So many displacements that may be the dearest one are looked at one by one.
 _MOST_TIED = 16
+#: Multipliers are found on a torus of at most this many cells a side, unless δ is long; finer ones start from them.
+_COARSE = 256
+#: Rounds on the coarse and on the full torus, and the gaps of the certificate at which they end.
+_ROUNDS, _FINE_ROUNDS, _GAP = 400, 4, 1e-3
+#: The same on the full torus under limits, whose multipliers are spread over all of it.
+_LIMITED_ROUNDS, _LIMITED_GAP = 40, 3e-3
+#: Part of the gap below which all multipliers together are nothing: a displacement may have to come back.
+_IDLE = 1e-3
+#: Share of the multipliers that a limit starts with which the coarse torus did not know.
+_UNKNOWN = 1e-2
+#: Weight of single cells beside the workload's queries: no frequency may be left out.
+_CELLS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +124,8 @@ class Spectral(Strategy):
         if self.pad is not None:
             object.__setattr__(self, "pad", whole(least=0, pad=self.pad))
         fits_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
-        if self.workload is not None:
-            power(
-                self.workload, self.domain, tuple(min(n, 4) for n in self.torus)
-            )  # refuses what does not fit
+        if self.workload is not None:  # refuses what does not fit
+            power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
 
     @functools.cached_property
     def domain(self) -> Domain:  # type: ignore[override]
@@ -127,7 +144,7 @@ class Spectral(Strategy):
         return (math.prod(self.torus), self.domain.size)
 
     @functools.cached_property
-    def solution(self) -> Multipliers:
+    def solution(self) -> Solution:
         """The best spectrum, before rounding, with its certificate."""
         return solve(self.near, self.workload, self.torus)
 
@@ -144,7 +161,7 @@ class Spectral(Strategy):
         return spread(rounded.astype(np.int64), self.torus)
 
     @functools.cached_property
-    def transform(self) -> NDArray[np.float64]:
+    def transform(self) -> Field:
         """Spectrum of the rounded kernel, over the frequencies that a real transform has; none is zero."""
         out = np.asarray(scipy.fft.rfftn(self.kernel.astype(np.float64)).real)
         if np.abs(out).min() <= 1e-12 * np.abs(out).max():
@@ -158,8 +175,7 @@ class Spectral(Strategy):
         return self._columns(X, self.torus, self.domain.shape)
 
     def _columns(self, X: NDArray[Any], given: tuple[int, ...], wanted: tuple[int, ...]) -> NDArray[Any]:
-        inside = tuple(slice(0, min(a, b)) for a, b in zip(given, self.torus, strict=True))
-        cut = tuple(slice(0, n) for n in wanted)
+        inside, cut = (tuple(slice(0, n) for n in shape) for shape in (given, wanted))
         out = np.empty((math.prod(wanted), X.shape[1]), dtype=X.dtype)
         for column in range(X.shape[1]):
             field = np.zeros(self.torus, dtype=X.dtype)
@@ -175,13 +191,12 @@ class Spectral(Strategy):
         arrival = near.source_cells.any()
         if norm == 2:
             return max(self._largest(near), squared_distance(self.kernel, None) if arrival else 0)
-        entry, moves = int(np.abs(self.kernel).sum()), moves_within_delta(near)
-        if (int(moves.sum()) - 1) * self.kernel.size > _MOST_ABSOLUTE:
+        entry, reach = int(np.abs(self.kernel).sum()), near.reach.tolist()
+        if (sum(reach) + len(reach) - 1) * self.kernel.size > _MOST_ABSOLUTE:
             return 2 * entry  # by the triangle inequality: no less than the dearest move
-        costs = [
-            int(np.abs(self.kernel - np.roll(self.kernel, move, range(self.kernel.ndim))).sum())
-            for move in np.argwhere(moves)[1:].tolist()
-        ]
+        axes = range(self.kernel.ndim)
+        moves = [(dx, dy)[-len(axes) :] for dx, far in enumerate(reach) for dy in range(far + 1)]
+        costs = [int(np.abs(self.kernel - np.roll(self.kernel, move, axes)).sum()) for move in moves[1:]]
         return max([*costs, entry if arrival else 0])
 
     def _largest(self, near: Neighbourhood) -> int:
@@ -200,12 +215,9 @@ class Spectral(Strategy):
             with contextlib.suppress(InputError):  # sums beyond 64 bits
                 products = convolve(self.kernel, self.kernel)
                 return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
-        return max(self._exact_cost(move) for move in moves)
-
-    def _exact_cost(self, move: tuple[int, ...]) -> int:
-        if move not in self._known:
+        for move in set(moves) - set(self._known):
             self._known[move] = squared_distance(self.kernel, move)
-        return self._known[move]
+        return max(self._known[move] for move in moves)
 
     @functools.cached_property
     def _known(self) -> dict[tuple[int, ...], int]:
@@ -213,12 +225,12 @@ class Spectral(Strategy):
         return {}
 
     @functools.cached_property
-    def _running(self) -> NDArray[np.float64]:
+    def _running(self) -> Field:
         """The largest distance of the displacements up to each along the last axis: a row of moves goes from 0 on."""
         return np.asarray(np.maximum.accumulate(self._distances, axis=-1))
 
     @functools.cached_property
-    def _distances(self) -> NDArray[np.float64]:
+    def _distances(self) -> Field:
         """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, to within `_distance_error`."""
         spectrum = self.transform[quarter_of(self.torus)] ** 2
         covariance = cosines(spectrum, self.torus) / math.prod(self.torus)
@@ -262,16 +274,17 @@ class SpectralDecoder(Decoder):
     """
 
     strategy: Spectral
+    closed = True
 
-    def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve(self, values: Field) -> Field:
         return self._divide(values.reshape(self.strategy.torus))[self.inside].ravel()
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def adjoint(self, query: Field) -> Field:
         field = np.zeros(self.strategy.torus)
         field[self.inside] = query.reshape(self.domain.shape)
         return self._divide(field).ravel()
 
-    def _divide(self, field: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _divide(self, field: Field) -> Field:
         return np.asarray(scipy.fft.irfftn(scipy.fft.rfftn(field) / self.strategy.transform, field.shape))
 
     @functools.cached_property
@@ -284,20 +297,14 @@ class SpectralDecoder(Decoder):
         return self.strategy.torus == self.domain.shape
 
     @functools.cached_property
-    def spectrum(self) -> NDArray[np.float64]:
+    def spectrum(self) -> Field:
         """Variance of the estimates by frequency of the torus; without the total where it is known."""
         out = self.laws[0].variance() / self.strategy.transform**2
         if self.total_known and self._same:
             out.flat[0] = 0.0
         return out
 
-    @property
-    def torus_spectrum(self) -> NDArray[np.float64]:
-        """Variance over all frequencies: the ones that a real transform leaves out mirror others."""
-        last = self.strategy.torus[-1]
-        return self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
-
-    def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+    def field(self, values: NDArray[Any], total: int | None) -> Field:
         """Return estimates of the whole torus, which hold the total where it is known."""
         field = self._divide(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
@@ -310,9 +317,11 @@ class SpectralDecoder(Decoder):
         return shrink_long_waves(Metric(spectrum, self.strategy.torus, True, self.inside))
 
     @functools.cached_property
-    def table(self) -> NDArray[np.float64]:
+    def table(self) -> Field:
         """Variance of boxes by their sides (n + 1 per axis), before a total on a padded torus is used."""
-        out = self.torus_spectrum
+        last = self.strategy.torus[-1]
+        # All frequencies: the ones that a real transform leaves out mirror others.
+        out = self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
         for axis, n in enumerate(self.domain.shape):
             out = np.moveaxis(_lengths(np.moveaxis(out, axis, -1), n), -1, axis)
         return np.maximum(out, 0.0, order="C")  # rows side by side: boxes look it up as one row
@@ -325,21 +334,7 @@ class SpectralDecoder(Decoder):
         along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
         return PublicTotal(along.reshape(self.domain.shape))
 
-    def moments(self, work: Asked) -> Moments:
-        if not isinstance(work, Boxes | AllRanges):
-            return super().moments(work)
-        spans = work.spans(self.domain)
-        variance = self._of_boxes(spans)
-        if self._with_total is not None:
-            variance = variance - self._with_total.reduction(spans)
-        variance = np.where(variance < self.rounding_floor * self.table.flat[-1], 0.0, variance)
-        return Moments(variance, np.zeros(len(variance)))
-
-    @property
-    def rounding_floor(self) -> float:
-        return 1e-12
-
-    def _of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+    def box_variance(self, spans: Sequence[Span]) -> Field:
         # q = Σ w_e P_e has the correlation −½ Σ w_e w_f tri(e − f) along each axis, the weights adding up to 0.
         flat, row = self.table.ravel(), self.table.shape[-1]
         pairs = []
@@ -347,25 +342,24 @@ class SpectralDecoder(Decoder):
             edges = Pieces.of(low, high).edges
             pairs.append([(np.abs(i - j), -0.5 * v * w) for i, v in edges for j, w in edges])
         out = np.zeros(len(spans[0][0]))
-        if len(spans) == 1:
-            for side, weight in pairs[0]:
-                out += weight * flat[side]
-            return out
-        for side, weight in pairs[0]:
-            for other, factor in pairs[1]:
-                out += weight * factor * flat[side * row + other]
-        return out
+        *across, along = pairs
+        for side, weight in along:
+            for other, factor in across[0] if across else [(np.int64(0), np.float64(1.0))]:
+                out += weight * factor * flat[other * row + side]
+        return out if self._with_total is None else out - self._with_total.reduction(spans)
+
+    @property
+    def rounding_floor(self) -> float:
+        return 1e-12 * max(1.0, float(self.table.flat[-1]))
 
     def mean_variance(self, work: AllRanges) -> float:
         out = self.table
         for n in reversed(self.domain.shape):
             out = out[..., 1:] @ (np.arange(n, 0, -1) / (n * (n + 1) / 2))
-        if self._with_total is None:
-            return float(out)
-        return float(out) - self._with_total.mean_reduction()
+        return float(out) - (0.0 if self._with_total is None else self._with_total.mean_reduction())
 
 
-def _lengths(spectrum: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def _lengths(spectrum: Field, n: int) -> Field:
     """Return (1/P) Σ_ω S(ω) |D_l(ω)|² for interval lengths l = 0, ..., n, along the last axis."""
     p = spectrum.shape[-1]
     omega = 2 * np.pi * np.arange(1, p) / p
@@ -377,3 +371,144 @@ def _lengths(spectrum: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     return np.asarray(
         (scaled.sum(axis=-1, keepdims=True) - waves[..., place] + spectrum[..., :1] * length**2.0) / p
     )
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Solution of the spectral problem: X̂ = √(V̂ / L̂) and how far from the best it can be.
+
+    `spectrum` is √X̂ over a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost is
+    its bound; `gap` bounds the variance's excess over that of the best strategy of the torus: the dual value certifies
+    it.
+    """
+
+    spectrum: Field
+    gap: float
+
+
+def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> Solution:
+    """Return the best spectrum of a torus for a neighbourhood's moves and limits and a workload's sizes."""
+    longest = int(max(near.reach.max(initial=1), len(near.reach) - 1 if len(torus) == 2 else 1, 1))
+    coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
+    chart = _Chart(near, workload, coarse)
+    if not len(chart.scale):  # a single cell, which nobody enters: there is nothing to protect
+        return Solution(np.ones(chart.place.shape), 0.0)
+    climb = _limited if near.profile else _plain
+    found = climb(chart, chart.start(), _ROUNDS, _GAP)
+    if coarse != torus:
+        fine = _Chart(near, workload, torus)
+        rounds, gap = (_LIMITED_ROUNDS, _LIMITED_GAP) if near.profile else (_FINE_ROUNDS, _GAP)
+        found, chart = climb(fine, fine.refined(chart, found.multipliers), rounds, gap), fine
+    spectrum = found.spectrum / found.worst
+    if not chart.arrivals:
+        # The total is free, since no move changes it: measured as well as the best frequency.
+        spectrum.flat[0] = spectrum.max()
+    return Solution(np.sqrt(spectrum), found.gap)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Multipliers, the spectrum that they lead to, the largest of its costs over their bounds, and the gap."""
+
+    multipliers: Field
+    spectrum: Field
+    worst: float
+    gap: float
+
+
+class _Chart:
+    """A torus with the displacements that are bounded marked on its quarter; 0 stands for arrivals.
+
+    Multipliers are a flat array of those displacements alone, each for itself and its mirror images.
+    """
+
+    def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
+        self.torus, quarter = torus, quarter_of(torus)
+        self.weight = power(workload, near.domain, torus)[quarter] + _CELLS
+        place, squares = bound_levels(near)
+        # A move that is longer than half the torus ends where a shorter one does, whose bound is no larger.
+        known = place[quarter]
+        missing = [(0, n // 2 + 1 - have) for n, have in zip(torus, known.shape, strict=True)]
+        #: Which of the neighbourhood's relations bounds each displacement: the number of them if none does.
+        self.place = np.pad(known, missing, constant_values=len(squares) - 1)
+        entry = float(arrival_squares(near).min())
+        self.arrivals = math.isfinite(entry)
+        self.place.flat[0] = 0 if self.arrivals else len(squares) - 1
+        self.bounded = self.place < len(squares) - 1
+        self.times = multiplicities(torus)[self.bounded]
+        self.scale = 1 / (squares[self.place[self.bounded]])
+        if self.arrivals:
+            self.scale[0] = 1 / entry
+
+    def start(self) -> Field:
+        """Return multipliers to start from: each relation has the same share, evenly spread."""
+        place = self.place[self.bounded]
+        out = self.times / np.bincount(place, self.times)[place]
+        return np.asarray(out / out.sum())
+
+    def refined(self, coarse: _Chart, multipliers: Field) -> Field:
+        """Return multipliers to start from, given a smaller torus with its multipliers.
+
+        Those of relations that are all on the smaller torus are the same; others keep their sum, spread evenly.
+        """
+        place, before = self.place[self.bounded], coarse.place[coarse.bounded]
+        number = int(place.max()) + 1
+        size, had = (np.bincount(p, chart.times, number) for p, chart in ((place, self), (before, coarse)))
+        share = np.maximum(np.bincount(before, multipliers, number), _UNKNOWN / number * (size > had))
+        out = np.zeros(self.place.shape)
+        out[self.bounded] = self.times * (share / np.maximum(size, 1))[place]
+        same = np.append(size == had, False)
+        inner = tuple(slice(0, n) for n in coarse.place.shape)
+        kept = np.zeros(coarse.place.shape)
+        kept[coarse.bounded] = multipliers
+        known = coarse.bounded & same[np.where(coarse.bounded, coarse.place, number)]
+        out[inner] = np.where(known, kept, out[inner])
+        start = out[self.bounded]
+        return np.asarray(start / start.sum())
+
+    def evaluate(self, multipliers: Field) -> tuple[Field, Field, float]:
+        """Return X̂, the costs over their bounds, 2 (x(0) − x(d)) / w², an arrival's first, and their mean f."""
+        forces = np.zeros(self.place.shape)
+        forces[self.bounded] = multipliers * self.scale / self.times
+        entry = float(forces.flat[0])
+        forces.flat[0] = 0
+        waves = cosines(forces, self.torus)
+        laplacian = 2 * (waves.flat[0] - waves) + entry
+        with np.errstate(divide="ignore"):
+            spectrum = np.sqrt(self.weight / np.maximum(laplacian, 0))
+        if not self.arrivals:
+            spectrum.flat[0] = 0
+        x = cosines(spectrum, self.torus) / math.prod(self.torus)
+        costs = 2 * (x.flat[0] - x)
+        costs.flat[0] = x.flat[0]
+        relative = np.maximum(costs[self.bounded] * self.scale, 0)
+        return spectrum, relative, float(multipliers @ relative / multipliers.sum())
+
+
+def _plain(chart: _Chart, start: Field, number: int, gap: float) -> _Found:
+    """Return the spectrum after rounds of λ ← λ · cost, enough where only moves within δ are bounded."""
+    multipliers = start
+    for left in range(number, -1, -1):
+        spectrum, relative, mean = chart.evaluate(multipliers)
+        worst = float(relative.max())
+        if not left or worst / mean - 1 <= gap:
+            break
+        multipliers = multipliers * relative
+        multipliers /= multipliers.sum()
+    return _Found(multipliers, spectrum, worst, worst / mean - 1)
+
+
+def _limited(chart: _Chart, start: Field, number: int, gap: float) -> _Found:
+    """Return the best spectrum of some steps of `Ascent`, with the best lower bound of all of them."""
+    ascent = Ascent(np.log(start), floor=_IDLE * gap / len(start))
+    dual, primal = 0.0, math.inf
+    for _ in range(number):
+        multipliers = ascent.weight()
+        spectrum, relative, mean = chart.evaluate(multipliers)
+        worst, dual = float(relative.max()), max(dual, mean)
+        if mean * worst < primal:
+            primal, best = mean * worst, (multipliers, spectrum, worst)
+        if primal <= (1 + gap) * dual**2:
+            break
+        ascent.step(multipliers, relative / mean, mean)
+    return _Found(*best, primal / dual**2 - 1)

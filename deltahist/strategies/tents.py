@@ -1,0 +1,522 @@
+"""Tents: noise on every cell and on overlapping smooth sums of cells, so that no move costs much, however long."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from deltahist.decode.base import Asked, Decoder
+from deltahist.decode.forms import BlockPower, surroundings
+from deltahist.decode.projection import Metric, shrink_long_waves
+from deltahist.errors import InputError, one_of, whole
+from deltahist.privacy import Law
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import AllRanges, Boxes, Regions, Span
+from deltahist.space.workloads.cover import explicit
+from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
+from deltahist.strategies.flow.tuning import lowest
+from deltahist.strategies.splines import (
+    MOST_TENTS,
+    Lattice,
+    along,
+    largest_change,
+    largest_own_square,
+    largest_square,
+    lattice,
+    outer,
+)
+
+if TYPE_CHECKING:
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
+
+Field = NDArray[np.float64]
+#: Answers are numbers of 64 bits, with room for noise; weights over a cell may add up to this much.
+_MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
+#: Numbers of boxes times waves at a time.
+_AT_A_TIME = 1 << 22
+#: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
+_MOST_PRECISE = 1e12
+#: A wave's share of the total, which is of the size of a cell's, below which it is rounding.
+_UNSEEN = 1e-9
+#: Power of the frequency by which long waves are trusted beyond their noise; found on real counts.
+TRUST = 1.0
+#: Boxes that stand for the workload where tents are tuned, and waves in which the public total is looked at then:
+#: almost all of it is smooth.
+_BOXES, _SMOOTH = 1000, 40
+#: Weights over a cell of tuned tents add up to this much at most: so that there may be 268 million points.
+_MOST_TUNED = 1 << 34
+#: Relations of a profile that are looked at, most of them short: what long moves cost changes little.
+_MOST_RELATIONS = 12
+#: Factors between spacings that are tried first, and around the best of them; and where the search starts, in
+#: roots of an axis' cells and times a power of δ.
+_COARSE, _FINE = 1.35, 1.12
+_START, _OF_DELTA = {1: 1.5, 2: 1.4, 3: 1.3}, 0.28
+#: Logarithms of the tents' share over that of the cells: least and most.
+_RATIOS = (-4.0, 3.0)
+_DIGITS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Tents(Strategy):
+    """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
+
+    A short move hardly changes the tents, and one of any length no more than the two cells and the tents over them:
+    with shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both:
+    smooth parts come from the tents, finer ones from the cells.
+    Source: docs/theory.md, section 7; costs: docs/privacy/tents.md.
+
+    Parameters
+    ----------
+    domain : Domain
+    spacing : cells between the centres of tents, one number or one per axis; when None about what suits all ranges.
+    degree : of the B-splines: 1 for hats, 2 or 3 for smoother tents, which are wider.
+    shares : of ε, for the cells and for the tents; equal when None.
+
+    Raises
+    ------
+    InputError
+        If a spacing is below 1 or longer than the domain, makes too many tents along an axis, or weights too large for
+        exact answers.
+
+    >>> import math, deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
+    >>> A = Tents.tuned(near)
+    >>> A.spacing, A.degree, [round(float(dh.sensitivity(A, n)), 1) for n in (near, near.anywhere())]
+    ((5, 5), 3, [1.0, 1.9])
+    """
+
+    domain: Domain
+    spacing: int | tuple[int, ...] | None = None
+    degree: int = 3
+    shares: tuple[Fraction, ...] | None = None
+
+    determines_cells: ClassVar[bool] = True
+    texts: ClassVar[tuple[str, ...]] = ("tents[:spacing[,degree]]",)
+
+    def __post_init__(self) -> None:
+        shape, given = self.domain.shape, self.spacing
+        if given is None:
+            given = tuple(min(n, max(1, round(1.5 * n ** (1 / 3)))) for n in shape)
+        elif not isinstance(given, list | tuple):
+            given = (given,) * len(shape)
+        spacing = tuple(whole("cells between tents", spacing=s) for s in given)
+        if len(spacing) != len(shape):
+            raise InputError(
+                f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes"
+            )
+        if any(s > n for s, n in zip(spacing, shape, strict=True)):
+            raise InputError(
+                f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long"
+            )
+        object.__setattr__(self, "spacing", spacing)
+        one_of((1, 2, 3), "hats, or smoother tents", degree=self.degree)
+        if self.shares is not None:
+            object.__setattr__(self, "shares", read_shares(self.shares, 2, "group: cells and tents"))
+        if self.scale > MOST_WEIGHT:
+            raise InputError(
+                f"spacing is {spacing} at degree {self.degree}: the weights of the tents over a cell add up to "
+                f"{self.scale:.3g}, more than exact answers hold; take a shorter spacing or a lower degree"
+            )
+        _ = self.tents  # refuses more than memory holds
+
+    @classmethod
+    def tuned(
+        cls,
+        near: Neighbourhood,
+        workload: Workload | None = None,
+        *,
+        norm: int = 1,
+        spacing: int | tuple[int, ...] | None = None,
+        degree: int | None = None,
+    ) -> Tents:
+        """Return the tents with the least expected error on a workload, under all promises of a neighbourhood.
+
+        Parameters
+        ----------
+        near : the neighbourhood with its limits.
+        workload : the queries; all ranges when None (boxes of their areas stand for regions).
+        norm : 1 for Laplace, 2 for Gaussian noise.
+        spacing, degree : not to be chosen, but as given.
+
+        >>> import deltahist as dh
+        >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)
+        >>> Tents.tuned(near.anywhere(), spacing=10, degree=1).spacing
+        (10,)
+        """
+        apart = None if spacing is None else cls(near.domain, spacing, 1 if degree is None else degree).apart
+        search = Search(near, workload, norm)
+        found = [
+            search.descend(each) if apart is None else search.at(apart, each)
+            for each in ((3, 2, 1) if degree is None else (degree,))
+        ]
+        best = min(found, key=lambda choice: (round(choice.error, 9), choice.degree))
+        if best.error == math.inf:
+            raise InputError(f"no tents over {near.domain.shape} cells have weights that are small enough")
+        shares = tuple(max(Fraction(round(s * _DIGITS), _DIGITS), Fraction(1, _DIGITS)) for s in best.shares)
+        return cls(near.domain, best.spacing, best.degree, shares)
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Tents:
+        spacing, degree, *_ = (*numbers_of(text, 2), None, None)
+        return cls.tuned(near, norm=norm, spacing=spacing, degree=degree)
+
+    @classmethod
+    def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
+        if norm == 1 and near.domain.size > 1:
+            tents = cls.tuned(near, workload)
+            apart = dict.fromkeys(map(str, tents.apart))
+            yield f"Tents ({' × '.join(apart)} cells apart, degree {tents.degree})", tents
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """Cells between the centres of tents, along each axis."""
+        return self.spacing  # type: ignore[return-value]
+
+    @functools.cached_property
+    def lattices(self) -> tuple[Lattice, ...]:
+        """The tents along each axis."""
+        return tuple(lattice(n, s, self.degree) for n, s in zip(self.domain.shape, self.apart, strict=True))
+
+    @functools.cached_property
+    def scale(self) -> int:
+        """Sum of the weights of all tents over a cell."""
+        return math.prod(axis.scale for axis in self.lattices)
+
+    @functools.cached_property
+    def tents(self) -> tuple[int, ...]:
+        """Number of tents along each axis."""
+        return tuple(axis.size for axis in self.lattices)
+
+    @functools.cached_property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return (self.domain.size + math.prod(self.tents), self.domain.size)
+
+    @functools.cached_property
+    def groups(self) -> tuple[Group, ...]:
+        (cells, tents), size = read_shares(self.shares, 2, "group"), self.domain.size
+        unit, name = Fraction(1, self.scale), f"tents {' × '.join(map(str, self.apart))} cells apart"
+        return (
+            Group("cells", slice(0, size), cells),
+            Group(name, slice(size, self.shape[0]), tents * unit, unit),
+        )
+
+    def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        tents = along([axis.matrix for axis in self.lattices], X.reshape(*self.domain.shape, -1))
+        return np.concatenate([X, tents.reshape(-1, X.shape[1])])
+
+    def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
+        tents = X[self.domain.size :].reshape(*self.tents, -1)
+        cells = along([axis.transpose for axis in self.lattices], tents)
+        return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
+
+    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return exact answers to the rows; InputError beyond 64 bits."""
+        most = _MOST_ANSWER // self.scale
+        if float(counts.sum(dtype=np.float64)) >= most:
+            raise InputError(
+                f"counts add up to more than these tents hold: fewer than {most:,} points (take tents with a shorter "
+                "spacing or of a lower degree)"
+            )
+        return super().measure(counts)
+
+    def decoder_class(self) -> type[Decoder]:
+        return TentsDecoder
+
+    def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
+        # Either end of a move is a cell of its own.
+        (cells, tents), denominator = whole_shares([group.share for group in self.groups])
+        cells, tents = cells**norm, tents**norm
+        most = 0
+        if near.frontier.any():
+            change = largest_change if norm == 1 else largest_square
+            most = 2 * cells + tents * change(self.lattices, near)
+        if near.source_cells.any():
+            own = self.scale if norm == 1 else largest_own_square(self.lattices, near.source_cells)
+            most = max(most, cells + tents * own)
+        return Fraction(most, denominator**norm)
+
+
+class TentsDecoder(Decoder):
+    """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁).
+
+    y₁ are the cells, y₂ the tents, and r is the ratio of the variances of their noise.
+    T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/theory.md, section 7).
+    """
+
+    strategy: Tents
+    closed = True
+
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
+        super().__init__(strategy, laws, total_known)
+        self._lattices = self.strategy.lattices
+        #: Variance of the noise of a cell, and of a tent in points; r, whose inverse is next to nothing at most.
+        self._cells, self._tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
+        least = max(self._tents, self._cells / _MOST_PRECISE)
+        self._precision = self._cells / least if self._cells > 0 else 0.0
+
+    def _shrink(self, tents: Field) -> Field:
+        """Return (r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
+        values, vectors = zip(*(axis.eigen for axis in self._lattices), strict=True)
+        waves = along([each.T for each in vectors], tents)
+        return along(vectors, waves * (self._precision / (1 + self._precision * outer(values))))
+
+    def _to_tents(self, cells: Field) -> Field:
+        """Return T of cells (N,), in points, as a field over the tents."""
+        field = along([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
+        return np.asarray(field / self.strategy.scale)
+
+    def _to_cells(self, tents: Field) -> Field:
+        """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
+        cells = along([axis.transpose for axis in self._lattices], tents)
+        return np.asarray(cells.ravel() / self.strategy.scale)
+
+    def solve(self, values: Field) -> Field:
+        cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
+        return cells + self._to_cells(self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
+
+    def adjoint(self, query: Field) -> Field:
+        tents = self._shrink(self._to_tents(query))
+        return np.concatenate([query - self._to_cells(tents), tents.ravel() / self.strategy.scale])
+
+    @functools.cached_property
+    def _precise(self) -> Field:
+        """Precision of the tents over that of the cells, for every wave (one axis per axis)."""
+        return np.asarray(self._precision * outer([axis.waves[0] for axis in self._lattices]))
+
+    @functools.cached_property
+    def _known(self) -> Field:
+        """Share of the cells' variance that the tents take away, for every wave."""
+        return np.asarray(self._precise / (1 + self._precise))
+
+    @functools.cached_property
+    def _onto(self) -> tuple[Field, float]:
+        """V1 over the variance of a cell by its waves, and its sum.
+
+        The tents add up to one over every cell, so that all ones, and V1, are sums of the waves alone.
+        """
+        ones = outer([axis.waves[1][-1] for axis in self._lattices])
+        onto = ones / (1 + self._precise)
+        return onto, float((ones * onto).sum())
+
+    def box_variance(self, spans: Sequence[Span]) -> Field:
+        out = np.zeros(len(spans[0][0]))
+        step = max(1, _AT_A_TIME // sum(self._known.shape))
+        for some in (slice(i, i + step) for i in range(0, len(out), step)):
+            boxes = [(low[some], high[some]) for low, high in spans]
+            asked = [axis.asked(*span) for axis, span in zip(self._lattices, boxes, strict=True)]
+            taken = _sum_waves([each**2 for each in asked], self._known)
+            if self.total_known:
+                onto, spread = self._onto
+                # The total has nothing of half of the waves: those that differ in sign about the middle of an axis.
+                held = [np.abs(axis.waves[1][-1]) > _UNSEEN for axis in self._lattices]
+                seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
+                taken += _sum_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
+            size = math.prod((BlockPower(1, 2)(*span) for span in boxes), start=np.ones(len(taken)))
+            out[some] = self._cells * (size - taken)
+        return out
+
+    def variance(self, work: Asked) -> Field:
+        """Return the variance of the answers alone: of explicit queries by waves, many at a time."""
+        if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
+            return super().variance(work)
+        work = explicit(work)
+        out = self._cells * np.asarray((work * work).sum(axis=1))
+        waves = [np.diff(axis.waves[1], axis=0) for axis in self._lattices]
+        for around in surroundings(work, self.domain.shape):
+            seen = around.between(waves[0], waves[1])
+            taken = np.einsum("kij,ij->k", seen**2, self._known)
+            if self.total_known:
+                onto, spread = self._onto
+                taken += np.einsum("kij,ij->k", seen, onto) ** 2 / spread
+            out[around.some] -= self._cells * taken
+        out[out < self.rounding_floor] = 0.0
+        return out
+
+    def mean_variance(self, work: AllRanges) -> float:
+        taken = self._known
+        for axis in reversed(self._lattices):
+            taken = taken @ axis.mean_asked
+        size = math.prod((n + 2) / 3 for n in self.domain.shape)
+        if self.total_known:
+            onto, spread = self._onto
+            pairs = [axis.mean_pairs(slice(None)) for axis in self._lattices]
+            size -= float((onto * along(pairs, onto)).sum()) / spread
+        return self._cells * max(0.0, size - float(taken))
+
+    def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
+        """Return a bound of the excess kurtosis of answers to boxes, if no draw has more than its full weight."""
+        most = max(0.0, *(law.kurtosis() for law in self.laws))
+        # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
+        largest = max(self._cells, self._tents)
+        share = np.divide(largest, variance, out=np.zeros_like(variance), where=variance > 0)
+        return most * share.clip(max=1.0)
+
+    def metric(self) -> Metric:
+        """Return the exact variance of each cosine; the tents see the longer ones, nearly one by one."""
+        seen = [
+            scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices
+        ]
+        variance = self._cells * (1 - along(seen, self._known))
+        if self.total_known:
+            variance.flat[0] = 0.0
+        inside = tuple(slice(0, n) for n in self.domain.shape)
+        return shrink_long_waves(Metric(variance, self.domain.shape, False, inside), TRUST)
+
+    @property
+    def rounding_floor(self) -> float:
+        return 1e-12 * self._cells * self.domain.size
+
+
+def _sum_waves(asked: Sequence[Field], field: Field) -> Field:
+    """Return Σ over waves of a field times the parts of the waves in each query (m,) along the axes."""
+    first, *rest = asked
+    out = first @ field
+    return np.asarray(np.einsum("mw,mw->m", out, rest[0]) if rest else out)
+
+
+class Choice(NamedTuple):
+    """Tents with their best shares, and the mean variance they have then at a budget of one."""
+
+    error: float
+    spacing: tuple[int, ...]
+    degree: int
+    shares: tuple[float, float]
+
+
+class Search:
+    """Search for the tents of least error, which remembers what was tried; from public data alone."""
+
+    def __init__(self, near: Neighbourhood, workload: Workload | None, norm: int) -> None:
+        self.near, self.norm, self.shape = near, norm, near.domain.shape
+        if isinstance(workload, Regions):
+            workload = workload.boxes()
+        self.boxes = workload.thinned(_BOXES).spans(near.domain) if isinstance(workload, Boxes) else None
+        if isinstance(workload, AllRanges):
+            workload.check(near.domain)
+        every = near.relations
+        some = np.unique(np.geomspace(1, len(every), _MOST_RELATIONS).round().astype(int)) - 1
+        self.relations = [every[i] for i in some.tolist()]
+        self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
+
+    def descend(self, degree: int) -> Choice:
+        """Return the best spacing of a degree, by coarse steps, then by fine ones, also along single axes."""
+        reach = self.near.frontier.max(axis=0, initial=1).tolist()
+        start = [
+            round(_START[degree] * n ** (1 / 3) * min(r, 16) ** _OF_DELTA)
+            for n, r in zip(self.shape, reach, strict=True)
+        ]
+        best, axes = self.at(self._within(start), degree), range(len(self.shape))
+        alike = len(set(zip(self.shape, reach, strict=True))) == 1
+        alone = [] if alike else [tuple(int(i == axis) for i in axes) for axis in axes]
+        ways = itertools.product((_COARSE, _FINE), [(1,) * len(axes), *alone], (True, False))
+        for factor, direction, up in ways:
+            while True:
+                further = [
+                    s if not d else max(s + 1, round(s * factor)) if up else min(s - 1, round(s / factor))
+                    for s, d in zip(best.spacing, direction, strict=True)
+                ]
+                other = self.at(self._within(further), degree)
+                if other.error >= best.error:
+                    break
+                best = other
+        return best
+
+    def _within(self, spacing: Sequence[int]) -> tuple[int, ...]:
+        return tuple(max(1, min(s, n)) for s, n in zip(spacing, self.shape, strict=True))
+
+    def at(self, spacing: tuple[int, ...], degree: int) -> Choice:
+        """Return the best shares of tents; the error is infinite if weights are too large, or tents too many."""
+        if (spacing, degree) not in self.tried:
+            self.tried[spacing, degree] = self._at(spacing, degree)
+        return self.tried[spacing, degree]
+
+    def _at(self, spacing: tuple[int, ...], degree: int) -> Choice:
+        lattices = [lattice(n, s, degree) for n, s in zip(self.shape, spacing, strict=True)]
+        scale = math.prod(axis.scale for axis in lattices)
+        many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
+        if many or scale > _MOST_TUNED:
+            return Choice(math.inf, spacing, degree, (1.0, 1.0))
+        costs = self._costs(lattices, scale)
+        if not costs:  # a single cell, which nobody enters: there is nothing to protect
+            return Choice(0.0, spacing, degree, (1.0, 1.0))
+        error = _Error(lattices, self.boxes, self.near.fixed_membership)
+
+        def dearest(ratio: float) -> float:
+            """Return the norm of what the dearest move changes, for a share of one of the cells."""
+            return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
+
+        def variance(power: float) -> float:
+            ratio = math.exp(power)
+            return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.mean(ratio**2)
+
+        least, power = lowest(variance, *_RATIOS, 0.1)
+        ratio = math.exp(power)
+        unit = dearest(ratio)
+        return Choice(least, spacing, degree, (1 / unit, ratio / unit))
+
+    def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
+        """Return each relation's largest changes in cells and tents, over its factor (norm 2: squares)."""
+        out = []
+        for factor, relation in self.relations:
+            over = float(factor) ** self.norm
+            if relation.frontier.any():
+                change = largest_change if self.norm == 1 else largest_square
+                out.append((2 / over, change(lattices, relation) / scale**self.norm / over))
+            if relation.source_cells.any():
+                own = scale if self.norm == 1 else largest_own_square(lattices, relation.source_cells)
+                out.append((1 / over, own / scale**self.norm / over))
+        return out
+
+
+class _Error:
+    """Mean variance over a workload, from cells of variance one and tents, as a function of the tents.
+
+    With r the precision of the tents' noise over that of the cells', the covariance of the estimates is
+
+        V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j),
+
+    over the waves w_i of each axis, the eigenvectors of TᵀT, and their eigenvalues g_i. A public total takes
+    (qᵀV1)² / (1ᵀV1) away from qᵀVq. What queries ask of the waves does not depend on r. The queries are all ranges
+    where `boxes` is None.
+    """
+
+    def __init__(self, lattices: Sequence[Lattice], boxes: Sequence[Span] | None, total_known: bool) -> None:
+        self.boxes, self.total_known = boxes is not None, total_known
+        ones = [axis.waves[1][-1] for axis in lattices]
+        self.values, self.whole = outer([axis.waves[0] for axis in lattices]), outer(ones)
+        self.smooth = [np.argsort(-np.abs(each), kind="stable")[:_SMOOTH] for each in ones]
+        if boxes is None:
+            self.plain = math.prod((axis.n + 2) / 3 for axis in lattices)
+            self.squared = outer([axis.mean_asked for axis in lattices])
+            self.asked = [axis.mean_pairs(some) for axis, some in zip(lattices, self.smooth, strict=True)]
+        else:
+            asked = [axis.asked(*span) for axis, span in zip(lattices, boxes, strict=True)]
+            self.plain = float(np.prod([BlockPower(1, 2)(*span) for span in boxes], axis=0).mean())
+            rows = [a**2 for a in asked]
+            self.squared = (rows[0].T @ rows[1] if len(rows) > 1 else rows[0].sum(axis=0)) / len(rows[0])
+            self.asked = [a[:, some] for a, some in zip(asked, self.smooth, strict=True)]
+
+    def mean(self, precision: float) -> float:
+        """Return the mean variance for tents of so much precision."""
+        shrunk = precision * self.values / (1 + precision * self.values)
+        out = self.plain - float((shrunk * self.squared).sum())
+        if self.total_known:
+            total = self.whole * (1 - shrunk)
+            smooth = total[np.ix_(*self.smooth)]
+            # The mean of (qᵀV1)²
+            if self.boxes:
+                taken = float((_sum_waves(self.asked, smooth) ** 2).mean())
+            else:
+                taken = float((smooth * along(self.asked, smooth)).sum())
+            out -= taken / float((self.whole * total).sum())
+        return out
