@@ -39,13 +39,6 @@ def spent(people):
     return [float(each) for each in people.spent(["Ada", "Bob", "Cyd"])]
 
 
-def test_each_pays_for_their_own_records(people):
-    assert people.records.where("kind = 'bus'").count(epsilon=0.1).estimate == 3
-    assert spent(people) == [0.2, 0.1, 0]
-    assert people.records.count(epsilon=0.1).estimate == 6
-    assert spent(people) == [0.5, 0.2, 0.2]
-
-
 def test_who_cannot_pay_for_all_is_left_out_with_all(people):
     assert people.records.count(epsilon=0.4).estimate == 3
     assert spent(people) == [0, 0.4, 0.8]
@@ -88,39 +81,6 @@ def test_rho_is_charged_by_the_square(tmp_path, monkeypatch):
     assert spent(people) == [0.9, 0.2, 0.8]
     with pytest.raises(dh.InputError, match="costs epsilon, and the people of 'people' have budgets in rho"):
         people.records.count(epsilon=0.1)
-
-
-def test_selections_one_after_another_cost_what_a_partition_would(people):
-    for hour in (8, 9, 18, 22, 23):
-        people.records.where(f"hour = {hour}").count(epsilon=0.3)
-    one_by_one = spent(people)
-    for part in people.records.partition("kind", ["bus", "tram"]).values():
-        part.count(epsilon=0.02)
-    assert one_by_one == [0.9, 0.3, 0.6]
-    assert spent(people) == [0.96, 0.32, 0.64]
-
-
-def test_who_comes_later_has_paid_for_nothing(people):
-    people.records.count(epsilon=0.3)
-    people.insert(frame([("Dan", "bus", 8, 1.0)]))
-    assert people.spent(["Dan"]) == [0]
-    assert people.records.count(epsilon=0.3).estimate == 2
-    assert spent(people) == [0.9, 0.6, 0.6]
-
-
-def test_blood_and_smokers(tmp_path, monkeypatch):
-    """The example of the paper: a study of a rare blood type leaves just these people out of the next one."""
-    without_noise(monkeypatch)
-    people = city(tmp_path)
-    rare, smokes = np.arange(2_000) % 167 == 0, np.arange(2_000) % 3 == 0
-    names = [f"person {number}" for number in range(2_000)]
-    kinds = np.where(rare, "AB-", "other")
-    people.insert(frame([*zip(names, kinds, smokes.astype(int), np.zeros(2_000), strict=True)]))
-    monday = people.records.where("kind = 'AB-'")
-    assert monday.count(epsilon=1).estimate == rare.sum() == 12
-    tuesday = people.records.where("hour = 1")
-    assert tuesday.count(epsilon=0.5).estimate == (smokes & ~rare).sum() == smokes.sum() - 4
-    assert people.spent(names) == np.where(rare, 1, np.where(smokes, Fraction(1, 2), 0)).tolist()
 
 
 EVENTS = st.one_of(
@@ -193,21 +153,6 @@ def test_one_key_is_one_question(tmp_path):
             people.records.count(epsilon=0.1, key=bad)
 
 
-def test_every_answer_is_kept(tmp_path):
-    people = city(tmp_path, ROWS)
-    for ask in (
-        lambda records: records.sum("fare", clip=(0, 9), epsilon=0.1, key="sum"),
-        lambda records: records.mean("fare", clip=(0, 9), resolution=0.5, epsilon=0.1, key="mean"),
-        lambda records: records.histogram("kind", ["bus", "tram", "foot"], epsilon=0.1, key="histogram"),
-    ):
-        first = ask(people.records)
-        assert ask(people.records) == first
-        assert first.words == (
-            "each person paid ε = 0.1 for each of their records that was used; the records of who could not pay were "
-            "left out"
-        )
-
-
 def test_a_request_is_the_same_in_another_process():
     code = """
 from deltahist.personal.asking import _request
@@ -259,13 +204,6 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
         assert spent(people) == before
     people.records.count(epsilon=0.1, key="k")
     assert spent(people) == [0.6, 0.2, 0.4]
-
-
-def test_a_table_that_is_gone_costs_nothing(people):
-    people.database._engine._connection.execute("ALTER TABLE trip RENAME COLUMN hour TO clock")
-    with pytest.raises(dh.InputError, match="was a table or a column changed meanwhile"):
-        people.records.where("hour > 3").count(epsilon=0.1)
-    assert spent(people) == [0, 0, 0]
 
 
 #: Where a question can break off once records are read.

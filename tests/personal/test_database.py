@@ -169,18 +169,6 @@ def test_a_snapshot_does_not_see_what_comes_later(database):
     assert len(_rows(database, query)) == 2
 
 
-def test_public_tables_come_along(database):
-    database.create_records("visits", {"place": "text"}, owner="who")
-    database.insert("visits", pd.DataFrame({"who": ["ann", "bob"], "place": ["bar", "zoo"]}))
-    seats = pd.DataFrame(
-        {"place": ["bar", "pub"], "seats": [20, None], "open": [pd.Timestamp("2026-05-01"), None]}
-    )
-    query = database.query("visits", "who").join(seats, "place")
-    with database.snapshot() as look:
-        for _ in range(2):
-            assert look.fetch(query.rows(seats="seats")).to_pydict() == {OWNER: [0], "seats": [20.0]}
-
-
 def test_failures_on_private_rows_say_nothing_of_them(database):
     risky = "CREATE VIEW risky AS SELECT place AS who, CAST(place AS INTEGER) AS n FROM visits"
     database.create_records("visits", {"place": "text"}, owner="who")
@@ -247,26 +235,6 @@ def test_libraries_that_are_not_installed_are_named(monkeypatch, module, extra):
         InputError, match=rf"need {module}, which is not installed: pip install 'deltahist\[{extra}\]'"
     ):
         Database.open(where)
-
-
-def test_times_that_duckdb_alone_has_are_read_or_missing():
-    connection = duckdb.connect()
-    connection.execute(
-        "CREATE TABLE t AS SELECT 'ann' AS who, TIMESTAMP_S '2020-01-01 10:00:00' AS s, "
-        "make_timestamp_ns(1577872800000000001) AS ns, 18446744073709551615::UBIGINT AS big, "
-        "'u'::ENUM('u', 'v') AS kind"
-    )
-    connection.execute(
-        "INSERT INTO t VALUES ('ann', make_timestamp(9223372022400000000)::TIMESTAMP_S, NULL, 3, 'v')"
-    )
-    database = Database.open(connection)
-    database.register(["ann"], 0)
-    query = database.query("t", "who")
-    assert query.columns == {"s": "time", "ns": "time", "big": "number", "kind": "text"}
-    rows = _rows(
-        database, query, h="extract(hour from s)", n="extract(hour from ns)", big="big", k="upper(kind)"
-    )
-    assert rows == [(0, 10, 10, 18446744073709551616.0, "U"), (0, None, None, 3.0, "V")]
 
 
 def test_the_last_times_of_a_zone_are_missing():

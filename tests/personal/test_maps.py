@@ -196,28 +196,6 @@ def test_maps_that_cannot_be_made(people):
     assert set(spent(people).values()) == {0}
 
 
-def test_a_map_that_fits_no_memory_is_refused_before_anybody_pays(people, monkeypatch):
-    near = dh.Neighbourhood(dh.Domain((0, 0, 800, 800), (100, 100)), 8)
-    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 1 << 10)
-    with pytest.raises(dh.InputError, match=r"a release of 10,000 values"):
-        people.records.publish(near, "x", "y", "identity", epsilon=0.5)
-    assert set(spent(people).values()) == {0}
-
-
-def test_quantiles_are_places_on_a_public_line(people):
-    rows = [(f"p{i}", float(i), 0.0, 3) for i in range(400)]
-    people.insert(pd.DataFrame(rows, columns=["who", "x", "y", "day"]))
-    third = people.records.where("day = 3")
-    found = third.quantile("x", 0.25, clip=(0, 1000), resolution=1, epsilon=1)
-    assert abs(found.value - 100) < found.amiss < 50
-    assert str(found).startswith("0.25-quantile of x: ")
-    assert found == type(found).from_json(found.to_json())
-    assert people.spent(["p0"]) == [1]
-    nobody = people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n")
-    assert 0 <= nobody.value <= 10
-    assert people.records.where("day = 9").quantile("x", clip=(0, 10), epsilon=0.1, key="n") == nobody
-
-
 @pytest.mark.parametrize("budget", [{"epsilon": 1e-9}, {"rho": 1e-9}, {"rho": Fraction(1, 10**30)}])
 def test_quantiles_that_would_take_for_ever_are_refused_at_once(budget):
     with pytest.raises(dh.InputError, match=r"for q = 0.999: .* take more (epsilon|rho), or a q of fewer decimals"):

@@ -72,12 +72,6 @@ def test_times_are_no_whole_numbers():
             name_owners(owners)
 
 
-def test_one_name_may_come_alone(tmp_path):
-    people = city(tmp_path)
-    people.join("Ada")
-    assert people.left("Ada") == people.left(["Ada"]) == [1]
-
-
 def test_nobody_joins_by_what_is_no_name(tmp_path):
     people = city(tmp_path)
     for name in ("", "a\0b", "\ud800", 1.0):
@@ -88,12 +82,6 @@ def test_nobody_joins_by_what_is_no_name(tmp_path):
             people.insert(rows)
     with people.turn() as turn:
         assert not len(turn.limits)
-
-
-def test_uuids_have_one_form(tmp_path):
-    people = city(tmp_path, [(SOMEBODY, "bus", 8, 1.0), (str(SOMEBODY), "bus", 8, 1.0)])
-    people.records.count(epsilon=0.25)
-    assert people.spent([str(SOMEBODY)]) == [0.5]
 
 
 OWNERS = {

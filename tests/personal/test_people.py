@@ -1,7 +1,5 @@
 """People: they join once, with a budget that stays; records come with their owners, or not at all."""
 
-import subprocess
-import sys
 from fractions import Fraction
 
 import pytest
@@ -64,18 +62,6 @@ def test_a_person_needs_a_budget(tmp_path):
         people.spent(["Ada", "Zoe"])
 
 
-def test_records_come_all_or_none(people):
-    for bad, why in (
-        (frame(ROWS).drop(columns="who"), "no column 'who'"),
-        (frame(ROWS).drop(columns="hour"), "columns"),
-        (frame([("Cyd", 3, 8, 1.0)]), "kind"),
-    ):
-        with pytest.raises(dh.InputError, match=why):
-            people.insert(bad)
-    with people.database.snapshot() as look:
-        assert len(look.fetch(people.records.rows())) == 3
-
-
 def test_people_are_known_again(people, tmp_path):
     people.records.count(epsilon=0.25)
     again = People(people.database, "trip", owner="who", ledger=str(tmp_path / "city.ledger"))
@@ -107,20 +93,6 @@ def test_nobody_pays_from_a_purse_of_an_old_copy_of_the_ledger(people, tmp_path,
         assert not len(turn.limits)
 
 
-def test_a_table_of_others_is_asked_too(tmp_path):
-    import duckdb
-
-    connection = duckdb.connect()
-    connection.execute(
-        "CREATE TABLE visits AS SELECT 'Ada' AS who, 3.0 AS stay UNION ALL SELECT 'stranger', 5.0"
-    )
-    people = People(connection, "visits", owner="who", ledger=tmp_path / "l", epsilon=1000)
-    people.join(["Ada"])
-    answer = people.records.sum("stay", clip=(0, 9), epsilon=1000)
-    assert abs(answer.estimate - 3) < 1
-    assert people.left(["Ada"]) == [0]
-
-
 def test_an_owner_whose_text_is_no_name_stops_no_question(tmp_path):
     """DuckDB holds such texts. An error would tell that there is one, and the command would print it."""
     import duckdb
@@ -143,17 +115,6 @@ def test_all_of_it_on_postgresql(postgres_url, monkeypatch):
     assert [float(each) for each in people.spent(["Ada", "Bob"])] == [1.0, 0.5]
     for engine in databases._ENGINES.values():
         engine.dispose()
-
-
-def test_the_room_opens_without_its_extras():
-    code = (
-        "import sys; sys.modules.update(dict.fromkeys(['duckdb', 'ibis', 'psycopg']))\n"
-        "import deltahist.personal.people as p\n"
-        "try: p.People('x.duckdb', 't', owner='o', ledger='x')\n"
-        "except p.InputError as problem: print(problem)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "duckdb" in done.stdout
 
 
 def test_an_account_and_a_data_base_belong_together(tmp_path):

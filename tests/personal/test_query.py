@@ -162,11 +162,6 @@ def test_only_places_as_they_were_are_untouched(derive, untouched):
     assert derive(query).untouched == untouched
 
 
-def test_a_value_says_whether_it_depends_on_place():
-    assert QUERY.depends_on_place("x / 2 + a")
-    assert not QUERY.depends_on_place("a / 2")
-
-
 _OWN = [
     (0, 1, "u", 0.0, 0.5),
     (0, 1, "v", 1.0, 0.5),
@@ -195,16 +190,6 @@ _OWN = [
 )  # fmt: skip
 def test_queries_do_what_they_say(derived, query, expected):
     assert derived(query, _OWN) == [expected]
-
-
-def test_a_query_is_shown_in_a_line():
-    shown = repr(QUERY.select("a", "x").where("x > 1"))
-    assert shown == "<Query of ('records',): {'a': 'whole', 'x': 'number'}, placed: x, by place: True>"
-
-
-def test_an_aggregate_fetches_owners_and_values_only():
-    assert QUERY.rows().columns == (OWNER,)
-    assert QUERY.rows(value="x * 2").columns == (OWNER, "value")
 
 
 def _times(query, number):

@@ -171,18 +171,6 @@ def test_maps_of_degrees_are_projected(folder):
     found.database.close()
 
 
-def test_histograms_are_tables(folder, capsys):
-    (folder / "kinds.toml").write_text(
-        'answer = { kind = "histogram", column = "kind", values = ["bus", "tram"], epsilon = 0.5 }'
-    )
-    assert ask(folder, "kinds.toml", "--limit", "2") == 2
-    assert "--table is missing" in capsys.readouterr().err
-    assert ask(folder, "kinds.toml", "--limit", "2", "--table", "visit", "--owner", "who") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["value", "estimate", "std_error", "low", "high"]
-    assert [line.split()[0] for line in lines[2:4]] == ["bus", "tram"]
-
-
 @pytest.mark.parametrize(
     ("said", "why"),
     [

@@ -125,16 +125,6 @@ def test_other_people_under_the_same_numbers_are_refused(tmp_path):
         people.join(["Zed"])
 
 
-def test_who_is_erased_by_hand_has_the_old_purse_when_joining_again(tmp_path):
-    people = city(tmp_path, [("Ada", "bus", 8, 1.0)])
-    people.records.count(epsilon=0.75)
-    with people.database._engine.change() as change:
-        change.execute("DELETE FROM deltahist_person")
-    opened(people.database, people.ledger).insert(frame([("Ada", "bus", 8, 1.0)]))
-    assert people.left(["Ada"]) == [Fraction(1, 4)]
-    assert people.database.numbers(["Ada"]).tolist() == [0]
-
-
 @pytest.mark.parametrize("step", ["announce", "settle"])
 def test_a_process_that_ends_while_somebody_joins_harms_nobody(tmp_path, monkeypatch, step):
     """Before the purse is there, it is as if nothing had been; after it, the next turn registers the name."""
@@ -189,21 +179,6 @@ def test_many_join_at_once(tmp_path):
     assert sorted(people.database.numbers(["Ada", "Bob", "Cyd", "Dan", "Eve"]).tolist()) == [0, 1, 2, 3, 4]
     with people.turn() as turn:
         assert len(turn.limits) == 5
-
-
-def test_copies_in_postgresql(postgres_url, tmp_path):
-    people = city(tmp_path, [("Ada", "bus", 8, 1.0)], where=postgres_url)
-    people.join(["Eve"], epsilon=2)
-    with people.database._engine.change() as change:  # back to before
-        change.execute("DELETE FROM deltahist_person WHERE name = 'Eve'")
-        change.execute("UPDATE deltahist_account SET state = '00'")
-    with pytest.raises(dh.InputError, match="older copy"):
-        people.records.count(epsilon=0.1)
-    found = opened(people.database, people.ledger, restored=True)
-    assert found.database.numbers(["Eve"]).tolist() == [-1]
-    found.insert(frame([("Eve", "bus", 8, 1.0)]))
-    assert found.left(["Ada", "Eve"]) == [1, 2]
-    people.database.close()
 
 
 def test_marks_survive_a_log_that_begins_anew(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import pyproj
 import pytest
 
 import deltahist as dh
-from deltahist.space.crs import read_crs, scales, utm_code
+from deltahist.space.crs import scales, utm_code
 
 UTM, EUROPE, FEET, MERCATOR = "EPSG:32618", "EPSG:3035", "EPSG:2263", "EPSG:3857"
 PLACES = {
@@ -53,11 +53,6 @@ def test_ground_moves_within_delta_join_neighbours_in_web_mercator():
     there = back.transform(*moved, direction="INVERSE")
     (_, first), (_, second) = domain.locate([(x, y), there]).tolist()
     assert second - first <= near.reach[0]
-
-
-def test_feet_are_us_survey_feet():
-    # The US survey foot: 3937 / 1200 of them in a metre.
-    assert dh.Domain(PLACES[FEET], (4, 4), FEET).scale == pytest.approx(3937 / 1200, rel=1e-3)
 
 
 @pytest.mark.parametrize("crs", PLACES)
@@ -130,12 +125,6 @@ def test_boxes_are_looked_at_once_whatever_their_cells(monkeypatch):
     assert dh.Domain(bounds, (40, 40), UTM).scale == first.scale
     with pytest.raises(TypeError):
         dh.Domain((512_346, *bounds[1:]), (8, 8), UTM)
-
-
-def test_systems_are_read_by_their_name():
-    assert read_crs("EPSG:32618").is_projected
-    with pytest.raises(dh.InputError, match="project is 'x'"):
-        read_crs("x", "project")
 
 
 def test_a_stated_scale_is_checked():

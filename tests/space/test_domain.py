@@ -51,12 +51,6 @@ def test_one_dimension():
     assert domain.centres(0).tolist() == [0.5, 1.5, 2.5, 3.5]
 
 
-def test_lattice_steps_are_equal_on_both_axes_for_simple_ratios():
-    assert dh.Domain((0, 0, 3, 2), (3, 4)).steps == (2_000_000, 1_000_000)
-    odd = dh.Domain((0, 0, 1, math.pi), (10, 10))
-    assert odd.step[0] == pytest.approx(odd.step[1], rel=1e-8)
-
-
 @pytest.mark.parametrize(
     ("bounds", "cell", "shape", "high"),
     [
@@ -69,44 +63,6 @@ def test_bounds_are_extended_to_whole_cells(bounds, cell, shape, high):
     domain = dh.Domain.from_cell(bounds, cell)
     assert domain.shape == shape
     assert domain.high == pytest.approx(high)
-
-
-@pytest.mark.parametrize(
-    ("crs", "bounds"),
-    [
-        ("EPSG:32618", (560000, 4480000, 610000, 4530000)),
-        ("EPSG:3035", (4000000, 2800000, 4100000, 2900000)),
-        ("EPSG:3857", (-8250000, 4950000, -8200000, 5000000)),
-        ("EPSG:2263", (900000, 120000, 1070000, 280000)),
-    ],
-)
-@pytest.mark.parametrize("times", [1, 2, 4])
-def test_cells_and_delta_in_ground_metres_keep_their_ratio(crs, bounds, times):
-    domain = dh.Domain.from_cell(bounds, "250m", crs)
-    near = dh.Neighbourhood(domain, f"{250 * times}m")
-    assert near.delta_cells == (times, times)
-    assert near.reach[0] == times
-    assert near.delta_ground == pytest.approx(250 * times)
-
-
-def test_a_ground_metre_is_no_shorter_than_anywhere_on_the_map():
-    import pyproj
-
-    domain = dh.Domain.from_cell((560000, 4480000, 610000, 4530000), "250m", "EPSG:32618")
-    back = pyproj.Transformer.from_crs("EPSG:32618", "EPSG:4326", always_xy=True)
-    geod = pyproj.Geod(ellps="WGS84")
-    rng = np.random.default_rng(1)
-    start = rng.uniform(domain.low, domain.high, (500, 2))
-    angle = rng.uniform(0, 2 * np.pi, 500)
-    end = start + 1000 * np.column_stack([np.cos(angle), np.sin(angle)])
-    ground = geod.inv(*back.transform(*start.T), *back.transform(*end.T))[2]
-    # A kilometre of the map is at least as long on the ground as the domain's scale says.
-    assert (ground * domain.scale >= 1000 * (1 - 1e-5)).all()
-
-
-def test_feet_are_converted():
-    feet = dh.Domain.from_cell((900000, 120000, 1070000, 280000), "250m", "EPSG:2263")
-    assert feet.cell[0] == pytest.approx(250 / 0.3048, rel=1e-3)
 
 
 @pytest.mark.parametrize(

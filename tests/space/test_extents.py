@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.space.crs import Extent, extent_of, extent_on, scales, words
+from deltahist.space.crs import Extent, extent_of, extent_on, scales
 
 CITY, EUROPE, ISLANDS = (-74.3, 40.45, -73.6, 40.95), (-11, 35, 32, 71), (170, -50, -170, -30)
 ACROSS, CAP = (174, -20, -178, -16), (-180, 60, 180, 90)
@@ -162,21 +162,3 @@ def test_seams_that_no_point_comes_near_are_no_jumps(tmp_path):
         domain = dh.Domain.from_degrees(bounds, "200km")
         counted = dh.count_file(tmp_path / "p.csv", domain, x="lon", y="lat", crs="EPSG:4326", outside="clamp")
         assert counted.counts.counting.projection.jump == 0
-
-
-def test_a_release_says_which_map_was_chosen(tmp_path):
-    domain = dh.Domain.from_degrees(ISLANDS, "200km")
-    mechanism = dh.Mechanism(
-        dh.Neighbourhood(domain, "200km"), dh.strategies.Identity(domain), dh.Budget(epsilon=1)
-    )
-    dh.publish(np.ones(domain.shape, dtype=int), mechanism).save(tmp_path / "r.parquet")
-    release = dh.load(tmp_path / "r.parquet")
-    assert release.domain == domain
-    assert (release.domain.bounds, release.domain.shape, release.domain.scale) == (
-        domain.bounds,
-        domain.shape,
-        domain.scale,
-    )
-    assert domain.crs in release.statement()
-    assert words(domain) in release.statement()
-    assert words(domain).startswith("Lambert Azimuthal Equal Area; a metre on the ground is 0.99")

@@ -84,14 +84,6 @@ def test_steps_that_floats_do_not_hold_are_refused():
     assert dh.Domain.on_grid((0.6, 3.2), 0.5).bounds == (0.5, 3.5)
 
 
-def test_cells_in_ground_metres_are_on_no_grid():
-    assert dh.Domain.from_cell(BOUNDS, "1km", EUROPE).grid is None
-    assert cell_codes(dh.Domain.from_cell(BOUNDS, "1km", EUROPE)) is None
-    assert (
-        cell_codes(dh.Domain.on_grid((560_000, 4_480_000, 570_000, 4_490_000), "1km", "EPSG:32618")) is None
-    )
-
-
 @pytest.mark.parametrize(
     ("step", "first", "last"),
     [

@@ -55,24 +55,6 @@ def test_reach_is_the_closed_form_of_the_displacements(nx, ny, delta, aspect):
         assert any(dx <= a and abs(dy) <= b for a, b in near.frontier.tolist())
 
 
-@given(
-    st.tuples(*[st.floats(-0.5, 1.5)] * 2),
-    st.floats(0, 2 * math.pi),
-    st.floats(0, 1),
-    st.integers(1, 12),
-    st.floats(0.05, 3),
-)
-def test_every_raw_move_within_delta_joins_neighbouring_cells(start, angle, share, n, delta):
-    domain = dh.Domain((0, 0, 1, 1), (n, n))
-    near = quiet(domain, delta)
-    length = share * (delta - 2 * domain.step[0])
-    end = (start[0] + length * math.cos(angle), start[1] + length * math.sin(angle))
-    a, b = domain.locate([start, end])
-    dx, dy = np.abs(a - b).tolist()
-    assert dx < len(near.reach)
-    assert dy <= near.reach[dx]
-
-
 def test_moves_of_exactly_delta_count():
     domain = dh.Domain((0, 1), (10,))
     near = dh.Neighbourhood(domain, 0.2)
@@ -84,40 +66,12 @@ def test_moves_of_exactly_delta_count():
     assert wide.reach.tolist() == [5, 5, 5, 5, 4, 3]
 
 
-def test_delta_of_one_cell_means_one_cell():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), 0.1)
-    assert near.reach.tolist() == [1, 1]
-    assert sorted(map(tuple, near.displacements().tolist())) == [(0, 1), (1, -1), (1, 0), (1, 1)]
-
-
 def test_the_papers_source_reaches_the_first_cell_only():
     domain = dh.Domain((0, 1), (4,))
     for source in ("left", shapely.Point(0, 0)):
         assert dh.Neighbourhood(domain, 0.25, source).source_cells.tolist() == [True, False, False, False]
     assert dh.Neighbourhood(domain, 0.25, "right").source_cells.tolist() == [False, False, False, True]
     assert dh.Neighbourhood(domain, 0.5, "boundary").source_cells.all()
-
-
-def test_geometries_touch_the_cells_within_delta():
-    rng = np.random.default_rng(3)
-    for _ in range(40):
-        shape = tuple(rng.integers(1, 90, 2).tolist())
-        domain = dh.Domain((0, 0, *shape), shape)
-        kind = rng.integers(3)
-        corners = rng.uniform(-5, 95, (3, 2))
-        geometry = [shapely.Point(corners[0]), shapely.LineString(corners[:2]), shapely.Polygon(corners)][
-            kind
-        ]
-        delta = float(rng.uniform(0.3, 20))
-        edges = [domain.edges(a) for a in (0, 1)]
-        for side in edges:  # points outside are counted at the rim
-            side[0], side[-1] = -1e4, 1e4
-        i, j = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
-        cells = shapely.box(edges[0][i], edges[1][j], edges[0][i + 1], edges[1][j + 1])
-        expected = shapely.distance(geometry, cells)
-        found = quiet(domain, delta, geometry).source_cells
-        clear = np.abs(expected - delta) > 1e-5
-        assert np.array_equal(found[clear], (expected < delta)[clear])
 
 
 def test_a_delta_a_little_over_whole_cells_is_met_with_the_better_size():

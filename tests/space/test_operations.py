@@ -52,16 +52,6 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
     assert "ED50 to ETRS89" in counts.counting.projection.name
 
 
-def test_near_points_stay_near_all_over_the_border_of_an_area():
-    rng = np.random.default_rng(1)
-    start = np.column_stack([10.38 + rng.normal(0, 1e-5, 2000), rng.uniform(47.9, 48.3, 2000)])
-    near = start + rng.normal(0, 1e-6, start.shape)
-    operation = Operation.onto(germany(), ED50)
-    there = [np.column_stack(operation(*places.T)) for places in (start, near)]
-    ground = pyproj.Geod(ellps="intl").inv(*start.T, *near.T)[2]
-    assert (np.hypot(*(there[0] - there[1]).T) <= 1.001 * np.asarray(ground) + 1e-5).all()
-
-
 def test_geometries_come_to_the_map_like_points(tmp_path):
     """A district's border and the points on it: one operation for both."""
     edge = shapely.LineString(PAIR)
@@ -71,23 +61,6 @@ def test_geometries_come_to_the_map_like_points(tmp_path):
     expected = np.column_stack(Operation.onto(domain, ED50)(*PAIR.T))
     assert np.allclose(shapely.get_coordinates(found.geometry), expected, atol=1e-6)
     assert found.geometry.length.max() < 1
-
-
-def test_the_operation_is_named_in_the_statement(tmp_path):
-    domain = germany("2km")
-    release = dh.publish(dh.count(_frame(), domain), _near(domain), epsilon=1)
-    assert release.counting.projection.name in release.statement()
-    assert "ED50 to ETRS89" in release.statement()
-    release.save(tmp_path / "r.parquet")
-    assert dh.Release.load(tmp_path / "r.parquet").counting == release.counting
-    assert release.facts()["projection"] == {"name": release.counting.projection.name, "jump": 0.0}
-    plain = dh.publish(dh.count(np.zeros((0, 2)), domain), _near(domain), epsilon=1)
-    assert plain.counting.projection is None
-    assert "Way to the map" not in plain.statement()
-
-
-def _frame():
-    return gpd.GeoDataFrame(geometry=shapely.points(PAIR), crs=ED50)
 
 
 def _near(domain, delta="2km"):

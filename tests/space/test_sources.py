@@ -73,15 +73,6 @@ def test_exactly_delta_away_is_not_touched():
     assert np.array_equal(box, gap < 1)
 
 
-def test_a_ring_does_not_reach_its_middle():
-    domain = dh.Domain((0, 0, 30, 30), (30, 30))
-    ring = shapely.box(0, 0, 30, 30).difference(shapely.box(5, 5, 25, 25))
-    found = near_cells(domain, 2, ring)
-    assert not found[7:23, 7:23].any()
-    assert found[:7].all()
-    assert found.sum() == 900 - 16 * 16
-
-
 def test_a_source_far_away_touches_the_rim_where_its_points_are_counted():
     domain = dh.Domain((0, 0, 30, 30), (30, 30))
     with pytest.warns(dh.DeltaHistWarning, match="further than delta=1 from the domain"):
@@ -143,26 +134,6 @@ def test_named_sources_are_the_edges_of_the_domain(delta):
     plane = dh.Domain((0, 0, 10, 6), (10, 6))
     rim = shapely.box(0, 0, 10, 6).exterior
     assert np.array_equal(near_cells(plane, delta, "boundary"), near_cells(plane, delta, rim))
-
-
-def test_a_point_on_the_line_is_a_source_in_one_dimension():
-    domain = dh.Domain((0, 10), (10,))
-    assert np.flatnonzero(near_cells(domain, 1, shapely.Point(4, 0))).tolist() == [3, 4]
-    assert np.flatnonzero(near_cells(domain, 1, shapely.Point(4.5, 0))).tolist() == [3, 4, 5]
-    assert np.flatnonzero(near_cells(domain, 1, shapely.LineString([(2, 0), (4, 0)]))).tolist() == [
-        1,
-        2,
-        3,
-        4,
-    ]
-
-
-def test_no_sources_touch_nothing():
-    domain = dh.Domain((0, 10), (10,))
-    near = dh.Neighbourhood(domain, 1)
-    assert near.fixed_membership
-    assert not near.source_cells.any()
-    assert (near.edges() >= 0).all()
 
 
 @pytest.mark.parametrize(

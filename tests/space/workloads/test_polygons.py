@@ -8,44 +8,6 @@ import shapely
 import deltahist as dh
 
 PLANE = dh.Domain((0, 0, 9, 6), (9, 12))
-CITY = dh.Domain.from_cell((560_000, 4_480_000, 580_000, 4_495_000), "1km", "EPSG:32618")
-
-
-def cells_of(domain):
-    edges = [domain.edges(a) for a in range(2)]
-    i, j = (a.ravel() for a in np.meshgrid(*(np.arange(n) for n in domain.shape), indexing="ij"))
-    return shapely.box(edges[0][i], edges[1][j], edges[0][i + 1], edges[1][j + 1])
-
-
-def shapes(rng, domain):
-    low, high = np.array(domain.low), np.array(domain.high)
-    size = (high - low).min()
-    at = rng.uniform(low + size / 5, high - size / 5, (4, 2))
-    disc = shapely.Point(at[0]).buffer(size / 5)
-    return [
-        shapely.Polygon(at[:3]),
-        disc,
-        disc.difference(shapely.Point(at[0]).buffer(size / 9)),
-        shapely.union_all([shapely.box(*p, *(p + size / 50)) for p in at]),
-        shapely.box(*domain.bounds),
-        shapely.Point(at[1]).buffer(size / 1e4),
-    ]
-
-
-@pytest.mark.parametrize("domain", [PLANE, CITY], ids=["plane", "city"])
-def test_cells_count_by_the_share_of_their_area_inside(domain):
-    rng = np.random.default_rng(1)
-    cells = cells_of(domain)
-    for _ in range(10):
-        polygons = shapes(rng, domain)
-        expected = [shapely.area(shapely.intersection(p, cells)) / shapely.area(cells) for p in polygons]
-        rows = dh.workloads.regions(polygons).matrix(domain)
-        assert np.allclose(rows.toarray(), expected, atol=1e-8)
-        assert rows.data.max() <= 1
-        area = [p.area / cells[0].area for p in polygons]
-        assert np.allclose(rows.sum(axis=1), area, rtol=1e-6)
-
-
 @pytest.mark.parametrize("n", [3, 7, 10, 49])
 def test_a_polygon_along_cell_edges_has_whole_cells_only(n):
     # k / n in floats may lie a little to either side of an edge; boxes are rounded to the lattice, too.
@@ -57,17 +19,6 @@ def test_a_polygon_along_cell_edges_has_whole_cells_only(n):
         expected = np.zeros((n, n))
         expected[west:east, south:north] = 1
         assert np.array_equal(rows.toarray().reshape(n, n), expected)
-
-
-def test_inner_and_outer_of_a_polygon_along_cell_edges_are_its_count():
-    domain = dh.Domain((0, 0, 1, 1), (10, 10))
-    counts = np.arange(100).reshape(10, 10)
-    release = dh.publish(counts, dh.Neighbourhood(domain, 0.1), dh.strategies.Identity(domain), 1.0)
-    corners = [0.1, 0.2, 0.6, 0.9]
-    polygon = dh.answer(release, dh.workloads.regions([shapely.box(*corners)]))
-    box = dh.answer(release, dh.workloads.boxes([corners]))
-    assert polygon["estimate"].iloc[0] == pytest.approx(box["estimate"].iloc[0])
-    assert list(polygon.columns) == list(box.columns)
 
 
 def test_names_are_kept_and_default_to_numbers():

@@ -86,12 +86,6 @@ def test_random_squares_are_inside_and_of_their_side(side):
     assert scipy.stats.kstest((work.corners[:, 0] - 10) / (7 - side), "uniform").pvalue > 0.001
 
 
-def test_the_seed_of_random_squares_is_a_public_choice():
-    one, two, other = (dh.workloads.random_squares(1, 9, PLANE, seed=s).corners for s in (1, 1, 2))
-    assert np.array_equal(one, two)
-    assert not np.array_equal(one, other)
-
-
 @pytest.mark.parametrize(
     ("side", "number", "words"),
     [
