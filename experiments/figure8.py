@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.accounts.allocation import Independent, allocate_offline
-from deltahist.accounts.allocation.online import decide, limits_ahead
+from deltahist.accounts.allocation import Independent, allocate_offline, decide, limits_ahead
 from experiments._common import BLUE, GREEN, GREY, ORANGE, Found, command, figure, save, write_csv
 from experiments._policy import best_policy
 from experiments.figure7 import error

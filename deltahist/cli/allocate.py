@@ -90,7 +90,7 @@ def _read_weights(file: Path) -> tuple[list[str], Any]:
     """Read the names of the steps, in order if they are numbers or dates, and their weights."""
     import numpy as np
 
-    from deltahist.accounts.allocation.problem import check_weights
+    from deltahist.accounts.allocation import check_weights
     from deltahist.preprocessing import seconds
 
     rows = read_rows(file, "weights")

@@ -57,7 +57,7 @@ def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     for run in range(kills):
         killed_run(tmp_path, 1000 * run, chance.uniform(0.15, 0.5))
     ledger, name = Ledger(tmp_path / "l"), "people"
-    with Purses(Ledger(ledger), name).turn() as turn:
+    with Purses(ledger, name).turn() as turn:
         kept = {
             key: turn.accounts.find_answer(name, key)
             for key in (f"question {1000 * run + i}" for run in range(kills) for i in range(200))

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.accounts.allocation import allocate_offline, offline, problem
-from deltahist.accounts.allocation.offline import fill_windows, interior_point
-from deltahist.accounts.allocation.problem import Constraints, window_sums
+from deltahist.accounts import solver
+from deltahist.accounts.allocation import allocate_offline, window_sums
+from deltahist.accounts.solver import Constraints, fill_windows, interior_point
 
 cp = pytest.importorskip("cvxpy")
 
@@ -102,10 +102,9 @@ def test_sums_of_windows_of_one_length_are_those_written_out(length, number):
     )
     assert np.allclose(limits.total(amounts), matrix @ amounts, rtol=1e-14)
     assert np.allclose(limits.spread(prices), prices @ matrix, rtol=1e-14)
-    assert (limits.largest(amounts) == (matrix * amounts).max(axis=1)).all()
-    shares = limits.limit / (matrix @ amounts)
-    least = np.where(matrix > 0, shares[:, None], np.inf).min(axis=0)
-    assert np.allclose(limits.fair_shares(amounts), amounts * least, rtol=1e-14)
+    assert (limits.in_windows(np.maximum, amounts, 0.0) == (matrix * amounts).max(axis=1)).all()
+    least = np.where(matrix > 0, prices[:, None], np.inf).min(axis=0)
+    assert (limits.around_steps(np.minimum, prices, np.inf) == least).all()
 
 
 def test_sums_of_other_windows_are_those_written_out():
@@ -119,7 +118,7 @@ def test_sums_of_other_windows_are_those_written_out():
 
 @pytest.mark.parametrize("reach", [0, 6])
 def test_bands_are_those_of_the_products_written_out(monkeypatch, reach):
-    monkeypatch.setattr(problem, "_IN_CACHE", 1)
+    monkeypatch.setattr(solver, "_IN_CACHE", 1)
     rng = np.random.default_rng(7)
     for length in (1, 2, 7):
         weights, limits = drawn_limits(length, length, 200, min(reach, length - 1))
@@ -160,7 +159,7 @@ def test_full_windows_are_found_from_prices_further_away():
     """Of interior prices a thousandth above the least error, many belong to windows that are not full at the end."""
     weights = np.random.default_rng(1).random(2000)
     limits = Constraints.of(np.arange(2000), np.zeros(0, np.int64), 30, 10**9)
-    point = offline._Point(weights, limits, 2.0)
+    point = solver.Point(weights, limits, 2.0)
     while (gap := point.gap()) > 1e-3:
         point.improve()
     assert gap > 1e-5
@@ -168,14 +167,14 @@ def test_full_windows_are_found_from_prices_further_away():
     amounts, found = fill_windows(limits, weights, 2.0, prices)
     assert (prices > 0).sum() > 1.05 * (found > 0).sum()
     assert found.min() >= 0
-    assert offline._gap(weights, limits, 2.0, amounts, found, limits.spread(found)) < 1e-11
+    assert solver._gap(weights, limits, 2.0, amounts, found, limits.spread(found)) < 1e-11
 
 
 def test_what_is_filled_counts_only_with_a_certificate(monkeypatch):
     weights, limits = drawn_limits(5, 6, 60)
     right, _ = interior_point(weights, limits, 2.0)
     wrong = 0.9 * right, np.ones(len(limits.first))
-    monkeypatch.setattr(offline, "fill_windows", lambda *_: wrong)
+    monkeypatch.setattr(solver, "fill_windows", lambda *_: wrong)
     amounts, gap = interior_point(weights, limits, 2.0)
     assert gap < 1e-11
     assert np.allclose(amounts, right, rtol=1e-5)
@@ -186,10 +185,10 @@ def test_pieces_lead_to_the_same_amounts(monkeypatch):
     weights, limits = drawn_limits(7, 5, 900)
     weights[: len(weights) // 2] /= 1000
     right, _ = interior_point(weights, limits, 2.0)
-    monkeypatch.setattr(offline, "_PIECE", 100)
-    monkeypatch.setattr(offline, "_MARGIN", 8)
-    solved, solve = [], offline._solve
-    monkeypatch.setattr(offline, "_solve", lambda w, *rest: solved.append(len(w)) or solve(w, *rest))
+    monkeypatch.setattr(solver, "_PIECE", 100)
+    monkeypatch.setattr(solver, "_MARGIN", 8)
+    solved, solve = [], solver._solve
+    monkeypatch.setattr(solver, "_solve", lambda w, *rest: solved.append(len(w)) or solve(w, *rest))
     amounts, gap = interior_point(weights, limits, 2.0)
     assert gap < 1e-11
     assert len(solved) > 3
@@ -201,8 +200,8 @@ def test_pieces_count_only_with_a_certificate(monkeypatch):
     weights, limits = drawn_limits(5, 6, 60)
     right, _ = interior_point(weights, limits, 2.0)
     wrong = 0.9 * right, np.ones(len(limits.first))
-    monkeypatch.setattr(offline, "_prices_by_pieces", lambda *_: wrong[1])
-    monkeypatch.setattr(offline, "fill_windows", lambda *_: wrong)
+    monkeypatch.setattr(solver, "_prices_by_pieces", lambda *_: wrong[1])
+    monkeypatch.setattr(solver, "fill_windows", lambda *_: wrong)
     amounts, gap = interior_point(weights, limits, 2.0)
     assert gap < 1e-11
     assert np.allclose(amounts, right, rtol=1e-5)

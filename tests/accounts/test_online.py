@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.accounts.allocation import Independent, Markov, allocate_offline, allocate_online
-from deltahist.accounts.allocation.online import decide, draw_futures, limits_ahead
-from deltahist.accounts.allocation.problem import window_sums
+from deltahist.accounts.allocation import (
+    Independent,
+    Markov,
+    allocate_offline,
+    allocate_online,
+    decide,
+    draw_futures,
+    limits_ahead,
+    window_sums,
+)
 
 cp = pytest.importorskip("cvxpy")
 
