@@ -111,11 +111,27 @@ class Reading:
         for name in ("x", "y", "user", "time"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))
+        if (self.user is None) != (self.max_per_user is None):
+            raise InputError(
+                f"max_per_user is {self.max_per_user!r} and users are {'not ' if self.user is None else ''}given: give "
+                "both or neither, since a user's cost is the number of points that may move at once"
+            )
 
     @property
     def coordinates(self) -> list[str]:
         """Names or numbers of the coordinate columns; none for points of a geometry."""
         return [str(c) for c in (self.x, self.y) if c is not None]
+
+    def user_bound(self) -> UserBound | None:
+        """Return the bound on each user's points; None if users are not told apart."""
+        return None if self.max_per_user is None else UserBound(whole(max_per_user=self.max_per_user), self.key)
+
+    def preprocessing(self, operation: Operation | None = None) -> Preprocessing:
+        """Return how rows become counts; it says what may be left out, whether or not anything was."""
+        could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
+        dropped = tuple(kind for kind, is_left_out in could if is_left_out)
+        projection = None if operation is None else operation.projection
+        return Preprocessing(self.max_per_user or 1, self.user is not None, dropped, projection, self.where)
 
 
 @dataclass(frozen=True, repr=False)
@@ -232,7 +248,7 @@ def collect(
         On bad rows, unless they are dropped. OutsideBounds on many points outside.
     """
     domain = into.domain
-    bound = user_bound(reading.user is not None, reading.max_per_user, reading.key)
+    bound = reading.user_bound()
     judged = seen is None and reading.outside is None
     seen = seen or Outside(domain)
     seen.operation = operation
@@ -287,12 +303,8 @@ def collect(
         raise InputError(f"none of the {rows:,} {rows_of} can be used{trouble}: are these the right columns?")
     if bound is not None:
         into.add(bound.cells())
-    # What may be left out, whether or not anything was.
-    could = ("bad rows", reading.drop_bad_rows), ("points outside", reading.outside == "drop")
-    dropped = tuple(kind for kind, is_left_out in could if is_left_out)
-    projection = None if operation is None else operation.projection
-    counting = Preprocessing(reading.max_per_user or 1, bound is not None, dropped, projection, reading.where)
-    return CountedRows(rows, bad, unmatched, off, None if bound is None else bound.users, counting)
+    people = None if bound is None else bound.users
+    return CountedRows(rows, bad, unmatched, off, people, reading.preprocessing(operation))
 
 
 def bad_rows_error(bad: int, rows: int, rows_of: str, users: bool, more: str = "") -> InputError:
@@ -348,9 +360,7 @@ def _aligned(user: Any, points: Any) -> Any:
     """Return the user of each point: a column of the points by name, or plain values with the points' index."""
     if isinstance(user, str):
         if user not in getattr(points, "columns", ()):
-            raise InputError(
-                f"user is {user!r}: it must be a column of the points, or one entry for each of them"
-            )
+            raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each of them")
         return points[user]
     given: Any = getattr(user, "index", None)
     own: Any = getattr(points, "index", None)
@@ -376,7 +386,16 @@ def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Op
     """Return the coordinates as given, one column per axis, and the operation that brings them to the map."""
     geometry = getattr(points, "geometry", None)
     if geometry is not None:
-        return _geometry_columns(geometry, domain)
+        crs = geometry.crs
+        if (crs is None) != (domain.crs is None):
+            raise InputError(
+                f"points have the CRS {crs and crs.to_string()}, the domain has {domain.crs}: say which one they are "
+                "in, frame.set_crs(...), or give the domain that of its bounds; degrees are never taken for lengths"
+            )
+        if not (geometry.geom_type == "Point").all():
+            raise InputError("geometries are not all points: take their centroids, or one point each")
+        columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
+        return columns, None if crs is None else Operation.onto(domain, crs)
     try:
         array = np.asarray(points)
     except ValueError:
@@ -392,37 +411,7 @@ def _columns(points: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Op
     return [np.asarray(array[:, axis], dtype=np.float64) for axis in range(domain.ndim)], None
 
 
-def _geometry_columns(geometry: Any, domain: Domain) -> tuple[list[NDArray[np.float64]], Operation | None]:
-    crs = geometry.crs
-    if crs is None and domain.crs is not None:
-        raise InputError(
-            f"points have no CRS, the domain has {domain.crs}: say which one they are in, frame.set_crs(...), since "
-            "degrees are never taken for lengths"
-        )
-    if crs is not None and domain.crs is None:
-        raise InputError(
-            f"points are in {crs.to_string()}, the domain has no CRS: give it the one of its bounds"
-        )
-    if not (geometry.geom_type == "Point").all():
-        raise InputError("geometries are not all points: take their centroids, or one point each")
-    columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
-    return columns, None if crs is None else Operation.onto(domain, crs)
-
-
 # --- users --------------------------------------------------------------------------------------------------
-
-
-def user_bound(users: bool, most: int | None, key: bytes | None) -> UserBound | None:
-    """Return the bound on each user's points; None if users are not told apart.
-
-    Raises InputError if only one of users and their bound is given.
-    """
-    if users != (most is not None):
-        raise InputError(
-            f"max_per_user is {most!r} and users are {'' if users else 'not '}given: give both or neither, since a "
-            "user's cost is the number of points that may move at once"
-        )
-    return UserBound(whole(max_per_user=most), key) if users else None
 
 
 class UserBound:

@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partialmethod, reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -318,31 +319,17 @@ class _Asked:
 
         return _Test(lambda rows: pc.coalesce(*map(ask, rows[self._name])))
 
-    def __eq__(self, constant: Any) -> _Test:  # type: ignore[override]
-        return self._compare("equal", constant)
+    __eq__ = partialmethod(_compare, "equal")  # type: ignore[assignment]
+    __ne__ = partialmethod(_compare, "not_equal")  # type: ignore[assignment]
+    __lt__ = partialmethod(_compare, "less")
+    __le__ = partialmethod(_compare, "less_equal")
+    __gt__ = partialmethod(_compare, "greater")
+    __ge__ = partialmethod(_compare, "greater_equal")
 
-    def __ne__(self, constant: Any) -> _Test:  # type: ignore[override]
-        return self._compare("not_equal", constant)
+    def isin(self, constants: list[Any]) -> Any:
+        return reduce(operator.or_, [self == constant for constant in constants])
 
-    def __lt__(self, constant: Any) -> _Test:
-        return self._compare("less", constant)
-
-    def __le__(self, constant: Any) -> _Test:
-        return self._compare("less_equal", constant)
-
-    def __gt__(self, constant: Any) -> _Test:
-        return self._compare("greater", constant)
-
-    def __ge__(self, constant: Any) -> _Test:
-        return self._compare("greater_equal", constant)
-
-    def isin(self, constants: list[Any]) -> _Test:
-        out = self == constants[0]
-        for constant in constants[1:]:
-            out = out | (self == constant)
-        return out
-
-    def between(self, low: Any, high: Any) -> _Test:
+    def between(self, low: Any, high: Any) -> Any:
         return (self >= low) & (self <= high)
 
     def like(self, pattern: str) -> _Test:

@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from deltahist.counting.arrays import Tally, bad_rows_error, user_bound
+from deltahist.counting.arrays import Reading, Tally, bad_rows_error
 from deltahist.counting.conditions import refuse_place
 from deltahist.counting.engines import Engine, Session, open_engine, unbound
 from deltahist.counting.expressions import make_safe, read_text
 from deltahist.counting.kinds import DTYPES, check_column, is_endless, kind_of, readable_columns
-from deltahist.counting.outside import SAMPLE, Outside, check_outside
+from deltahist.counting.outside import SAMPLE, Outside
 from deltahist.counting.private import Private
 from deltahist.errors import InputError
-from deltahist.preprocessing import Preprocessing
 from deltahist.space.domain import Domain
 
 #: Part of a lattice step by which a point may be moved to the lower edge: far too little to change its step.
@@ -65,10 +64,8 @@ def count_table(
     >>> count_table("visits", Domain((0, 0, 1, 1), (2, 2)), database=city, x="x", y="y").tolist()
     [[2, 0], [0, 1]]
     """
-    check_outside(outside)
-    bound = user_bound(user is not None, max_per_user, key)
-    dropped = ("points outside",) if outside == "drop" else ()
-    how = Preprocessing(max_per_user or 1, user is not None, dropped, None, where)
+    reading = Reading(x, y, None, user, max_per_user, outside, key=key, where=where)
+    bound, how = reading.user_bound(), reading.preprocessing()
     tally = Tally(domain)
     engine = open_engine(database)
     try:

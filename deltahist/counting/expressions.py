@@ -181,20 +181,6 @@ class _Maker:
         parts = unify(self.each([op.value, *op.options]))
         return combine(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
 
-    def logic(self, op: Any) -> SafeExpression:
-        one, other = parts = [self.as_kind(each, "truth") for each in (op.left, op.right)]
-        both = one.value & other.value if type(op).__name__ == "And" else one.value | other.value
-        return combine(both, "truth", parts)
-
-    def negation(self, op: Any) -> SafeExpression:
-        part = self.as_kind(op.arg, "truth")
-        return combine(~part.value, "truth", [part])
-
-    def missing(self, op: Any) -> SafeExpression:
-        part = self.of(op.arg)
-        value = part.value.isnull() if type(op).__name__ == "IsNull" else part.value.notnull()
-        return combine(value, "truth", [part])
-
     # --- numbers
 
     def add(self, op: Any) -> SafeExpression:
@@ -303,7 +289,7 @@ class _Maker:
             whole = ibis.cases((part.value, constant(1).value), (~part.value, constant(0).value))
             return combine(whole, "whole", [part] * 2, 1.0, 1.0, more=4)
         if part.kind == "time" and kind == "date":
-            return self.day(op)
+            return combine(part.value.date(), "date", [part])
         if kind is None or (kind == "whole" and not op.to.is_int64()):
             raise InputError(
                 f"the query asks for a cast to {op.to}: it must be to int64, float64, string or a time"
@@ -311,10 +297,6 @@ class _Maker:
         return convert(part, kind)
 
     # --- times and text
-
-    def day(self, op: Any) -> SafeExpression:
-        part = self.as_kind(op.arg, "time")
-        return combine(part.value.date(), "date", [part])
 
     def part_of_time(self, op: Any) -> SafeExpression:
         name, part = type(op).__name__, self.of(op.arg)
@@ -329,16 +311,6 @@ class _Maker:
         if unit not in _UNITS.values():
             raise InputError(f"the query truncates times to {unit!r}: it must be one of {', '.join(_UNITS.values())}")
         return combine(part.value.truncate(unit), "time", [part])
-
-    def letters(self, op: Any) -> SafeExpression:
-        # Databases agree on the letters A to Z only.
-        part = self.as_kind(op.arg, "text")
-        change = (_CAPITALS, _SMALL) if type(op).__name__ == "Lowercase" else (_SMALL, _CAPITALS)
-        return combine(part.value.translate(*change), "text", [part], more=3)
-
-    def length(self, op: Any) -> SafeExpression:
-        part = self.as_kind(op.arg, "text")
-        return combine(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
 
     def piece(self, op: Any) -> SafeExpression:
         part = self.as_kind(op.arg, "text")
@@ -369,23 +341,41 @@ class _Maker:
         return combine(part.value.like(pattern), "truth", [part], more=2)
 
 
+def _simple(
+    kind: str | None, result: str, function: Callable[..., Any], most: float = LARGEST, more: int = 1
+) -> Callable[[_Maker, Any], SafeExpression]:
+    """Return the maker of an operation that needs no guard: its arguments are of one kind, if one is given."""
+
+    def make(maker: _Maker, op: Any) -> SafeExpression:
+        parts = [maker.of(arg) if kind is None else maker.as_kind(arg, kind) for arg in op.args]
+        return combine(function(*(part.value for part in parts)), result, parts, most=most, more=more)
+
+    return make
+
+
 _MAKERS: Mapping[str, Callable[[_Maker, Any], SafeExpression]] = {
+    "And": _simple("truth", "truth", operator.and_),
+    "Or": _simple("truth", "truth", operator.or_),
+    "Not": _simple("truth", "truth", operator.invert),
+    "IsNull": _simple(None, "truth", lambda value: value.isnull()),
+    "NotNull": _simple(None, "truth", lambda value: value.notnull()),
+    "Date": _simple("time", "date", lambda value: value.date()),
+    # Databases agree on the letters A to Z only.
+    "Lowercase": _simple("text", "text", lambda value: value.translate(_CAPITALS, _SMALL), more=3),
+    "Uppercase": _simple("text", "text", lambda value: value.translate(_SMALL, _CAPITALS), more=3),
+    "StringLength": _simple("text", "whole", lambda value: value.length().cast("int64"), 2.0**31),
     **dict.fromkeys(_COMPARISONS, _Maker.compare),
     **dict.fromkeys((*_BY_DAY, *_BY_CLOCK, "DayOfWeekIndex"), _Maker.part_of_time),
-    **dict.fromkeys(("And", "Or"), _Maker.logic),
     **dict.fromkeys(("Add", "Subtract"), _Maker.add),
-    **dict.fromkeys(("IsNull", "NotNull"), _Maker.missing),
     **dict.fromkeys(("Floor", "Ceil"), _Maker.floor),
-    **dict.fromkeys(("Lowercase", "Uppercase"), _Maker.letters),
     **dict.fromkeys(("StartsWith", "EndsWith", "StringContains"), _Maker.holds),
     **dict.fromkeys(("TimestampTruncate", "DateTruncate"), _Maker.truncate),
     "Alias": lambda maker, op: maker.of(op.arg),
     "Field": _Maker.field, "Literal": _Maker.literal, "Between": _Maker.between, "InValues": _Maker.among,
-    "Not": _Maker.negation, "Multiply": _Maker.multiply, "Divide": _Maker.divide, "Negate": _Maker.minus,
-    "Abs": _Maker.size, "Sqrt": _Maker.root, "FloorDivide": _Maker.floor_divide, "Modulus": _Maker.remainder,
-    "Coalesce": _Maker.first, "NullIf": _Maker.null_if, "IfElse": _Maker.if_else, "SearchedCase": _Maker.case,
-    "SimpleCase": _Maker.simple_case, "Cast": _Maker.cast, "Date": _Maker.day, "StringLength": _Maker.length,
-    "Substring": _Maker.piece, "StringSQLLike": _Maker.like,
+    "Multiply": _Maker.multiply, "Divide": _Maker.divide, "Negate": _Maker.minus, "Abs": _Maker.size,
+    "Sqrt": _Maker.root, "FloorDivide": _Maker.floor_divide, "Modulus": _Maker.remainder, "Coalesce": _Maker.first,
+    "NullIf": _Maker.null_if, "IfElse": _Maker.if_else, "SearchedCase": _Maker.case, "SimpleCase": _Maker.simple_case,
+    "Cast": _Maker.cast, "Substring": _Maker.piece, "StringSQLLike": _Maker.like,
 }  # fmt: skip
 
 

@@ -234,7 +234,7 @@ def read_owners(path: str | Path, *, user: str, area: Domain | None = None, **ho
     """
     import pandas as pd
 
-    reading = Reading(user=user, **how)
+    reading = Reading(user=user, max_per_user=1, **how)
     # Points of a file with geometry need no columns.
     source = open_source(Path(path), reading, 1 if len(reading.coordinates) == 1 else 2)
     operation = operation_of(reading.crs, source.crs, area, source.name)

@@ -1,4 +1,4 @@
-"""One row for each user: places, numbers and bits of a file."""
+"""One row for each user: places and numbers of a file."""
 
 import geopandas as gpd
 import numpy as np
@@ -17,6 +17,8 @@ AREA = dh.DiffusionMechanism(
 def table(tmp_path):
     frame = pd.DataFrame({"user": [7, 8], "lon": [-73.9, -74.0], "lat": [40.7, 40.8], "age": ["31", "42,5"]})
     frame.to_csv(tmp_path / "homes.csv", index=False, sep=";")
+    (tmp_path / "none.csv").write_text("user;age\n;3\nann;4\n")
+    (tmp_path / "empty.csv").write_text("user;age\n")
     return tmp_path / "homes.csv"
 
 
@@ -30,31 +32,23 @@ def test_places_come_to_the_map(table):
     np.testing.assert_allclose(places.to_numpy(), found.to_numpy(), atol=1e-3)
 
 
-def test_numbers_are_taken_as_they_are(table):
-    found = read_owners(table, user="user", x="age", decimal=",")
-    assert found[0].to_dict() == {"7": 31, "8": 42.5}
+def test_numbers_are_taken_unchanged(table):
+    assert read_owners(table, user="user", x="age", decimal=",")[0].to_dict() == {"7": 31, "8": 42.5}
     assert read_owners(table, user="user", x="lat", where="user > 7")[0].to_dict() == {"8": 40.8}
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("name", "how", "message"),
     [
-        ({"x": "age"}, "1 of 2 rows of 'homes.csv' have no user, or missing, unreadable"),
-        ({"x": "size"}, "column 'size' is not in 'homes.csv'"),
-        ({"x": "lon", "y": "lat", "area": AREA}, "the CRS of the coordinates in 'homes.csv' is not known"),
-        ({"x": "lon", "y": "lat", "crs": "EPSG:4326"}, "are degrees"),
-        ({}, "needs columns for its coordinates"),
+        ("homes.csv", {"x": "age"}, "1 of 2 rows of 'homes.csv' have no user, or missing, unreadable"),
+        ("homes.csv", {"x": "size"}, "column 'size' is not in 'homes.csv'"),
+        ("homes.csv", {"x": "lon", "y": "lat", "area": AREA}, "the CRS of the coordinates in 'homes.csv' is not known"),
+        ("homes.csv", {"x": "lon", "y": "lat", "crs": "EPSG:4326"}, "are degrees"),
+        ("homes.csv", {}, "needs columns for its coordinates"),
+        ("none.csv", {"x": "age"}, "1 of 2 rows"),
+        ("empty.csv", {"x": "age"}, "is empty"),
     ],
 )
-def test_what_cannot_be_read_is_refused(table, how, said):
-    with pytest.raises(dh.InputError, match=said):
-        read_owners(table, user="user", **how)
-
-
-def test_users_must_have_names(tmp_path):
-    (tmp_path / "t.csv").write_text("user,age\n,3\nann,4\n")
-    with pytest.raises(dh.InputError, match="1 of 2 rows"):
-        read_owners(tmp_path / "t.csv", user="user", x="age")
-    (tmp_path / "t.csv").write_text("user,age\n")
-    with pytest.raises(dh.InputError, match="is empty"):
-        read_owners(tmp_path / "t.csv", user="user", x="age")
+def test_tables_that_cannot_be_read_are_refused(table, name, how, message):
+    with pytest.raises(dh.InputError, match=message):
+        read_owners(table.with_name(name), user="user", **how)
