@@ -284,8 +284,10 @@ class Mixed(Feature):
         return BlockPower(1, self.own)(low, high) * ((high - low) / size) ** self.mean_power
 
 
-class Forms:
-    """Quadratic forms of an interval along one axis, in one table where many intervals are asked for.
+class Quadratic(Feature):
+    """Quadratic forms of an interval along one axis, the first of which is the feature.
+
+    They stand in one table where many intervals are asked for.
 
     Parameters
     ----------
@@ -311,6 +313,9 @@ class Forms:
         return Between(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
 
     def __call__(self, low: Field, high: Field) -> Field:
+        return self.values(low, high)[:, 0]
+
+    def values(self, low: Field, high: Field) -> Field:
         """Return the forms of intervals [low, high) in cells (m, k)."""
         if self.edges is not None:
             cell = np.arange(len(self.edges))
@@ -320,8 +325,11 @@ class Forms:
             return self._between.of(intervals)
         return np.stack([form.of(intervals) for form in self.forms], axis=-1)
 
+    def mean(self, n: int) -> float:
+        return float(self.means(n)[0])
+
     def means(self, n: int) -> Field:
-        """Return the means over all intervals of whole cells on an axis of n cells (k,)."""
+        """Return the means of the forms over all intervals of whole cells on an axis of n cells (k,)."""
         return np.array([self._mean(form, n) for form in self.forms])
 
     def _mean(self, form: Form, n: int) -> float:
@@ -339,35 +347,14 @@ class Forms:
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic(Feature):
-    """One of the `Forms`, by itself."""
-
-    forms: Forms
-
-    @classmethod
-    def of(cls, form: Form, edges: Field | None = None) -> Quadratic:
-        """Return the feature of a form over edges of blocks."""
-        return cls(Forms([form], edges))
-
-    def __call__(self, low: Field, high: Field) -> Field:
-        return self.forms(low, high)[:, 0]
-
-    def expect(self, number: int) -> None:
-        self.forms.expect(number)
-
-    def mean(self, n: int) -> float:
-        return float(self.forms.means(n)[0])
-
-
-@dataclass(frozen=True, eq=False)
 class Bilinear(Joint):
     """Σ_ij C_ij f_i(x) g_j(y), with weights C. The forms f and g of the axes are one object where they are equal."""
 
-    axes: tuple[Forms, Forms]
+    axes: tuple[Quadratic, Quadratic]
     weights: Field
 
     def __call__(self, spans: Sequence[Span]) -> Field:
-        f, g = (forms(*span) for forms, span in zip(self.axes, spans, strict=True))
+        f, g = (forms.values(*span) for forms, span in zip(self.axes, spans, strict=True))
         return np.einsum("mj,mj->m", f @ self.weights, g)
 
     def expect(self, number: int) -> None:

@@ -197,11 +197,11 @@ class Strategy:
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return A x: (k,) of a vector (N,), (k, m) of a matrix (N, m)."""
-        return _product(self._matmat, x, self.shape[1])
+        return _multiply(self._matmat, x, self.shape[1])
 
     def rmatvec(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return Aᵀ y: (N,) of a vector (k,), (N, m) of a matrix (k, m)."""
-        return _product(self._rmatmat, y, self.shape[0])
+        return _multiply(self._rmatmat, y, self.shape[0])
 
     # The names that scipy and Python have for the same.
     matmat = __matmul__ = matvec
@@ -228,7 +228,7 @@ class Strategy:
         raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
 
 
-def _product(
+def _multiply(
     product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], size: int
 ) -> NDArray[Any]:
     """Return a product with a matrix (size, m), or with a vector (size,) as a vector."""

@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,13 +54,11 @@ class CutAugmented(Strategy):
             raise InputError(
                 f"the domain has {self.domain.size:,} cells: explicit sets are for at most {4 * MOST_CELLS:,}"
             )
-        for row in sets:
+        for row in sets or ((),):
             if not row or row[0] < 0 or row[-1] >= self.domain.size or len(set(row)) < len(row):
                 raise InputError(
-                    f"sets has {row[:5]}...: it must hold different cells from 0 to {self.domain.size - 1}"
+                    f"sets has {row[:5]}...: each must hold different cells from 0 to {self.domain.size - 1}"
                 )
-        if not sets:
-            raise InputError("sets is empty: a strategy needs at least one row")
 
     @classmethod
     def greedy(
@@ -98,8 +97,7 @@ class CutAugmented(Strategy):
         choice = np.zeros((len(sets), domain.size), dtype=np.int64)
         for i, cells in enumerate(sets):
             choice[i, list(cells)] = 1
-        gram = range_gram(domain) if gram is None else gram
-        added = augment(rows, near.incidence(), choice, gram)
+        added = augment(rows, near.incidence(), choice, range_gram(domain) if gram is None else gram)
         return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
 
     @classmethod
@@ -108,11 +106,11 @@ class CutAugmented(Strategy):
         domain = near.domain
         ranges = math.prod(n * (n + 1) // 2 for n in domain.shape)
         if ranges * domain.size**2 <= _MOST_GREEDY:
-            gram = range_gram(domain)
+            gram = None
             if not isinstance(workload, AllRanges):
                 rows = workload.matrix(domain)
                 gram = (rows.T @ rows).toarray()
-            yield "CutAugmented (cells)", cls.greedy(Identity(domain), near, gram, box_sets(domain))
+            yield "CutAugmented (cells)", cls.greedy(Identity(domain), near, gram)
 
     @functools.cached_property
     def _matrix(self) -> scipy.sparse.csr_array:
@@ -144,48 +142,36 @@ def augment(
     candidates: NDArray[np.int64],
     gram: NDArray[np.float64],
 ) -> list[int]:
-    """Return indices of the candidates that the greedy algorithm adds, in order.
+    """Return indices of the candidates (c, N) that the greedy algorithm adds to rows (k, N), in order.
 
     A candidate fits if no edge is cut more often than `rows` cut their worst edge. Among those that fit,
     the one that lowers tr(V M⁻¹) most is added, M = AᵀA: adding row r lowers it by
     r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and Morrison). Ends when none fits.
-
-    Parameters
-    ----------
-    rows : (k, N) binary. incidence : (N, M). candidates : (c, N) binary. gram : V (N, N).
     """
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)
     cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
-    precision = rows.T @ rows + _PRIOR * np.eye(rows.shape[1])
-    factor = scipy.linalg.cho_factor(precision)
-    inverse = scipy.linalg.cho_solve(factor, np.eye(len(precision)))
+    factor = scipy.linalg.cho_factor(rows.T @ rows + _PRIOR * np.eye(rows.shape[1]))
+    inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
     # A candidate equal to a row, or one that was added, may come again: the noise then averages out.
     alive = np.ones(len(candidates), dtype=bool)
     added: list[int] = []
     while True:
-        full = (cuts >= limit).astype(np.int64)
-        alive &= (cut_by @ full) == 0
+        alive &= (cut_by @ (cuts >= limit).astype(np.int64)) == 0
         # A row that cuts nothing is public: it costs nothing and tells nothing new.
         fits = np.flatnonzero(alive & (np.diff(cut_by.indptr) > 0))
         if not len(fits):
             return added
         reach = candidates[fits] @ inverse
-        gain = np.einsum("ij,ij->i", reach @ gram, reach) / (
-            1 + np.einsum("ij,ij->i", reach, candidates[fits])
-        )
-        best = int(np.argmax(gain))
-        pick = int(fits[best])
-        added.append(pick)
-        step = reach[best]
-        inverse -= np.outer(step, step) / (1 + step @ candidates[pick])
-        cuts = cuts + cut_by[[pick]].toarray()[0]
+        spent = 1 + np.einsum("ij,ij->i", reach, candidates[fits])
+        best = int(np.argmax(np.einsum("ij,ij->i", reach @ gram, reach) / spent))
+        added.append(int(fits[best]))
+        inverse -= np.outer(reach[best], reach[best]) / spent[best]
+        cuts = cuts + cut_by[[fits[best]]].toarray()[0]
 
 
 def box_sets(domain: Domain) -> list[tuple[int, ...]]:
     """Return all boxes of cells, as sets of flat indices."""
     index = np.arange(domain.size).reshape(domain.shape)
-    sides = [[(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in domain.shape]
-    if domain.ndim == 1:
-        return [tuple(index[a:b].tolist()) for a, b in sides[0]]
-    return [tuple(index[a:b, c:d].ravel().tolist()) for a, b in sides[0] for c, d in sides[1]]
+    sides = ([slice(*ends) for ends in combinations(range(n + 1), 2)] for n in domain.shape)
+    return [tuple(index[box].ravel().tolist()) for box in product(*sides)]

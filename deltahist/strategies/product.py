@@ -520,7 +520,7 @@ class ProductDecoder(Decoder):
         if order == 4:
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
             return [(law.kurtosis() * law.variance() ** 2, tuple(map(Fourth, self.forms)))]
-        own: Terms = [(law.variance(), tuple(map(Quadratic.of, self.forms)))]
+        own: Terms = [(law.variance(), tuple(Quadratic([form]) for form in self.forms))]
         if not self.total_known:
             return own
         spread = math.prod(form.total for form in self.forms)

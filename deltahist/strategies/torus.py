@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 
+Whole = NDArray[np.int64]
 #: Bound of a transform's relative error per doubling of its length, in units of the float's precision.
 _PER_LEVEL = 8
 #: Errors below this leave the nearest whole number without doubt.
@@ -23,40 +24,38 @@ _AT_ONCE = 1 << 16
 _SHORTER = (31, 21, 16, 13, 11, 9, 8, 7, 6, 5)
 
 
-def convolve(kernel: NDArray[np.int64], field: NDArray[Any]) -> NDArray[Any]:
+def convolve(kernel: Whole, field: NDArray[Any]) -> NDArray[Any]:
     """Return the circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
 
     Whole numbers are cut into digits so short that the transforms' error stays under a quarter; sums of
-    products of digits, rounded, are then exact.
-
-    Raises
-    ------
-    InputError
-        If a result could exceed 64 bits.
+    products of digits, rounded, are then exact. Raises InputError if a result could exceed 64 bits.
     """
     if field.dtype.kind == "f":
-        return _circular(_forward(kernel), _forward(field), field.shape)
+        return np.asarray(scipy.fft.irfftn(_transform(kernel) * _transform(field), field.shape))
     if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
         raise InputError("sums of counts times the strategy's rows exceed 64 bits: there are too many points")
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
     for bits in (longest, *(bits for bits in _SHORTER if bits < longest)):
         left, right = _digits(kernel, bits), _digits(field, bits)
-        if max(_least_error(a, b) for a in left for b in right) >= _SURE:
+        # Without a transform first: a spectrum's mean square is the sum of squares, its largest entry no less.
+        if max(_error(a, _norm(a), b) for a in left for b in right) >= _SURE:
             continue
-        spectra = [_forward(d) for d in left]
-        if all(_error(a, s, b) < _SURE for a, s in zip(left, spectra, strict=True) for b in right):
+        spectra = [_transform(d) for d in left]
+        highest = [float(np.abs(spectrum).max()) for spectrum in spectra]
+        if all(_error(a, high, b) < _SURE for a, high in zip(left, highest, strict=True) for b in right):
             break
     else:
         raise InputError(f"a torus of {field.size:,} cells is too large for exact sums: use fewer cells")
     out = np.zeros(field.shape, dtype=np.int64)
     for j, b in enumerate(right):
-        other = _forward(b)
+        other = _transform(b)
         for i, spectrum in enumerate(spectra):
-            out += np.rint(_circular(spectrum, other, field.shape)).astype(np.int64) << (bits * (i + j))
+            found = scipy.fft.irfftn(spectrum * other, field.shape)
+            out += np.rint(found).astype(np.int64) << (bits * (i + j))
     return out
 
 
-def squared_distance(kernel: NDArray[np.int64], move: Sequence[int] | None) -> int:
+def squared_distance(kernel: Whole, move: Sequence[int] | None) -> int:
     """Return the exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
     step = max(1, _AT_ONCE * len(kernel) // kernel.size)
     total = 0
@@ -70,7 +69,7 @@ def squared_distance(kernel: NDArray[np.int64], move: Sequence[int] | None) -> i
     return total
 
 
-def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
+def _sum_of_squares(numbers: Whole) -> int:
     """Return the exact sum of squares, in floats if it is small enough for these to stay whole."""
     plain = numbers.astype(np.float64)
     found = float(plain @ plain)
@@ -82,19 +81,13 @@ def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
     return (int((square >> 32).sum()) << 32) + int((square & 0xFFFFFFFF).sum())
 
 
-def _forward(field: NDArray[Any]) -> NDArray[np.complex128]:
+def _transform(field: NDArray[Any]) -> NDArray[np.complex128]:
     return np.asarray(scipy.fft.rfftn(field.astype(np.float64, copy=False)))
 
 
-def _circular(
-    a: NDArray[np.complex128], b: NDArray[np.complex128], shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    return np.asarray(scipy.fft.irfftn(a * b, shape))
-
-
-def _digits(field: NDArray[np.int64], bits: int) -> list[NDArray[np.int64]]:
+def _digits(field: Whole, bits: int) -> list[Whole]:
     """Return signed digits in base 2^bits, lowest first; at least one."""
-    out: list[NDArray[np.int64]] = []
+    out: list[Whole] = []
     rest, half = field, np.int64(1) << (bits - 1)
     while not out or rest.any():
         low = ((rest + half) & ((half << 1) - 1)) - half
@@ -103,17 +96,15 @@ def _digits(field: NDArray[np.int64], bits: int) -> list[NDArray[np.int64]]:
     return out
 
 
-def _error(a: NDArray[np.int64], spectrum: NDArray[np.complex128], b: NDArray[np.int64]) -> float:
-    """Return the bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm."""
-    return relative_error(a.size) * _norm(b) * (2 * _norm(a) + float(np.abs(spectrum).max()))
+def _error(a: Whole, highest: float, b: Whole) -> float:
+    """Return the bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm.
+
+    `highest` is the largest entry of the spectrum of a.
+    """
+    return relative_error(a.size) * _norm(b) * (2 * _norm(a) + highest)
 
 
-def _least_error(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    """Return a lower bound of `_error` without a transform: a spectrum's mean square is the sum of squares."""
-    return relative_error(a.size) * _norm(b) * 3 * _norm(a)
-
-
-def _norm(digits: NDArray[np.int64]) -> float:
+def _norm(digits: Whole) -> float:
     return math.sqrt(float(np.square(digits, dtype=np.float64).sum()))
 
 
@@ -134,14 +125,8 @@ def spread(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
 
 def multiplicities(torus: Sequence[int]) -> NDArray[np.float64]:
     """Return how many entries of the torus each entry of the quarter stands for."""
-    counts = []
-    for n in torus:
-        times = np.full(n // 2 + 1, 2.0)
-        times[0] = 1.0
-        if n % 2 == 0:
-            times[-1] = 1.0
-        counts.append(times)
-    return functools.reduce(np.multiply.outer, counts)
+    places = (np.minimum(np.arange(n), n - np.arange(n)) for n in torus)
+    return functools.reduce(np.multiply.outer, [np.bincount(place).astype(np.float64) for place in places])
 
 
 def cosines(quarter: NDArray[np.float64], torus: Sequence[int]) -> NDArray[np.float64]:

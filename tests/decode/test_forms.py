@@ -70,28 +70,10 @@ def test_the_mean_over_all_intervals_needs_no_table(name, blocks):
     if blocks:
         n = 3 * n
         edges = np.interp(np.arange(n + 1), np.linspace(0, n, form.size), np.arange(form.size))
-    feature = Quadratic.of(form, edges)
+    feature = Quadratic([form], edges)
     first, last = np.triu_indices(n)
     plain = feature(first.astype(float), last.astype(float) + 1).mean()
     assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 9, 31])
-@pytest.mark.parametrize("factor", [lambda n: _Sums(n, True), lambda n: _Sums(n, False), _Haar])
-def test_the_power_of_prefixes(n, factor):
-    rows = factor(n).solve_transpose(np.triu(np.ones((n, n + 1)), 1))
-    assert factor(n).prefix_power() == pytest.approx((rows**2).sum())
-
-
-def test_the_flow_across_a_line_is_that_of_its_noise():
-    """By definition: the covariance of T + C (s − Θ T), summed over prefixes."""
-    line = Lines(11, (3,), 1.3, 0.4, (0.7,))
-    leaf = 1.3 + 0.4 * line.diagonals
-    own_part = np.eye(11) - line.gain @ line.windows.theta
-    covariance = (own_part * leaf) @ own_part.T + (line.gain * line.own) @ line.gain.T
-    prefix = np.tril(np.ones((12, 11)), -1)
-    side, *_ = estimated_flow(line, 1.3, 0.4, line.sums)
-    assert np.allclose(side.rows(0, 12), prefix @ covariance @ prefix.T)
 
 
 @pytest.mark.parametrize("factor", [_Sums(9, True), _Sums(9, False), _Haar(9)])

@@ -5,7 +5,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.decode.placement import _slopes, _sums_of_two, learn_clumping
+from deltahist.decode.placement import _slopes, learn_clumping
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -79,11 +79,6 @@ def test_a_plane_has_its_slope():
     assert learn_clumping(cells, no_noise).trust == pytest.approx(2 / 3, abs=0.03)
 
 
-def test_slopes_leave_the_density_positive():
-    along = _slopes(np.random.default_rng(5).exponential(5, (30, 30)) ** 3, 0.1, (slice(None),) * 2)
-    assert np.sum(np.abs(along), axis=0).max() <= 0.5 + 1e-12
-
-
 def test_single_cells_have_the_slopes_of_whole_rows():
     cells = np.random.default_rng(6).normal(3, 5, (9, 7))
     some = np.indices(cells.shape).reshape(2, -1)
@@ -91,13 +86,6 @@ def test_single_cells_have_the_slopes_of_whole_rows():
     for every, rows, places in zip(*(_slopes(cells, 0.3, chosen) for chosen in asked), strict=True):
         assert np.array_equal(rows, every[3:5])
         assert np.array_equal(places, every.ravel())
-
-
-def test_block_sums():
-    cells = np.arange(35.0).reshape(5, 7)
-    assert _sums_of_two(cells).tolist() == [
-        [cells[2 * a : 2 * a + 2, 2 * b : 2 * b + 2].sum() for b in range(3)] for a in range(2)
-    ]
 
 
 @pytest.mark.parametrize("kind", ["even", "clumped", "one place"])
@@ -137,16 +125,6 @@ def test_the_parts_of_an_answer_do_not_contradict_each_other(nonnegative, strate
         assert ((found["cut"] >= 0) & (found["cut"] <= 1)).all()
 
 
-def test_whole_cells_have_no_placement_error():
-    release = release_of(np.random.default_rng(8).random((5000, 2)))
-    both = dh.answer(release, [[0, 0, 0.5, 0.5], [0, 0, 0.51, 0.5]])
-    alone = dh.answer(release, [[0, 0, 0.5, 0.5]])
-    assert list(alone.columns) == ["estimate", "std_error", "low", "high"]
-    assert both.loc[0, "placement_error"] == both.loc[0, "cut"] == 0
-    assert np.allclose(both.loc[0, alone.columns].astype(float), alone.loc[0].astype(float))
-    assert both.loc[1, "placement_error"] > 0
-
-
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.parametrize("smooth", [False, True])
 def test_few_boxes_and_many_have_the_same_answers(nonnegative, smooth):
@@ -164,26 +142,3 @@ def test_few_boxes_and_many_have_the_same_answers(nonnegative, smooth):
         estimates.asked = -np.inf
         few = dh.answer(release, box, nonnegative=nonnegative).drop(columns="estimator", errors="ignore")
         assert np.allclose(few.loc[0].astype(float), many.loc[row, few.columns].astype(float), rtol=1e-7, atol=1e-7)
-
-
-def test_districts_that_share_out_the_domain_add_up():
-    rng = np.random.default_rng(9)
-    release = release_of(clumps(rng, 500, 20_000))
-    frame = shapely.box(*DOMAIN.bounds)
-    parts = shapely.get_parts(
-        shapely.voronoi_polygons(shapely.multipoints(rng.random((30, 2))), extend_to=frame)
-    )
-    found = dh.answer(release, list(shapely.intersection(parts, frame)))
-    assert found["estimate"].sum() == pytest.approx(release.total)
-
-
-def test_placement_on_a_line():
-    domain = dh.Domain((0, 1), (200,))
-    rng = np.random.default_rng(10)
-    points = rng.beta(2, 5, 20_000)
-    release = dh.publish(dh.count(points, domain), dh.Neighbourhood(domain, 0.005), epsilon=1.0, rng=rng)
-    low = rng.uniform(0, 0.8, 200)
-    high = low + rng.uniform(0.01, 0.2, 200)
-    truth = ((points[:, None] >= low) & (points[:, None] < high)).sum(axis=0)
-    found = dh.answer(release, np.column_stack([low, high]))
-    assert ((found["low"] <= truth) & (truth <= found["high"])).mean() >= 0.88

@@ -1,7 +1,6 @@
 """Calibrated non-negative estimates: draws against dense matrices, intervals, and when they stand back."""
 
 import importlib
-import warnings
 from dataclasses import replace
 from fractions import Fraction
 
@@ -155,21 +154,6 @@ def test_draws_have_the_covariance_of_the_joined_errors(known, periodic, pad, mo
         assert np.allclose(errors.sum(axis=1), 0, atol=1e-3)
 
 
-def test_equations_of_draws_are_solved_well_enough(monkeypatch):
-    """As they are drawn, variances are those of exact solutions but for a few per cent."""
-    rng = np.random.default_rng(4)
-    precision = Precision(random_metric(rng, (16, 16), False, True), True)
-    cells = rng.uniform(0, 1, (16, 16)) ** 4
-    covariance = waves(precision.metric)
-    noise = drawing(precision.metric, covariance + 1e-9 * np.eye(256), True)
-    rough, _ = module._draw_errors(precision, cells, noise, np.zeros((16, 16)))
-    monkeypatch.setattr(module, "_DRAWN", 1e-9)
-    fine, _ = module._draw_errors(precision, cells, noise, np.zeros((16, 16)))
-    ratio = (rough.astype(float) ** 2).mean(axis=0) / (fine.astype(float) ** 2).mean(axis=0)
-    assert np.abs(ratio.mean() - 1) < 0.03
-    assert np.abs(ratio - 1).max() < 0.5
-
-
 def test_residuals_as_drawn_have_no_excess_and_bias_has():
     """25 residuals η − e of the model itself, and the same with as much bias as noise on one half of the map."""
     rng = np.random.default_rng(5)
@@ -297,13 +281,6 @@ def test_where_little_was_found_what_was_missed_lies_above():
     assert np.array(of().interval(np.zeros(1), np.zeros(1), 0.95)).tolist() == [[0.0], [0.0]]  # no half point
 
 
-def test_variances_are_those_of_the_draws():
-    errors = np.random.default_rng(7).normal(size=(module.DRAWS, 2, 2)).astype(np.float32)
-    found = of(errors=errors).variance(lambda cells: np.array([cells[0].sum(), cells[1, 1]]))
-    expected = [(errors[:, 0].sum(axis=1) ** 2).mean(), (errors[:, 1, 1] ** 2).mean()]
-    assert np.allclose(found, expected, rtol=1e-5)
-
-
 # --- releases
 
 
@@ -383,13 +360,6 @@ def test_intervals_hold_as_often_as_they_say_over_a_map(name, record_property):
     record_property("coverage", float(held))
 
 
-def test_the_test_of_coverage_can_fail(monkeypatch):
-    """Intervals of half the width do not hold."""
-    monkeypatch.setattr(module, "_TIMES", (0.5, 0.0))
-    monkeypatch.setattr(module, "_SHARE", (0.0, 0.0))
-    assert measured("flow", 2)[0] < 0.9
-
-
 def unbiased_but_cut(release, work):
     """What stands in: nearest cells, the unbiased errors, and their intervals cut to what counts can be."""
     own = nonnegative(
@@ -433,20 +403,6 @@ def test_what_is_not_sure_of_itself_stands_back(constant, value, monkeypatch):
     cells, errors = release.estimates(nonnegative=True)
     assert np.array_equal(cells, release.projection.cells)
     assert np.array_equal(errors, release.estimates()[1])
-
-
-def test_estimates_and_their_errors_are_those_of_single_cells():
-    release = published(clumpy(32, np.random.default_rng(4)), NEAR, "flow")
-    cells, errors = release.estimates(nonnegative=True)
-    assert cells is release.cells(nonnegative=True)
-    assert cells.sum() == pytest.approx(release.total, rel=1e-12)
-    corners = [(3, 4), (17, 30), (31, 0)]
-    work = dh.workloads.boxes([[x, y, x + 1, y + 1] for x, y in corners])
-    found = dh.answer(release, work, nonnegative=True)
-    assert np.allclose(found["estimate"], [cells[c] for c in corners])
-    assert np.allclose(found["std_error"], [errors[c] for c in corners], rtol=1e-4)
-    assert (errors < 1.5 * release.estimates()[1]).all()  # forty draws
-    assert np.median(errors) < 0.5 * np.median(release.estimates()[1])
 
 
 def sound(release, counts, spans):
@@ -516,43 +472,6 @@ def test_whatever_the_data_estimates_are_counts_and_intervals_hold_them(
     if epsilon == 1000.0:  # hardly any noise: the truth itself
         truth = box_sums(counts.astype(float), spans)
         assert np.allclose(found["estimate"], truth, atol=1.0, rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("shape", [(17, 5), (1, 33), (40,)])
-def test_odd_shapes(name, shape):
-    if name in ("tents", "flow of blocks") and min(shape) < 3:
-        pytest.skip("made for maps")
-    near = dh.Neighbourhood(dh.Domain((*[0] * len(shape), *shape), shape), 1)
-    counts = np.random.default_rng(9).poisson(0.5, shape) * 6
-    spans = [(np.arange(5) % n, np.full(5, n)) for n in shape]
-    sound(published(counts, near, name), counts, spans)
-
-
-def test_the_same_release_has_the_same_answers_in_any_order(tmp_path):
-    counts = clumpy(32, np.random.default_rng(4))
-    release = published(counts, NEAR, "flow")
-    release.save(tmp_path / "one.parquet")
-    work = dh.workloads.all_ranges(MAP).sample(60, seed=1)
-    corners = np.column_stack(
-        [low for low, _ in work.spans(MAP)] + [high for _, high in work.spans(MAP)]
-    ).astype(float)
-    found = dh.answer(release, dh.workloads.boxes(corners), nonnegative=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dh.DeltaHistWarning)
-        again = dh.load(tmp_path / "one.parquet")
-    order = np.random.default_rng(2).permutation(60)
-    other = dh.answer(again, dh.workloads.boxes(corners[order]), nonnegative=True)
-    for name in ("estimate", "std_error", "low", "high"):
-        assert np.allclose(found[name].to_numpy()[order], other[name], rtol=1e-9, atol=1e-9)
-    single = dh.answer(again, dh.workloads.boxes(corners[:1]), nonnegative=True)
-    assert np.allclose(single[["low", "high"]], found[["low", "high"]][:1])
-
-
-def test_what_is_found_is_read_only():
-    release = published(clumpy(32, np.random.default_rng(4)), NEAR, "flow")
-    with pytest.raises(ValueError, match="read-only"):
-        release.cells(nonnegative=True)[0, 0] = 1
 
 
 def test_there_is_none_without_points_noise_or_room(monkeypatch):

@@ -44,15 +44,3 @@ def test_a_measured_cell_keeps_its_noise_and_its_estimate():
     noisy = dh.publish(COUNTS, NEAR, A, 1.0)
     row = dh.answer(noisy, dh.workloads.boxes([[0, 0.25]])).iloc[0]
     assert row["std_error"] == pytest.approx(noisy.laws[0].variance() ** 0.5)
-
-
-def test_grids_that_add_up_to_the_total_share_it_out():
-    domain = dh.Domain((0, 0, 6, 6), (6, 6))
-    A = dh.strategies.ShiftedGrids(domain, width=3, shift=1)
-    near = dh.Neighbourhood(domain, 1)
-    counts = np.arange(36).reshape(6, 6)
-    release = dh.publish(counts, near, A, 0.5)
-    dense = constrained_least_squares(
-        A.matrix().toarray(), release.decoder.draw_variance, release.values, counts.sum()
-    )
-    assert np.allclose(release.cells().ravel(), dense, atol=1e-6)

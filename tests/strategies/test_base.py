@@ -71,18 +71,6 @@ def test_its_rank_is_looked_at_when_it_says_nothing():
     assert table["unresolved"].tolist() == [0, 1]
 
 
-def test_its_file_is_refused_where_it_is_not_known(tmp_path):
-    release = dh.publish(COUNTS, NEAR, Explicit(DOMAIN, ROWS), 1.0)
-    path = tmp_path / "r.parquet"
-    try:
-        release.save(path)
-    except (dh.InputError, TypeError):
-        assert not list(tmp_path.iterdir())  # an array is no JSON: better refused when it is saved
-        return
-    with pytest.raises(dh.InputError, match="Explicit"):
-        dh.Release.load(path)
-
-
 def test_shares_are_exact():
     assert read_shares(None, 2, "level") == (1, 1)
     assert read_shares((0.1, Fraction(1, 3)), 2, "level")[1] == Fraction(1, 3)

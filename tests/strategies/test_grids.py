@@ -1,6 +1,5 @@
 """Strategies of whole grids of boxes."""
 
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -34,24 +33,9 @@ def test_hierarchies_are_nested_from_the_whole_domain_to_the_cells(nx, ny, branc
         assert all(set(c) <= set(f) for c, f in zip(coarse, fine, strict=True))
 
 
-def test_shares_belong_to_levels_from_the_top():
-    A = Hierarchical(dh.Domain((0, 1), (4,)), shares=(1, 2, Fraction(1, 2)))
-    assert [(g.share, len(range(7)[g.members])) for g in A.groups] == [(1, 1), (2, 2), (Fraction(1, 2), 4)]
-
-
 @pytest.mark.parametrize("size", [10**9, 10**19, 10**30])
 def test_blocks_beyond_the_domain_are_one_block(size):
     domain = dh.Domain((0, 0, 1, 1), (4, 4))
     A = ShiftedGrids(domain, widths=(size, 2), offsets=(size // 2, 1))
     assert A.blocks == ((1, 1), (3, 3))
     assert Hierarchical(domain, size).shape == (17, 16)
-
-
-def test_large_grids_are_measured_in_one_go():
-    domain = dh.Domain((0, 0, 1, 1), (300, 200))
-    counts = np.random.default_rng(1).integers(0, 2**40, (300, 200))
-    A = ShiftedGrids(domain, width=7, shift=7)
-    blocks = A.measure(counts).reshape(A.blocks[0])
-    assert blocks.sum() == counts.sum()
-    assert blocks[2, 3] == counts[14:21, 21:28].sum()
-    assert blocks[-1, -1] == counts[294:, 196:].sum()

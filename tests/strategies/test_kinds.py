@@ -27,16 +27,6 @@ def test_the_papers_matrices():
     assert dense(S.Hierarchical(FOUR))[:3] == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
 
 
-def test_the_papers_shifted_grids():
-    # Blocks of three cells, shifted by one cell along both axes: lines at 3; 1 and 4; 2 and 5.
-    A = dh.strategies.ShiftedGrids(dh.Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1, m=3)
-    assert [[s.tolist() for s in starts] for starts in A.starts] == [
-        [[0, 3]] * 2,
-        [[0, 1, 4]] * 2,
-        [[0, 2, 5]] * 2,
-    ]
-
-
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -59,21 +49,10 @@ def test_shifted_grids_need_one_whole_form(parameters):
         dh.strategies.ShiftedGrids(FOUR, **parameters)
 
 
-@pytest.mark.parametrize("bad", [1, 0, 2.5, float("nan"), "2"])
-def test_branching_is_a_whole_number_of_at_least_two(bad):
-    with pytest.raises(dh.InputError, match="branching"):
-        dh.strategies.Hierarchical(FOUR, bad)
-
-
 @pytest.mark.parametrize("shares", [(1, 2), (1, 2, 0), (1, 2, float("inf"))])
 def test_shares_are_one_number_above_zero_per_group(shares):
     with pytest.raises(dh.InputError):
         dh.strategies.Hierarchical(FOUR, shares=shares)
-
-
-def test_direction_is_suffix_or_prefix():
-    with pytest.raises(dh.InputError, match="'suffix', 'prefix'"):
-        dh.strategies.Cumulative(FOUR, direction="left")
 
 
 @pytest.mark.parametrize("sets", [(), ((),), ((0, 0),), ((4,),), ((-1,),)])
@@ -132,17 +111,6 @@ def test_greedy_rows_cost_nothing_help_and_leave_no_room():
         row = np.zeros(12, dtype=int)
         row[list(cells)] = 1
         assert (cuts + abs(row @ near.incidence())).max() > limit
-
-
-def test_greedy_rows_are_chosen_by_what_they_gain():
-    # One candidate answers the only query itself; it must come first.
-    domain = dh.Domain((0, 1), (6,))
-    near = dh.Neighbourhood(domain, delta=1 / 6)
-    query = np.array([0, 1, 1, 1, 0, 0])
-    candidates = np.array([[1, 1, 0, 0, 0, 0], [0, 1, 1, 1, 0, 0]])
-    rows = np.concatenate([np.eye(6, dtype=int), np.eye(6, dtype=int)[5:]])
-    added = augment(rows, near.incidence(), candidates, np.outer(query, query).astype(float))
-    assert added[0] == 1
 
 
 def test_greedy_refuses_large_domains_and_signed_rows():

@@ -97,80 +97,6 @@ def test_a_workload_of_its_own_is_weighed_and_only_its_error_counts(sources):
     assert variance.mean() < dh.expected_error(Optimal(near), near, work, rho=0.5).mean()
 
 
-@pytest.mark.parametrize("sources", [None, "boundary"])
-def test_a_single_query_is_answered_as_if_it_were_measured_alone(sources):
-    near = neighbourhood((6, 5), 2, sources)
-    for box in ([0, 0, 3, 5], [1, 2, 4, 4]):
-        work = dh.workloads.boxes([box])
-        A = Optimal(near, work)
-        assert A.certificate.dual <= 1 + 1e-9
-        assert 1 <= A.certificate.primal <= 1.001
-        assert dh.expected_error(A, near, work, rho=0.5, continuous=True)[0] == pytest.approx(1, rel=2e-3)
-
-
-@pytest.mark.parametrize("sources", [None, "boundary"])
-def test_the_certified_figure_is_the_expected_error_of_all_ranges(sources):
-    near = neighbourhood((5, 4), 2, sources)
-    work = dh.workloads.all_ranges(near.domain)
-    A = Optimal(near)
-    variance = dh.expected_error(A, near, work, rho=0.5, continuous=True)
-    assert math.isclose(variance.mean(), A.certificate.primal, rel_tol=1e-9)
-    regions = dh.workloads.regions([shapely.box(0, 0, 2.5, 2), shapely.box(1, 1, 4, 3)])
-    B = Optimal(near, regions)
-    variance = dh.expected_error(B, near, regions, rho=0.5, continuous=True)
-    assert math.isclose(variance.mean(), B.certificate.primal, rel_tol=1e-9)
-
-
-@pytest.mark.parametrize("explicit", [False, True])
-def test_all_ranges_are_the_default_workload(explicit):
-    domain = dh.Domain((0, 0, 3, 4), (3, 4))
-    work = dh.workloads.all_ranges(domain)
-    gram = work.matrix(domain).toarray()
-    assert np.allclose(workload_gram(work if explicit else None, domain), gram.T @ gram / len(work))
-
-
-def test_any_weights_give_a_lower_bound_and_any_scaled_form_is_feasible():
-    near = neighbourhood((4, 3), 2, "boundary")
-    gram, edges = range_gram(near.domain), near.edges()
-    optimum, rng = best_by_solver(near, gram), np.random.default_rng(5)
-    parts = convex._parts(near, gram, free=False)
-    for power in (1, 4, 30):
-        weight = rng.random(len(edges)) ** power
-        weight /= weight.sum()
-        laplacian = convex._laplacian(weight, edges, near.domain.size)
-        E = near.incidence().toarray()
-        assert np.allclose(laplacian, (E * weight) @ E.T)
-        # By the definition, with no use of the symmetry.
-        value, vector = np.linalg.eigh(laplacian)
-        root = (vector * np.sqrt(np.maximum(value, 0))) @ vector.T
-        plain = np.sqrt(np.maximum(np.linalg.eigvalsh(root @ gram @ root), 0)).sum()
-        assert plain**2 <= optimum * (1 + 1e-6)
-        form, value, bound = convex._mean(parts, laplacian)
-        assert bound**2 <= optimum * (1 + 1e-6)
-        cost = np.einsum("ie,ij,je->e", E, form, E)
-        assert np.allclose(cost, convex.edge_squares(form, edges))
-        assert value * cost.max() >= optimum * (1 - 1e-6)
-        assert math.isclose(np.trace(gram @ np.linalg.inv(form)), value, rel_tol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(7,), (6, 5), (1, 4)])
-@pytest.mark.parametrize("sources", [None, "boundary", "corner"])
-def test_the_parts_add_up_to_the_workload(shape, sources):
-    if sources == "corner":
-        sources = shapely.Point(*([0] * 2))
-    near = neighbourhood(shape, 1, sources)
-    size = near.domain.size
-    free = near.fixed_membership
-    gram = range_gram(near.domain)
-    parts = convex._parts(near, gram, free)
-    total = sum(p.outside(p.factor @ p.factor.T) for p in parts)
-    inside = np.eye(size) - free * np.full((size, size), 1 / size)
-    assert np.allclose(total, inside @ gram @ inside)
-    assert sum(p.basis.shape[1] for p in parts) == size
-    if sources == "boundary":
-        assert len(parts) == 2 ** sum(n > 1 for n in shape)
-
-
 def test_the_exact_cost_is_that_of_the_definition():
     rng = np.random.default_rng(11)
     for _ in range(12):
@@ -224,52 +150,6 @@ def test_a_limit_for_any_move_holds_and_costs_little(limit):
     assert held.rmse(work) <= dh.Mechanism(capped, Spectral(capped), dh.Budget(rho=0.5)).rmse(work)
 
 
-def test_the_matrix_is_symmetric_and_determines_what_edges_change():
-    rng = np.random.default_rng(12)
-    for _ in range(8):
-        domain = examples.random_domain(rng)
-        near = examples.random_neighbourhood(rng, domain)
-        A = Optimal(near, gap=0.01)
-        dense, E = A.matrix().toarray(), near.incidence().toarray()
-        assert dense.dtype == np.int64
-        assert np.array_equal(dense, dense.T)
-        assert np.allclose(np.linalg.pinv(dense.astype(float)) @ (dense @ E), E, atol=1e-6)
-        assert A.determines_cells
-        assert np.linalg.matrix_rank(dense) == domain.size
-        x = rng.integers(0, 2**30, (domain.size, 2))
-        assert (A @ x).dtype == np.int64
-        assert np.array_equal(A @ x, dense @ x)
-        assert np.array_equal(A.T @ x[:, 0], dense.T @ x[:, 0])
-        assert np.allclose(A @ x.astype(float), dense @ x)
-
-
-def test_rounding_to_whole_numbers_loses_less_than_a_tenth_of_the_gap():
-    near = neighbourhood((8, 8), 2)
-    gram, bounds = workload_gram(None, near.domain), EdgeBounds.of(near)
-    parts = convex._parts(near, gram, free=True)
-    form, _, _ = convex._maximise(parts, bounds, 64, 1e-3)
-    root = convex._root(form, parts)
-    assert np.allclose(root @ root, form)
-    exact = convex._mean_variance(root + 1, bounds, gram, free=True)
-    for loss in (1e-4, 1e-2):
-        whole = convex._whole(root, bounds, gram, True, loss)
-        assert convex._mean_variance(whole, bounds, gram, free=True) <= (1 + loss) * exact
-    assert np.abs(whole).max() < 2**16
-    # Coarser numbers would lose more: the figure measures something.
-    coarse = np.rint(4 * root).astype(np.int64) + 1
-    assert convex._mean_variance(coarse, bounds, gram, free=True) > (1 + 1e-3) * exact
-
-
-def test_a_public_total_costs_nothing_and_a_whole_number_on_all_entries_changes_no_cost():
-    near = neighbourhood((5, 5), 1)
-    A = Optimal(near)
-    more = convex.Solution(near.domain, A.matrix_ + 1000, A.certificate)
-    for norm in (1, 2):
-        assert Optimal(kept=more).edge_cost(near, norm) == A.edge_cost(near, norm)
-    whole = dh.workloads.boxes([[0, 0, 5, 5]])
-    assert dh.expected_error(A, near, whole, rho=0.5) == 0
-
-
 @pytest.mark.parametrize("largest", [2**10, 2**20, 2**27])
 def test_the_gram_matrix_is_exact(largest):
     rng = np.random.default_rng(3)
@@ -278,17 +158,6 @@ def test_the_gram_matrix_is_exact(largest):
     matrix[0, 0] = -largest
     true = matrix.astype(object) @ matrix.astype(object)
     assert (exact_gram(matrix) == true).all()
-
-
-@pytest.mark.parametrize("cells", [1, 4])
-def test_all_ranges_on_16_by_16_cells_are_better_than_the_spectral_figures(cells):
-    near = neighbourhood((16, 16), cells)
-    A, work = Optimal(near), dh.workloads.all_ranges(near.domain)
-    error = dh.expected_error(A, near, work, rho=0.5, continuous=True).mean()
-    assert math.isclose(error, A.certificate.primal, rel_tol=1e-9)
-    assert A.certificate.gap <= 1e-3
-    spectral = dh.expected_error(dh.strategies.Spectral(near), near, work, rho=0.5, continuous=True).mean()
-    assert 1.003 * error < spectral < 1.2 * error
 
 
 @pytest.mark.slow
@@ -328,14 +197,6 @@ def test_a_release_is_read_again_without_optimising(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def small():
     return Optimal(neighbourhood((6,), 1))
-
-
-def test_a_description_makes_the_strategy_again(small):
-    again = restored(small)
-    assert again.near is None
-    assert again.domain == small.domain
-    assert again.describe() == small.describe()
-    assert np.array_equal(again.matrix_, small.matrix_)
 
 
 def pack(numbers):

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from examples import quiet, random_domain, random_neighbourhood, random_tents
+from examples import random_domain, random_neighbourhood, random_tents
 from scipy.interpolate import BSpline
 
 import deltahist as dh
@@ -44,15 +44,6 @@ def test_weights_are_splines_to_the_last_digit_and_add_up_over_every_cell():
         for tent, row in enumerate(dense):
             place = (np.arange(axis.n) - (axis.n - 1) / 2) / axis.spacing - (tent - middle)
             assert np.allclose(row / axis.scale, np.nan_to_num(spline(place)), atol=1e-12)
-
-
-def test_every_tent_that_covers_a_cell_is_there():
-    for axis in lattices(100, 2):
-        # One more tent at either end would have no weight, so that the weights add up without it.
-        half, middle = (axis.degree + 1) * axis.spacing / 2, (axis.size - 1) / 2
-        if axis.n > 1:
-            assert (middle + 1) * axis.spacing - half >= (axis.n - 1) / 2
-            assert middle * axis.spacing - half < (axis.n - 1) / 2
 
 
 def with_limits(rng, near):
@@ -101,17 +92,6 @@ def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs(part):
     assert len(seen) >= 12
 
 
-def test_a_move_costs_no_less_where_it_ends_further_out():
-    for axis in lattices(30, 3):
-        other = Lattice(7, 3, axis.degree)
-        both = np.einsum(
-            "ix,jy->xyij", axis.matrix.toarray() / axis.scale, other.matrix.toarray() / other.scale
-        )
-        for y, end in itertools.product(range(3), range(7)):
-            cost = np.abs(both[:, end] - both[0, y]).sum(axis=(1, 2))
-            assert (np.diff(cost) >= -1e-12).all()
-
-
 def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
     rng = np.random.default_rng(4)
     for _ in range(30):
@@ -125,15 +105,6 @@ def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
         every = (tents.matrix().toarray()[domain.size :].astype(object) ** 2).sum(axis=0)
         cells, over = (group.share for group in tents.groups)
         assert exact <= bound <= max(2 * (cells**2 + over**2 * max(every)), exact)
-
-
-def test_large_grids_and_long_moves_are_priced_in_closed_form():
-    domain = dh.Domain((0, 0, 4096, 4096), (4096, 4096))
-    tents = Tents(domain, 32, 2, shares=(Fraction(2, 5), Fraction(3, 10)))
-    costs = [tents.edge_cost(dh.Neighbourhood(domain, delta, limits=()), 1) for delta in (1, 8, 64, 96, 4096)]
-    assert costs == sorted(costs)
-    assert costs[-1] == costs[-2] == 2 * (Fraction(2, 5) + Fraction(3, 10))  # tents are 96 cells wide
-    assert len(set(costs)) == 4
 
 
 @pytest.mark.parametrize(
@@ -172,15 +143,6 @@ def test_no_other_tents_are_much_better(shape, norm, sources):
     assert found**2 == pytest.approx(search.at(tuned.apart, tuned.degree).error, rel=0.03)
 
 
-@pytest.mark.parametrize(
-    "limits", ["proportional", ["proportional", (math.inf, 3)], [(3, 1.1), (5, 1.2), (math.inf, 1.5)]]
-)
-def test_tuned_shares_meet_profiles_of_many_limits(limits):
-    domain = dh.Domain((0, 0, 64, 64), (64, 64))
-    near = dh.Neighbourhood(domain, 2, limits=limits)
-    assert dh.sensitivity(Tents.tuned(near), near) == pytest.approx(1, abs=0.005)
-
-
 def test_the_workload_matters():
     near = square(48, 1, 2)
     works = [dh.workloads.random_squares(side, 300, near.domain) for side in (2, 40)]
@@ -201,15 +163,6 @@ def test_what_is_given_is_kept():
     for text in ("tents:0", "tents:1,2,3", "tents:4,5", "tents:99"):
         with pytest.raises(dh.InputError):
             named(text, near)
-
-
-def test_tents_fit_any_small_domain():
-    for shape in ((1,), (2,), (1, 1), (1, 5), (3, 2)):
-        domain = dh.Domain((0,) * len(shape) + shape, shape)
-        for sources in (None, "boundary"):
-            near = quiet(domain, 1, sources)
-            tents = Tents.tuned(near)
-            assert dh.check_strategy(tents, near) is None
 
 
 @pytest.mark.parametrize(

@@ -132,26 +132,3 @@ def test_the_metric_has_the_variance_of_every_cosine():
         assert np.allclose(variance.ravel()[1:], exact[1:] * trust[1:], rtol=1e-7)
         longest = variance.ravel()[1:][np.argmin(trust[1:])]
         assert variance.flat[0] == (0 if mechanism.total_known else pytest.approx(min(exact[0], longest)))
-
-
-def test_noise_of_one_kind_alone_is_decoded():
-    domain = dh.Domain((0, 0, 6, 6), (6, 6))
-    near = dh.Neighbourhood(domain, 1)
-    for shares in ((1, 10**6), (10**6, 1)):
-        mechanism = dh.Mechanism(near, Tents(domain, 2, 1, shares), dh.Budget(5000))
-        release = dh.publish(np.full((6, 6), 4), mechanism, rng=np.random.default_rng(1))
-        assert np.isfinite(release.cells()).all()
-        assert release.cells().sum() == pytest.approx(144)
-        assert np.isfinite(mechanism.rmse(dh.workloads.all_ranges(domain)))
-
-
-def test_a_saved_release_answers_the_same(tmp_path):
-    near = dh.Neighbourhood(dh.Domain((0, 0, 20, 14), (20, 14)), 1, limits=[(4, 1.5), (math.inf, 2)])
-    release = dh.publish(
-        np.full((20, 14), 3), near, Tents.tuned(near), epsilon=1, rng=np.random.default_rng(2)
-    )
-    release.save(tmp_path / "tents.parquet")
-    again = dh.load(tmp_path / "tents.parquet")
-    work = dh.workloads.random_boxes(20, near.domain)
-    assert dh.answer(again, work).equals(dh.answer(release, work))
-    assert again.strategy.describe() == release.strategy.describe()

@@ -27,7 +27,6 @@ from deltahist.decode.forms import (
     Feature,
     Field,
     Form,
-    Forms,
     Index,
     Joint,
     Mixed,
@@ -183,7 +182,7 @@ class HubVariance:
     def second(self, total_known: bool) -> Terms:
         """Return terms of the variance."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
-        alike = [Quadratic.of(Overlap(own), edge) for own, edge in zip(self._before, self.edges, strict=True)]
+        alike = [Quadratic([Overlap(own)], edge) for own, edge in zip(self._before, self.edges, strict=True)]
         before = []
         for line, edge in zip(self._lines, self.edges, strict=True):
             waves = line.sums_at_edges(line.waves)
@@ -411,7 +410,7 @@ class FlowDecoder(Decoder):
     def _rims(self) -> list[Quadratic]:
         """Σ of the squared weights of the inner lines that an interval ends at, per axis."""
         inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
-        return [Quadratic.of(form, edge) for form, edge in zip(inner, self._edges, strict=True)]
+        return [Quadratic([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def terms(self, order: int) -> Terms | None:
         return self._terms[order] if self._closed else None
@@ -434,7 +433,7 @@ class FlowDecoder(Decoder):
             return out
         inside = tuple(BlockPower(1, 2) for _ in self._edges)
         shared = tuple(
-            Quadratic.of(Overlap(cut.astype(np.float64)), edge)
+            Quadratic([Overlap(cut.astype(np.float64))], edge)
             for cut, edge in zip(self._cuts, self._edges, strict=True)
         )
         cells = self._cumulants["cells"][0]
@@ -451,7 +450,7 @@ class FlowDecoder(Decoder):
         sums = [self._cumulants[name][0] for name in flow.sums]
         # The lines that cross x run along y, and their forms are over places along y.
         axes = [
-            Forms([*rim.forms.forms, *estimated_flow(line, straight, d, sums)], edge)
+            Quadratic([*rim.forms, *estimated_flow(line, straight, d, sums)], edge)
             for rim, line, edge in zip(self._rims, reversed(flow.lines), self._edges, strict=True)
         ]
         nx, ny = self.domain.shape
