@@ -129,40 +129,6 @@ def test_transitions_are_those_of_bayes(a, b, x):
     assert fits(np.bincount(np.clip(drawn, -far, far) + far, minlength=len(k)), expected)
 
 
-def test_a_wrong_atom_would_be_seen(monkeypatch):
-    """A keeping probability that is a tenth too large makes the test of transitions fail."""
-    right = process._jumps_outwards
-
-    def wrong(a, b):
-        table = right(a, b)
-        return InversionTable((table.thresholds * 0.9).astype(np.uint64), table.bounds)
-
-    monkeypatch.setattr(process, "_jumps_outwards", wrong)
-    with pytest.raises(AssertionError):
-        test_transitions_are_those_of_bayes(*LEVELS[0], 1)
-
-
-@pytest.mark.parametrize(("a", "b"), LEVELS)
-def test_what_refine_draws_from_is_bayes_exactly(a, b):
-    """λ, r and the ratio of jumps put together, with 60 digits, against the definition."""
-    with mpmath.workdps(60):
-        p, s = (mpmath.exp(-mpmath.mpf(c.numerator) / c.denominator) for c in (a, b))
-        inwards = (1 - p * s) / (1 - s * s)
-        keeps = (1 - p * p) / (1 - p * s)
-        r, both = s / p, p * s
-        for x in (0, 1, 4):
-            for v in range(-4, 9):
-                if v < 0:
-                    drawn = (1 - inwards) * (1 - both) * both ** (-v - 1)
-                elif v < x:
-                    drawn = inwards * (1 - r) * r**v
-                elif v == x:
-                    drawn = inwards * ((1 - r) * r**v + r ** (x + 1) * keeps)
-                else:
-                    drawn = inwards * r ** (x + 1) * (1 - keeps) * (1 - both) * both ** (v - x - 1)
-                assert abs(drawn - backward(a, b, x, v)) < mpmath.mpf(10) ** -45
-
-
 @pytest.mark.parametrize(("a", "b"), LEVELS)
 def test_thresholds_are_those_of_the_probabilities(a, b):
     """All tables again, with 300 digits."""
@@ -185,27 +151,6 @@ def test_thresholds_are_those_of_the_probabilities(a, b):
                 low, high = table.bounds(k, 200)
                 assert low <= chance * 2**200 <= high
                 assert high - low < 2**8
-
-
-def test_the_chance_of_no_change_is_exact():
-    a, b = LEVELS[0]
-    rng = np.random.default_rng(4)
-    for x in (0, 2, 5):
-        drawn = GeometricProcess().refine(np.full(DRAWS, x), a, b, rng=rng)
-        stays = int((drawn == x).sum())
-        assert stats.binomtest(stays, DRAWS, float(backward(a, b, x, x))).pvalue > FALSE_ALARM
-
-
-def test_a_path_of_many_steps_has_the_law_of_one():
-    """Errors after refining in five steps are those of a single release at the last level."""
-    rng = np.random.default_rng(5)
-    levels = [Fraction(1, 10), Fraction(1, 7), Fraction(1, 3), Fraction(1, 2), Fraction(11, 10)]
-    values = GeometricProcess().start(levels[0], DRAWS, rng=rng)
-    for a, b in itertools.pairwise(levels):
-        values = GeometricProcess().refine(values, a, b, rng=rng)
-    far = int(np.abs(values).max()) + 1
-    k = np.arange(-far, far + 1)
-    assert fits(np.bincount(values + far, minlength=len(k)), mass(levels[-1], k))
 
 
 def test_what_refining_takes_away_does_not_depend_on_what_remains():
@@ -307,14 +252,6 @@ def test_shapes_are_kept_and_nothing_is_changed_in_place(made):
     assert made.tighten(values, Fraction(1, 9), Fraction(1, 10)).shape == (2, 3)
     assert made.refine(np.zeros(0, dtype=np.int64), 1, 2).shape == (0,)
     assert (values == before).all()
-
-
-def test_fresh_streams_differ_and_seeds_repeat():
-    values = GeometricProcess().start(Fraction(1, 100), 50)
-    one, two = (GeometricProcess().refine(values, Fraction(1, 100), 1) for _ in range(2))
-    assert (one != two).any()
-    one, two = (GeometricProcess().refine(values, Fraction(1, 100), 1, rng=np.random.default_rng(3)) for _ in range(2))
-    assert (one == two).all()
 
 
 def test_blocks_end_anywhere(monkeypatch):

@@ -91,34 +91,10 @@ def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
     assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).dropped == ("points outside",)
 
 
-def test_dropping_points_needs_the_boundary_as_a_source():
-    with pytest.raises(dh.InputError, match="boundary"):
-        dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["points outside"])
-
-
-def test_counts_are_left_alone():
-    counts = COUNTS.copy()
-    dh.publish(counts, NEAR, dh.strategies.Identity(DOMAIN), 1.0)
-    assert np.array_equal(counts, COUNTS)
-
-
-def test_auto_takes_the_best_of_the_plan():
-    work = dh.workloads.random_squares(1.0, 50, DOMAIN)
-    release = dh.publish(COUNTS, NEAR, epsilon=1.0, workload=work)
-    assert release.strategy.describe() == dh.plan(NEAR, work, 1.0)[0].strategy.describe()
-
-
 def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
     domain = dh.Domain((0, 1), (1,))
     release = dh.publish(np.array([7]), dh.Neighbourhood(domain, 0.5), epsilon=1.0)
     assert dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist() == [7.0]
-
-
-@pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": Fraction(1, 2)}, {"epsilon": Fraction(1, 3)}])
-def test_budgets_are_kept_exactly(budget):
-    release = dh.publish(COUNTS, NEAR, dh.strategies.Identity(DOMAIN), **budget)
-    assert (release.epsilon or release.rho) == next(iter(budget.values()))
-    assert release.noise == ("laplace" if "epsilon" in budget else "gaussian")
 
 
 @pytest.mark.parametrize(
@@ -138,6 +114,7 @@ def test_budgets_are_kept_exactly(budget):
         ({"epsilon": 1, "noise": "uniform"}, "uniform"),
         ({"epsilon": 1, "contributions": 0}, "contributions is 0"),
         ({"epsilon": 1, "dropped": ["hopes"]}, "hopes"),
+        ({"epsilon": 1, "dropped": ["points outside"]}, "boundary"),
         ({"epsilon": 1, "strategy": "best"}, "best"),
     ],
 )
@@ -166,9 +143,9 @@ def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(
 
 
 def test_auto_with_a_probability_takes_the_best_of_both_noises():
-    domain = dh.Domain((0, 0, 16, 16), (16, 16))
-    counts = np.ones((16, 16), int)
-    for delta in (1, 6):
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    counts = np.ones((8, 8), int)
+    for delta in (1, 3):
         near = dh.Neighbourhood(domain, delta)
         best = dh.plan(near, epsilon=1.0, probability=1e-6)[0]
         release = dh.publish(counts, near, epsilon=1.0, probability=1e-6)
@@ -179,15 +156,6 @@ def test_auto_with_a_probability_takes_the_best_of_both_noises():
     for noise in ("laplace", "gaussian"):
         release = dh.publish(counts, near, epsilon=1.0, probability=1e-6, noise=noise)
         assert release.noise == noise
-
-
-def test_a_strategy_with_a_probability_has_gaussian_noise():
-    domain = dh.Domain((0, 0, 16, 16), (16, 16))
-    near = dh.Neighbourhood(domain, 1)
-    release = dh.publish(np.ones((16, 16), int), near, dh.strategies.Spectral(near), 1.0, probability=1e-6)
-    assert release.noise == "gaussian"
-    assert 0.999 < release.approximate(1e-6) <= 1
-    assert release.facts()["epsilon_at_1e-6"] == release.approximate(1e-6)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +177,7 @@ def test_counts_that_are_no_counts_are_refused(counts, words):
 # ---------------------------------------------------------------------------- numbers of any library
 
 
-@pytest.mark.parametrize("kind", [int, float, Fraction, np.int64, np.int32, np.float32, np.float64])
+@pytest.mark.parametrize("kind", [float, Fraction, np.int32, np.float32])
 @pytest.mark.parametrize("budget", ["epsilon", "rho"])
 def test_a_budget_is_the_same_from_any_library(kind, budget):
     A = dh.strategies.Hierarchical(LINE)
@@ -220,29 +188,7 @@ def test_a_budget_is_the_same_from_any_library(kind, budget):
     assert np.array_equal(other.values, plain.values)
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.int32, np.float32, np.float64])
-def test_shares_are_the_same_from_any_library(kind):
-    shares = np.array([1, 2, 3, 4], dtype=kind)
-    # A budget of many digits, so that whole numbers of 64 bits would overflow.
-    plain, other = (
-        dh.publish(
-            ROW, ON_LINE, dh.strategies.Hierarchical(LINE, 2, given), 0.1, rng=np.random.default_rng(1)
-        )
-        for given in ((1, 2, 3, 4), tuple(shares))
-    )
-    assert other.laws == plain.laws
-    assert np.array_equal(other.values, plain.values)
-
-
-@pytest.mark.parametrize("kind", [int, float, Fraction, np.int64, np.float32, np.float64])
-def test_a_delta_of_any_library_can_be_saved(kind, tmp_path):
-    near = dh.Neighbourhood(LINE, kind(2))
-    release = dh.publish(ROW, near, dh.strategies.Identity(LINE), 1.0)
-    release.save(tmp_path / "r.parquet")
-    assert dh.Release.load(tmp_path / "r.parquet").neighbourhood.radius == near.radius
-
-
-@pytest.mark.parametrize("kind", [np.int8, np.uint16, np.int32, np.uint64, np.float32, list])
+@pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float32, list])
 def test_counts_of_any_whole_type_are_taken(kind):
     counts = ROW.tolist() if kind is list else ROW.astype(kind)
     release = dh.publish(counts, ON_LINE, dh.strategies.Cumulative(LINE), 500.0, weak_protection_accepted=True)

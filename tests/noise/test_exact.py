@@ -1,0 +1,261 @@
+"""Random words, and exact decisions with them: streams, keyed words, tables and their ties, coins. Seeds are fixed."""
+
+import decimal
+import hmac
+import os
+import struct
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given, strategies as st
+from scipy import stats
+
+import deltahist as dh
+from deltahist.noise import discrete_gaussian, discrete_laplace, exact
+from deltahist.noise.discrete import _digit_table, _gaussian_table, _geometric_table, _magnitude_table
+from deltahist.noise.exact import InversionTable, KeyStream, Seeded, coins, exp_bounds, less_than, source
+from deltahist.noise.reals import Keyed
+
+#: One false alarm in a million for each of the goodness-of-fit tests.
+ALARM = 1e-6
+
+
+def in_a_child(task):
+    """What `task` returns (bytes) in a forked process."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks beside threads; this child draws, writes and ends.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.write(write, task())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        out = pipe.read()
+    os.waitpid(child, 0)
+    return out
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks only")
+@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+def test_forked_processes_draw_different_noise(draw):
+    # Tables are made and a stream is used before the fork; equal noise by chance: less than 2^-60.
+    draw(1e6, 4)
+    one, two = (in_a_child(lambda: draw(1e6, 4).tobytes()) for _ in range(2))
+    assert len(one) == len(two) == 32
+    assert len({one, two, draw(1e6, 4).tobytes()}) == 3
+
+
+@pytest.mark.parametrize("number", [0, 7, 8193, 20_001])
+def test_a_stream_is_the_ciphers_key_stream(monkeypatch, number):
+    # Pieces of any size continue each other, whatever the size of the blocks that are enciphered.
+    monkeypatch.setattr(exact.os, "urandom", lambda size: bytes(range(size)))
+    cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(range(16)))).encryptor()
+    expected = np.frombuffer(cipher.update(bytes(8 * (number + 3))), dtype=np.uint64)
+    stream = KeyStream()
+    words = np.concatenate([stream.words(number), stream.words(3)])
+    assert words.dtype == np.uint64
+    assert np.array_equal(words, expected)
+
+
+def test_every_stream_asks_for_a_key_of_its_own(monkeypatch):
+    asked = []
+    system = os.urandom
+    monkeypatch.setattr(exact.os, "urandom", lambda size: asked.append(size) or system(size))
+    for draws in range(1, 4):
+        discrete_laplace(2.0, 5)
+        assert asked == [32, 16] * draws
+
+
+def test_a_generator_gives_its_own_words():
+    words = source(np.random.default_rng(1)).words(5)
+    assert np.array_equal(words, Seeded(np.random.default_rng(1)).words(5))
+    assert np.array_equal(words, np.random.default_rng(1).integers(0, 2**64, 5, dtype=np.uint64))
+    assert isinstance(source(None), KeyStream)
+
+
+@pytest.mark.parametrize("bad", [0, 7, "os", np.random.RandomState(1), np.random.PCG64(1), np.random])
+@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+def test_other_sources_are_refused(draw, bad):
+    with pytest.raises(dh.InputError, match=r"rng is .* must be None .* or a numpy\.random\.Generator"):
+        draw(1.0, 3, rng=bad)
+
+
+@pytest.mark.parametrize("scale", [4, 1e3])
+def test_the_global_generator_is_neither_used_nor_moved(monkeypatch, scale):
+    def refuse(*args, **kwargs):
+        raise AssertionError("global randomness was used")
+
+    for name in ("random", "rand", "randint", "bytes", "normal", "laplace", "default_rng", "random_sample"):
+        monkeypatch.setattr(np.random, name, refuse)
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    discrete_laplace(scale, 100)
+    discrete_gaussian(scale, 100)
+    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+
+def keyed(key=bytes(32), label="test", purpose=0, users=(5,), first=0, number=6, planes=1):
+    return Keyed(key, label).words(purpose, np.array(users), first=first, number=number, planes=planes)
+
+
+def test_keyed_words_are_a_function_of_the_key_and_their_place():
+    words = keyed(users=(5, 6), number=7, planes=2)
+    assert words.shape == (2, 7, 2)
+    assert (keyed(number=3, first=2)[0, :, 0] == words[0, 2:5, 0]).all()
+    assert (keyed(users=(6,), number=7, planes=2)[0] == words[1]).all()
+    # Whatever is another, the words are: equal ones by chance less than 2^-50.
+    others = [
+        *words.ravel(), *keyed(purpose=1).ravel(), *keyed(key=bytes(31) + b"1").ravel(), *keyed(label="tests").ravel(),
+        *keyed(first=8).ravel(), *keyed(users=(5 + 2**32,)).ravel(),
+    ]  # fmt: skip
+    assert len(set(others)) == len(others)
+
+
+def test_keyed_words_are_the_ciphers_blocks():
+    """Under HMAC-SHA-256 of the label; user, purpose, plane and pair of words, little end first."""
+    key = hmac.digest(bytes(32), b"test", "sha256")
+    block = struct.pack("<QHHI", 7, 3, 1, 2)
+    cipher = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+    expected = struct.unpack("<QQ", cipher.update(block))
+    assert tuple(keyed(purpose=3, users=(7,), first=4, number=2, planes=2)[0, :, 1]) == expected
+
+
+class FixedWords:
+    """Words from a list, then zeros or ones for ever."""
+
+    def __init__(self, *words, then=0):
+        self.list, self.then = list(words), then
+
+    def words(self, number):
+        out = [self.list.pop(0) if self.list else self.then for _ in range(number)]
+        return np.array(out, dtype=np.uint64)
+
+
+TABLES = {
+    "geometric": _geometric_table(Fraction(37, 10)),
+    "digit": _digit_table(Fraction(5000)),
+    "magnitude": _magnitude_table(Fraction(1, 2)),
+    "gaussian": _gaussian_table(Fraction(7)),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("k", [0, 3, 9])
+def test_a_tie_is_settled_by_further_bits(name, k):
+    table = TABLES[name]
+    k = min(k, len(table.thresholds) - 1)
+    word = int(table.thresholds[k])
+    following = table.bounds(k, 128)[0] & (2**64 - 1)
+    # The real begins like F(k); its next word is just below or above F(k)'s own next word.
+    below = table.draw(1, FixedWords(word, following - 1))[0]
+    above = table.draw(1, FixedWords(word, following + 1))[0]
+    assert (below, above) == (k, k + 1)
+    # The second word ties as well, and the third decides.
+    third = table.bounds(k, 192)[0] & (2**64 - 1)
+    assert table.draw(1, FixedWords(word, following, max(third - 1, 0)))[0] == k
+    assert table.draw(1, FixedWords(word, following, third + 1))[0] == k + 1
+
+
+class Listed:
+    """The words of a list, then those of a seeded generator."""
+
+    def __init__(self, word, seed):
+        self.rest, self.then = word, Seeded(np.random.default_rng(seed))
+
+    def words(self, number):
+        out, self.rest = self.rest[:number], self.rest[number:]
+        return np.concatenate([out, self.then.words(number - len(out))])
+
+
+def searched(table, word, words):
+    """The definition of a draw: how many thresholds are at most a word; more words decide ties, one by one."""
+    found = np.searchsorted(table.thresholds, word, side="right")
+    for i in np.flatnonzero(np.isin(word, table.thresholds)):
+        found[i] = table._decide(int(word[i]), words)
+    return found
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        *TABLES.values(),
+        _magnitude_table(Fraction(20)),
+        InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
+        InversionTable(np.array([0, 1 << 48, (1 << 64) - 1], dtype=np.uint64), lambda k, bits: (k, k + 1)),
+    ],
+)
+def test_a_guide_finds_what_the_search_finds(table):
+    # The first and the last word of every fifth place of the guide, and all words around a threshold.
+    starts = np.arange(0, 1 << 16, 5, dtype=np.uint64) << np.uint64(48)
+    near = [
+        table.thresholds + np.uint64(step) for step in (0, 1, (1 << 64) - 1)
+    ]  # wraps around: any word will do
+    word = np.concatenate([starts, starts - np.uint64(1), starts + np.uint64(1), *near])
+    listed = Listed(word, 6)
+    drawn = table.draw(len(word), listed)
+    assert drawn.dtype == np.int64
+    then = Seeded(np.random.default_rng(6))
+    assert np.array_equal(drawn, searched(table, word, then))
+    assert listed.words(1) == then.words(1)  # both took as many words
+    # A few words are searched without a guide.
+    some = np.concatenate([word[:: len(word) // 1000], *near])[:4000]
+    then = Seeded(np.random.default_rng(7))
+    assert np.array_equal(table.draw(len(some), Listed(some, 7)), searched(table, some, then))
+
+
+@given(st.fractions(0, 60), st.integers(64, 256))
+def test_bounds_of_exp_hold_and_are_close(x, bits):
+    low, high = exp_bounds(x, bits)
+    with decimal.localcontext(decimal.Context(prec=200)):
+        value = (-(decimal.Decimal(x.numerator) / decimal.Decimal(x.denominator))).exp() * decimal.Decimal(
+            2
+        ) ** bits
+        assert low - 1 <= value <= high + 1
+    assert high - low <= 4
+
+
+def test_comparison_with_a_real_is_exact():
+    x = Fraction(3, 7)
+    bits = exp_bounds(x, 256)[0]
+    words = [bits >> shift & (2**64 - 1) for shift in (192, 128, 64)]
+    bounds = lambda b: exp_bounds(x, b)  # noqa: E731
+    assert less_than(words[0], bounds, FixedWords(words[1], words[2] - 1))
+    assert not less_than(words[0], bounds, FixedWords(words[1], words[2] + 1))
+    assert less_than(words[0] - 1, bounds, FixedWords())
+    assert not less_than(words[0] + 1, bounds, FixedWords())
+
+
+def test_coins_have_their_chances():
+    chances = (Fraction(1, 3), Fraction(1), Fraction(0), Fraction(1, 1000))
+    which = np.repeat(np.arange(4, dtype=np.uint8), 200_000)
+    shown = coins(chances, which, source(np.random.default_rng(1))).reshape(4, -1).sum(axis=1)
+    assert shown[1:3].tolist() == [200_000, 0]
+    for chance, found in ((chances[0], shown[0]), (chances[3], shown[3])):
+        assert stats.binomtest(int(found), 200_000, float(chance)).pvalue > ALARM
+
+
+def test_a_word_that_equals_the_chance_s_first_bits_is_decided_by_more():
+    third = (1 << 64) // 3
+    for more, shown in ((0, True), (third, None), ((1 << 64) - 1, False)):
+        words = FixedWords(third, more, 0)
+        found = coins([Fraction(1, 3)], np.zeros(1, dtype=np.uint8), words)
+        assert found[0] == (True if shown is None else shown)
+        assert len(words.list) == (0 if shown is None else 1)  # a third's bits repeat: another tie
+
+
+@pytest.mark.parametrize("word", [0, (1 << 64) - 1])
+def test_certain_coins_are_certain_at_the_ends(word):
+    found = coins([Fraction(0), Fraction(1)], np.array([0, 1], dtype=np.uint8), FixedWords(word, word, word, word))
+    assert found.tolist() == [False, True]
+
+
+def test_blocks_have_words_of_their_own(monkeypatch):
+    monkeypatch.setattr(exact, "_COINS", 3)
+    found = coins(
+        [Fraction(1, 2)], np.zeros((2, 4), dtype=np.uint8), FixedWords(0, 1 << 63, 0, 1 << 63, 0, 0, 0, 1 << 63)
+    )
+    assert found.tolist() == [[True, False, True, False], [True, True, True, False]]
