@@ -119,6 +119,12 @@ def test_garbage_is_looked_for_rarely_in_a_process_of_its_own(folder):
     assert int(done.stdout.splitlines()[-1]) == 100_000
 
 
+@pytest.mark.parametrize("command", [[], ["publish"]])
+def test_help_is_instant(folder, command):
+    """It loads nothing that is slow to load: seconds would depend on the machine."""
+    assert not {*HEAVY, "numpy", "scipy", "pyarrow", "shapely"} & loaded(folder, *command, "--help")
+
+
 def test_only_the_command_that_is_called_is_imported(folder):
     found = loaded(folder, "inspect", "r.parquet")
     modules = {f"deltahist.cli.{name}" for name in COMMANDS}

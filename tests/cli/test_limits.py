@@ -157,12 +157,6 @@ def test_what_a_frontier_does_not_go_with(capsys, more, words):
     assert words in said(capsys, "plan", *PLACE, *more, code=2)
 
 
-def test_advice_under_a_limit(capsys):
-    line = ["advise", "--bounds", "0,0,20,20", "--points", "5000", "--deltas", "2", "--epsilons", "0.5"]
-    rows = json.loads(said(capsys, *line, "--limit", "any:1.5", "--format", "json"))
-    assert all(row["any_move"] <= 1.5 * row["epsilon"] for row in rows)
-
-
 def test_a_stream_keeps_its_limits(capsys, folder):
     line = ["stream", "v.csv", "--time", "day", "--start", "0", "--window", "2", "--x", "x", "--y", "y", *PLACE]
     line += ["--state", "s.ledger", "--out", "days"]
@@ -175,15 +169,6 @@ def test_a_stream_keeps_its_limits(capsys, folder):
     planned = [*line[:-4], "--state", "p.ledger", "--out", "planned", "--squares", "3", "--until", "0"]
     said(capsys, *planned)
     assert dh.load(folder / "planned" / "0.parquet").neighbourhood.profile[-1].factor == 4
-
-
-def test_a_stream_that_began_without_limits_goes_on_without(capsys, folder):
-    line = ["stream", "v.csv", "--time", "day", "--start", "0", "--window", "2", "--x", "x", "--y", "y", *PLACE]
-    line += ["--state", "s.ledger", "--out", "days"]
-    said(capsys, *line, "--until", "0", "--limit", "any:none")
-    text = said(capsys, *line, "--until", "1")
-    assert "(--limit any:4 allows" in text
-    assert dh.Series.load(folder / "days").missing == []
 
 
 def test_a_refinement_keeps_what_was_promised(capsys):

@@ -72,13 +72,6 @@ def test_aligned_cells_are_those_of_the_grid(folder):
     assert grid.bounds == (555_000, 4_475_000, 620_000, 4_535_000)
 
 
-def test_points_outside_a_grid_are_refused_for_what_they_are(folder, capsys):
-    line = ["publish", "p.csv", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--grid", "EPSG:32618/5km"]
-    spent = ["--delta", "4.9km", "--epsilon", "1", "--out", "r.parquet"]
-    assert main([*line, "--bounds", "558910,4477940,618720,4534160", *spent]) == 2
-    assert "3 of 5 points (60%) lie outside the bounds" in capsys.readouterr().err
-
-
 def test_plans_and_streams_take_degrees_too(folder, capsys):
     line = ["plan", "--project", "auto", "--bounds", CITY, "--cell", "5km", "--delta", "5km", "--epsilon", "1"]
     assert main([*line, "--format", "json"]) == 0

@@ -110,16 +110,6 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, capsys, suff
         assert "estimator" not in read(tmp_path / f"unbiased{suffix}")
 
 
-def test_whole_numbers_with_gaps_are_names(folder, capsys):
-    ask = [folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "code"]
-    output, _ = run(capsys, *ask, "--format", "csv")
-    assert [line.split(",")[:3] for line in output.splitlines()[1:3]] == [["1", "a", "1"], ["", "b", ""]]
-    table = run(capsys, *ask)[0].splitlines()
-    assert [line[:4].strip() for line in table[2:]] == ["1", "", "3", "4", "5"]
-    assert table[0].split()[-1] == "note"
-    assert table[5].split() == ["4", *"-------", "not", "answered:", "no", "geometry"]
-
-
 def test_layers(folder, capsys):
     ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
     assert json.loads(run(capsys, *ask, "--layer", "parks", "--format", "json")[0])[0]["zone"] == "c"
@@ -137,7 +127,7 @@ BOX = "585000,4506000,586000,4507000"
         (["--out", "answers.shp"], ["'answers.shp'", ".gpkg", "--format must say"]),
         (["--out", "answers.csv", "--format", "gpkg"], ["'gpkg'", "'answers.csv', which says csv"]),
         (["--format", "parquet"], ["'parquet', which is not for terminals", "--out"]),
-        (["--out", "no/answers.gpkg"], ["output folder 'no' does not exist"]),
+        (["--out", "no/answers.gpkg"], ["--out is 'no/answers.gpkg': its folder does not exist"]),
     ],
 )
 def test_forms_that_do_not_fit(folder, tmp_path, monkeypatch, capsys, more, words):

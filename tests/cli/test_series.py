@@ -97,21 +97,6 @@ def test_a_single_release_has_no_steps(folder, capsys):
     assert "--mean is given, but" in capsys.readouterr().err
 
 
-def test_what_a_stream_wrote_is_summed(tmp_path, capsys):
-    table = pd.DataFrame({"x": [0.5, 1.5, 2.5], "y": 0.5, "day": ["2010-05-01", "2010-05-02", "2010-05-03"]})
-    table.to_csv(tmp_path / "visits.csv", index=False)
-    city = tmp_path / "city"
-    where = ["--x", "x", "--y", "y", "--bounds", "0,0,4,4", "--cell", "1", "--delta", "1", "--time", "day"]
-    when = ["--start", "2010-05-01", "--until", "2010-05-03", "--every", "1d", "--window", "3"]
-    spent = ["--epsilon", "1", "--state", str(tmp_path / "city.ledger"), "--out", str(city)]
-    assert main(["stream", str(tmp_path / "visits.csv"), *where, *when, *spent]) == 0
-    accounts = {release.payment.spent for release in dh.Series.load(city).releases.values()}
-    assert len(accounts) == 3
-    found, said = csv(capsys, city)
-    assert found["steps"].tolist() == [3, 3]
-    assert "warning" not in said
-
-
 def test_a_folder_that_protects_hardly_anybody_says_so(tmp_path, capsys):
     weak = dh.publish(np.ones((4, 4), dtype=int), NEAR, "identity", 50, weak_protection_accepted=True)
     weak.save(tmp_path / "2010-05-01.parquet")

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sqlite3
 from fractions import Fraction
 
 import numpy as np
@@ -22,17 +21,9 @@ def write_visits(folder):
     """Write a table of visits over twelve days, and the same as a folder of files."""
     rng = np.random.default_rng(1)
     number = 600
-    when = pd.Timestamp("2020-03-01", tz="UTC") + pd.to_timedelta(
-        rng.random(number) * DAYS * 86_400, unit="s"
-    )
-    table = pd.DataFrame(
-        {
-            "when": when.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "x": rng.random(number) * 10,
-            "y": rng.random(number) * 10,
-            "who": rng.integers(0, 80, number),
-        }
-    )
+    when = pd.Timestamp("2020-03-01", tz="UTC") + pd.to_timedelta(rng.random(number) * DAYS * 86_400, unit="s")
+    table = pd.DataFrame({"when": when.strftime("%Y-%m-%dT%H:%M:%SZ"), "x": rng.random(number) * 10})
+    table["y"], table["who"] = rng.random(number) * 10, rng.integers(0, 80, number)
     table.to_csv(folder / "visits.csv", index=False)
     (folder / "daily").mkdir()
     for day, rows in table.groupby(table["when"].str[:10]):
@@ -127,13 +118,6 @@ def test_a_ledger_in_a_database_by_its_url(folder, capsys, postgres_url):
     assert not list(folder.glob("*.ledger*"))
 
 
-def test_day_by_day_from_the_first_day_on(folder):
-    """A window may be longer than what there is so far."""
-    for day in range(1, 4):
-        assert stream(folder, until=f"2020-03-{day:02}", length="30") == 0
-        assert len(files(folder)) == day
-
-
 def test_late_rows_are_refused_and_spend_nothing(begun, capsys):
     table = pd.read_csv(begun / "visits.csv")
     late = pd.DataFrame({"when": ["2020-03-02T10:00:00Z"], "x": [1.0], "y": [1.0], "who": [3]})
@@ -226,45 +210,6 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, capsys, monkey
     assert "2020-03-03 was charged but never finished" in said.err
     assert files(folder) == [f"2020-03-{d:02}" for d in range(1, 13) if d != 3]
 
-    # It stays lost, and is said so; what was published elsewhere or moved away is something else.
-    assert stream(folder, until="2020-03-12") == 0
-    assert "2020-03-03 was charged but never finished" in capsys.readouterr().err
-    charged = Ledger(folder / "city.ledger").charges("stream")
-    assert stream(folder, until="2020-03-14", out=folder / "other") == 2
-    assert "was it moved away, or published to another folder" in capsys.readouterr().err
-    assert not (folder / "other").exists()
-    (folder / "out" / "2020-03-07.parquet").unlink()
-    assert stream(folder, until="2020-03-14") == 2
-    assert (
-        "2020-03-07.parquet' of a step that was published is not there (1 such steps)"
-        in capsys.readouterr().err
-    )
-    assert Ledger(folder / "city.ledger").charges("stream") == charged
-
-
-@pytest.mark.parametrize("source", ["visits.csv", "daily"])
-def test_swapped_columns_leave_nothing_behind(folder, capsys, source):
-    """In a folder all files that are due are looked through before the first of them is charged."""
-    for file in [folder / "visits.csv", *(folder / "daily").iterdir()]:
-        table = pd.read_csv(file)
-        late = table["when"] > "2020-03-04"
-        table.loc[late, "x"] += 100
-        table[["x", "y"]] = table[["y", "x"]]
-        table.to_csv(file, index=False)
-    before = sorted(folder.iterdir())
-    changed = {"source": source, "bounds": "0,0,10,10", "drop": ("time",) if source == "daily" else ()}
-    assert stream(folder, **changed) == 2
-    assert "lie outside the bounds" in capsys.readouterr().err
-    assert sorted(folder.iterdir()) == before
-    # Steps before they were swapped are as they must be.
-    assert stream(folder, **changed, until="2020-03-03") == 0
-    charged = Ledger(folder / "city.ledger").charges("stream")
-    assert stream(folder, **changed) == 2
-    assert len(files(folder)) == 3
-    assert Ledger(folder / "city.ledger").charges("stream") == charged
-    assert stream(folder, "--outside", "clamp", **changed) == 0
-    assert len(files(folder)) == DAYS
-
 
 @pytest.mark.parametrize(
     ("third", "said", "message"),
@@ -296,19 +241,6 @@ def test_a_window_that_protects_nobody_is_refused(folder, capsys, changed, messa
     assert stream(folder, "--weak-protection-accepted", **changed) == 0
 
 
-def test_what_a_killed_run_began_to_write_is_cleared_away(folder):
-    assert stream(folder, until="2020-03-04") == 0
-    (folder / "out" / ".2020-03-05.parquet.k2j3.parquet").write_bytes(b"PAR1 half")
-    (folder / "out" / ".keep").write_text("")
-    assert stream(folder) == 0
-    assert [p.name for p in (folder / "out").glob(".*")] == [".keep"]
-
-
-def test_one_length_may_be_written_in_two_ways(folder):
-    assert stream(folder, until="2020-03-01", delta="2.0") == 0
-    assert stream(folder, until="2020-03-02", delta="2") == 0
-
-
 def test_two_runs_at_once_are_refused(begun, capsys):
     with Ledger(begun / "city.ledger").exclusive():
         assert stream(begun) == 2
@@ -331,20 +263,6 @@ def test_longer_changes_are_limited_too(folder, capsys):
     assert lines == ["stream in 4 steps ε = 2 ε = 1.5 ε = 0.5", "in 8 steps ε = 3 ε = 3 ε = 0"]
     assert main(["ledger", "export", str(folder / "city.ledger")]) == 0
     assert "2.0,1.5,0.0" in capsys.readouterr().out
-
-
-def test_a_limit_for_changes_without_end_takes_amounts_that_end(folder, capsys):
-    assert stream(folder, "--window-limit", "any:1.5") == 2
-    assert "would be spent after 6 steps, since an endless stream" in capsys.readouterr().err
-    assert not (folder / "city.ledger").exists()
-    rows = [f"2020-03-{d:02},{0.5 if d < 7 else 0}" for d in range(1, 13)]
-    (folder / "budgets.csv").write_text("\n".join(["step,epsilon", *rows]))
-    amounts = ["--budgets", folder / "budgets.csv"]
-    assert stream(folder, "--window-limit", "any:1.5", *amounts) == 0
-    assert len(files(folder)) == 6
-    assert "in whichever steps ε = 3" in dh.load(folder / "out" / "2020-03-06.parquet").statement()
-    assert stream(folder, "--window-limit", "any:1.4", *amounts, state=folder / "b", out=folder / "c") == 2
-    assert "all steps have spent 2.5 of 2.8, 0.3 is left" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -409,24 +327,6 @@ def test_users_must_match(folder, capsys, second, message):
     assert files(folder) == ["2020-03-01"]
 
 
-def test_sixty_points_do_not_go_out_as_those_of_three_users(folder, capsys):
-    """Continued without its users, a stream kept every row, under the guarantee that one row of each had."""
-    pd.DataFrame(
-        {
-            "when": ["2020-03-01"] * 3 + ["2020-03-02"] * 60,
-            "x": 1.0,
-            "y": 1.0,
-            "who": [*range(3), *([1, 2, 3] * 20)],
-        }
-    ).to_csv(folder / "visits.csv", index=False)
-    users = ("--user", "who", "--max-per-user", "1")
-    assert stream(folder, *users, until="2020-03-01", sources="none") == 0
-    assert stream(folder, until="2020-03-02", sources="none") == 2
-    assert files(folder) == ["2020-03-01"]
-    assert stream(folder, *users, until="2020-03-02", sources="none") == 0
-    assert dh.Release.load(folder / "out" / "2020-03-02.parquet").total == 3
-
-
 def test_users_are_bounded_in_every_batch_and_step_together(folder, monkeypatch):
     """A user whose rows are spread over many batches keeps K of them in a step, not K of each batch."""
     from deltahist.counting import files as reading
@@ -468,31 +368,15 @@ def test_another_way_to_the_map_is_refused(tmp_path, capsys):
     assert run("EPSG:4326", "2020-03-02") == 0
 
 
-def test_a_state_file_cut_short(begun, capsys):
-    data = (begun / "city.ledger").read_bytes()
-    for size in (0, 50, len(data) // 2, len(data) - 1):
-        (begun / "city.ledger").write_bytes(data[:size])
-        assert stream(begun) == 2
-        assert "cut short" in capsys.readouterr().err
-        assert (begun / "city.ledger").read_bytes() == data[:size]
-    assert len(files(begun)) == 5
-    (begun / "city.ledger").unlink()
-    assert stream(begun) == 2
-    assert "the ledger knows nothing of it" in capsys.readouterr().err
-    sqlite3.connect(begun / "city.ledger").close()
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"until": "2020-02-01"}, "--until is '2020-02-01'"),
         ({"start": "early"}, "--start is 'early'"),
-        ({"every": "1y"}, "--every is '1y'"),
-        ({"start": "3"}, "step numbers have no period"),
         ({"length": "x"}, "--window is 'x'"),
-        ({"time": "hour"}, "column 'hour'"),
-        ({"time": "x"}, "missing, unreadable, NaN or infinite coordinates or times"),
-        ({"outside": "drop", "sources": "none"}, "--outside is 'drop', but the boundary is no source"),
+        ({"time": "hour"}, "--time is 'hour': column 'hour' is not in"),
+        ({"time_format": "%d/%m/%Y", "source": "daily", "drop": ("time",)}, "it must be left out"),
+        ({"where": "who >"}, "cannot be read"),
         ({"gaps": "none"}, "'--gaps': 'none' is not one of 'error', 'empty'"),
         ({"source": "nowhere.csv"}, "does not exist"),
         ({"source": "daily"}, "time is 'when'"),
@@ -543,11 +427,9 @@ def test_allocate_online_and_tables(folder, capsys):
     [
         ("weight\n1\n-1\n1\n", [], "weights are -1 at step 2"),
         ("weight\n1\nmany\n1\n", [], "weight 'many' at step 2"),
-        ("weight\n1\n", [], "longer than the data"),
         ("value\n1\n", [], "column weight"),
         ("step,weight\na,1\na,1\nb,1\n", [], "step 'a' more than once"),
         ("step,weight\n1,1\n3,1\n2,1\n", [], "step '2' after '3'"),
-        ("step,weight\n2020-01-02,1\n2020-01-01,1\n2020-01-03,1\n", [], "steps must be in order"),
         ("weight\n1\n1\n1\n", ["--online", "1.5"], "--online is 1.5"),
         ("weight\n1\n1\n1\n", ["--power", "0"], "--power is '0'"),
     ],
@@ -566,72 +448,6 @@ def test_tables_of_weights_and_budgets_that_are_no_text(folder, capsys):
     assert "cannot be read as CSV in UTF-8" in capsys.readouterr().err
     assert stream(folder, "--budgets", folder / "w.csv") == 2
     assert "cannot be read as CSV in UTF-8" in capsys.readouterr().err
-
-
-def test_bad_rows_may_be_dropped_and_every_step_says_so(folder, capsys):
-    table = pd.read_csv(folder / "visits.csv", dtype=str)
-    table.loc[4, "when"], table.loc[9, "x"] = "sometime", "n/a"
-    table.to_csv(folder / "visits.csv", index=False)
-    assert stream(folder, until="2020-03-03") == 2
-    said = capsys.readouterr().err
-    assert "'sometime' in row 5" in said
-    assert "--drop-bad-rows" in said
-    assert not (folder / "city.ledger").exists()
-    assert stream(folder, "--drop-bad-rows", until="2020-03-03") == 0
-    assert "2 rows dropped that cannot be used; 1 of them have no time" in capsys.readouterr().err
-    for name in files(folder):
-        assert dh.load(folder / "out" / f"{name}.parquet").dropped == ("bad rows",)
-    # What may be left out is part of the promise: a later run must say the same.
-    assert stream(folder) == 2
-    assert "dropped" in capsys.readouterr().err
-
-
-def test_a_condition_is_kept_in_the_ledger(folder, capsys):
-    table = pd.read_csv(folder / "visits.csv")
-    table["kind"] = np.where(table["who"] % 3 == 0, "bus", "car")
-    table.to_csv(folder / "visits.csv", index=False)
-    bus = ("--where", "kind = 'bus'")
-    assert stream(folder, *bus, until="2020-03-03") == 0
-    left = (table["kind"] == "car").sum()
-    assert f"{left:,} rows left out that are not kind = 'bus'" in capsys.readouterr().err
-    assert dh.load(folder / "out" / "2020-03-02.parquet").counting.where == "kind = 'bus'"
-    assert stream(folder) == 2
-    assert "about.where was \"kind = 'bus'\"" in capsys.readouterr().err
-    assert stream(folder, *bus, until="2020-03-04") == 0
-
-
-def test_times_in_another_form(folder, capsys):
-    table = pd.read_csv(folder / "visits.csv")
-    table["when"] = pd.to_datetime(table["when"]).dt.strftime("%d/%m/%Y %H:%M")
-    table.to_csv(folder / "visits.csv", index=False)
-    assert stream(folder) == 2
-    # The first twelve days of a month: nothing can tell.
-    assert "(then --time-format '%d/%m/%Y %H:%M' or '%m/%d/%Y %H:%M')" in capsys.readouterr().err
-    assert stream(folder, time_format="%d/%m/%Y %H:%M", until="2020-03-03") == 0
-    # By another format a row would be of another step, and published again.
-    assert stream(folder, time_format="%m/%d/%Y %H:%M") == 2
-    assert "time_format was" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changed", "text"),
-    [
-        ({"time_format": "%H:%M"}, "--time-format is '%H:%M': it must name a day"),
-        ({"time_format": "%d/%m/%Y", "source": "daily", "drop": ("time",)}, "it must be left out"),
-        (
-            {"time_format": "%d/%m/%Y", "start": "1", "until": "3", "drop": ("every",)},
-            "step numbers have no format",
-        ),
-        ({"where": "x > 3"}, "vanish by moving"),
-        ({"where": "\"when\" > '2020-03-02'"}, "holds the times"),
-        ({"where": "who >"}, "cannot be read"),
-    ],
-)
-def test_what_does_not_go_together_leaves_nothing(folder, capsys, changed, text):
-    assert stream(folder, **changed) == 2
-    assert text in capsys.readouterr().err
-    assert not (folder / "city.ledger").exists()
-    assert not (folder / "out").exists()
 
 
 def test_cells_of_a_stream_are_chosen_once_for_what_is_asked(folder):
