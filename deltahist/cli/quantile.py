@@ -86,6 +86,6 @@ def quantile(
     what = f"quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise}"
     print(f"{found.value:.12g}  ({what})")
     if compare:
-        rows = [(name, f"{error:.4g}") for name, error in found.methods().itertuples(index=False)]
+        rows = [(name, f"{error:.4g}") for name, error in found.mechanism.methods().itertuples(index=False)]
         print(console.table(["method", "expected error"], rows))
     return found

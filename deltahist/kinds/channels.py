@@ -47,16 +47,11 @@ class Channel:
 
     @property
     def log_odds(self) -> float:
-        """ln(one (1 − zero) / (zero (1 − one))), what a 1 and a 0 cost together; for 0 < zero ≤ one < 1."""
+        """Cost of a 1 and a 0 together: ln(one (1 − zero) / (zero (1 − one))), for 0 < zero ≤ one < 1."""
         odds = self.one * (1 - self.zero) / (self.zero * (1 - self.one))
         if odds > 1 << 1000:
             return math.log(odds.numerator) - math.log(odds.denominator)
         return math.log1p(float(odds - 1))
-
-    @property
-    def silent(self) -> bool:
-        """Whether it says nothing of the true bit."""
-        return self.zero == self.one
 
     @property
     def exact(self) -> bool:
@@ -64,11 +59,7 @@ class Channel:
         return self.zero == 0 and self.one == 1
 
     def then(self, after: Channel) -> Channel:
-        """Return this channel followed by another one.
-
-        >>> Channel.flips(Fraction(1, 4)).then(Channel.flips(Fraction(1, 4))).zero
-        Fraction(3, 8)
-        """
+        """Return this channel followed by another one."""
         rise = after.one - after.zero
         return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
 
@@ -78,7 +69,7 @@ class Channel:
         Solved from P(1 | 0) and P(1 | 1). Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a
         reported 0 tells more here than in the finer channel, as a ratio of likelihoods; else InputError.
         """
-        if finer.silent and self.silent:
+        if finer.zero == finer.one and self.zero == self.one:
             return self if self != finer else Channel(Fraction(0), Fraction(1))
         by_one = self.one * finer.zero <= finer.one * self.zero
         by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
@@ -117,9 +108,6 @@ class Threshold:
     A bit b stands at b · `steps`; two-sided geometric noise of scale steps/ε is added, and 1 is reported from `at` on.
     As the lattice gets finer this is 1[b + V ≥ at/steps] with V ~ Laplace(1/ε) (docs/rappor.md). To know the noisy
     number costs ε per bit.
-
-    >>> Threshold(Fraction(2), at=32_769).channel.zero, math.exp(-1) / 2
-    (Fraction(..., ...), 0.18393972058572117)
     """
 
     epsilon: Fraction
@@ -132,19 +120,17 @@ class Threshold:
 
     @classmethod
     def near(cls, channel: Channel) -> Threshold:
-        """Make the threshold of a channel's probabilities.
+        """Make the threshold of a channel's probabilities; InputError if they are 0, 1 or as good as equal.
 
         One that flips both bits alike is met within 10⁻¹¹, of others P(1 | 0) and P(0 | 1) by a factor within
         1 ± ε / `STEPS`.
-
-        Raises InputError if a probability is 0 or 1, or the two are as good as equal: no Laplace noise does that.
         """
         zero, one = channel.zero, channel.one
         half, low, high = Fraction(1, 2), float(zero), float(1 - one)
         if not (low > 0 and zero < one and high > 0):
             raise InputError(
-                f"a 0 and a 1 are reported as 1 with probability {float(zero):g} and {float(one):g}: with Laplace "
-                "noise that is cut, 0 < p < q < 1 (p = 0 with q = 1 stands for no noise)"
+                f"a bit is reported as 1 with probability {float(zero):g} and {float(one):g}: with Laplace noise that "
+                "is cut, 0 < p < q < 1 (p = 0 with q = 1 stands for no noise)"
             )
         if zero < half < one:
             # The tails are a^at/(1 + a) and a^(steps + 1 − at)/(1 + a) for a = e^(−ε/steps).
@@ -160,9 +146,7 @@ class Threshold:
             epsilon = rate - 2 * math.log(math.cosh(epsilon / (2 * STEPS)))
         exact = Fraction(math.floor(epsilon * _UNIT), _UNIT)
         if not exact > 0:
-            raise InputError(
-                f"a 0 and a 1 are reported as 1 with probability {low:.12g} and {float(one):.12g}: too much alike"
-            )
+            raise InputError(f"a bit is reported as 1 with probability {low:.9g} and {float(one):.9g}: too much alike")
         return cls(exact, round((STEPS + lean / epsilon * STEPS + 1) / 2 if lean else (STEPS + 1) / 2))
 
     @property
@@ -172,7 +156,6 @@ class Threshold:
 
     @property
     def exact(self) -> bool:
-        """Never: there is noise."""
         return False
 
     @property

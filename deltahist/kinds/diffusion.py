@@ -68,10 +68,7 @@ class PrivacyLevels:
     least : ε for whoever is further away, and for whoever is not connected at all; those are refused when None.
     most : ε for whoever is nearer.
 
-    Raises
-    ------
-    InputError
-        If ε is not finite and above zero, grows with the distance, or `least` is above `most`.
+    Raises InputError if ε is not finite and above zero, grows with the distance, or `least` is above `most`.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
@@ -116,10 +113,7 @@ class PrivacyLevels:
         unique, where = np.unique(array, return_inverse=True)
         reached = unique < np.inf
         if self.least is None and not reached.all():
-            raise InputError(
-                "a distance is infinite: the two are not connected, and nothing is said of them; state the least ε, "
-                "which they get, or leave them out"
-            )
+            raise InputError("a distance is infinite: the two are not connected; state the least ε, or leave them out")
         levels = np.full(len(unique), self.least or 0.0)
         levels[reached] = self._checked(unique[reached])
         return np.clip(levels, self.least or 0.0, self.most or _MOST)[where].reshape(array.shape)
@@ -146,9 +140,7 @@ class PrivacyLevels:
         """Evaluate the function at rising distances; InputError if ε grows or is out of range."""
         values = np.asarray(self._function(distances), dtype=np.float64)  # type: ignore[attr-defined]
         if values.shape != distances.shape:
-            raise InputError(
-                f"epsilon gives {values.shape} numbers for {distances.shape} distances: it must give one for each"
-            )
+            raise InputError(f"epsilon gives {values.shape} numbers for {distances.shape} distances: one for each")
         _check_levels(distances, values)
         return values
 
@@ -179,9 +171,7 @@ def _read(text: str) -> Function | dict[float, float]:
             parts = [part.split(":") for part in plain.split(",")]
             pairs = [(float(distance), float(level)) for distance, level in parts]
         except ValueError:
-            raise InputError(
-                f"epsilon is {text!r}: it must be a function that falls with the distance, such as {_FORMS}"
-            ) from None
+            raise InputError(f"epsilon is {text!r}: it must be a function that falls, such as {_FORMS}") from None
         if len(dict(pairs)) < len(pairs):
             raise InputError(f"epsilon is {text!r}: a distance stands there twice")
         return dict(pairs)
@@ -189,7 +179,7 @@ def _read(text: str) -> Function | dict[float, float]:
         default if part is None else float(part) for part, default in zip(match.groups(), (1, 0, 1, 1), strict=True)
     )
     if not factor:
-        raise InputError(f"epsilon is {text!r}: the factor {match[1]} must be above zero (at least 1e-308)")
+        raise InputError(f"epsilon is {text!r}: the factor must be above zero")
     slope, highest = rate / (unit or math.nan), math.log(factor) + start
     if not 0 < slope < math.inf:
         raise InputError(f"epsilon is {text!r}: it must fall with the distance")
@@ -214,17 +204,11 @@ def on_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
     """Return the nearest whole steps, ⌊value/step + ½⌋ exactly; a float stands for its binary number.
 
     So values within α land at most ⌈α / step⌉ apart along each axis. Raises InputError beyond 2^40 steps.
-
-    >>> on_lattice([0.25, -0.25, 0.75], Fraction(1, 2))
-    array([1, 0, 2])
     """
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     if array.size and np.abs(place).max() >= _FARTHEST:
-        raise InputError(
-            f"data have a value beyond {_FARTHEST:,} steps of {float(step):g}: take a longer step, or leave a "
-            "constant out"
-        )
+        raise InputError(f"data have a value beyond {_FARTHEST:,} steps of {float(step):g}: take a longer step")
     out = np.floor(place).astype(np.int64)
     # A float may have been rounded across an edge.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
@@ -252,11 +236,8 @@ class DiffusionMechanism:
     step : the lattice that data are put on, in their units; the power of ten from α / 10,000 to α / 1,000 when None.
     crs : projected CRS of positions; None for plain numbers.
 
-    Raises
-    ------
-    InputError
-        If α is not above zero, is less than a step or has too many of them, the columns do not fit, the CRS is not
-        projected or holds no region in one piece, or the network, ε(d) or the distances cannot be used.
+    Raises InputError if α is not above zero, is less than a step or has too many of them, the columns do not fit, the
+    CRS is not projected or holds no region in one piece, or the network, ε(d) or the distances cannot be used.
 
     >>> network = Network.from_edges([("ann", "bob"), ("bob", "cem")])
     >>> mechanism = DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
@@ -278,10 +259,7 @@ class DiffusionMechanism:
         columns = tuple(map(str, self.columns))
         object.__setattr__(self, "columns", columns)
         if not columns or len(set(columns)) < len(columns) or set(columns) & set(_TAKEN):
-            raise InputError(
-                f"columns are {columns}: there must be one at least, each with a name of its own, none of "
-                f"{', '.join(_TAKEN)}"
-            )
+            raise InputError(f"columns are {columns}: each needs a name of its own, none of {', '.join(_TAKEN)}")
         if self.bits and (len(columns) > 1 or self.step is not None or self.crs is not None):
             raise InputError("alpha is None, so that the data are bits: they have one column, no step and no crs")
         self.reach, self.distances  # noqa: B018  they may be impossible
@@ -310,8 +288,8 @@ class DiffusionMechanism:
         crs = read_crs(self.crs)
         if self.dimension != 2 or not crs.is_projected:
             raise InputError(
-                f"crs is {self.crs!r} for {self.dimension} column(s): it must be a projected CRS, such as "
-                "EPSG:32618, for two columns; degrees are not lengths"
+                f"crs is {self.crs!r} for {self.dimension} column(s): it must be a projected one for two, such as "
+                "EPSG:32618; degrees are not lengths"
             )
         use = crs.area_of_use
         if use is not None:
@@ -353,16 +331,12 @@ class DiffusionMechanism:
             return 1
         steps = self._radius / self.lattice
         if steps < 1:
-            raise InputError(
-                f"step is {float(self.lattice):g} with an alpha of {float(self._radius):g}: it must be no longer than "
-                "that"
-            )
+            raise InputError(f"step is {float(self.lattice):g}: it must be at most alpha, {float(self._radius):g}")
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
         reach, most = math.ceil(steps + more), _MOST_REACH // (self.dimension + 1)
         if reach > most:
             raise InputError(
-                f"alpha has {reach:,} steps of {float(self.lattice):g}: there must be at most {most:,}; take a longer "
-                "step"
+                f"alpha has {reach:,} steps of {float(self.lattice):g}: at most {most:,}; take a longer step"
             )
         return reach
 
@@ -372,20 +346,17 @@ class DiffusionMechanism:
         return "" if self.crs is None else unit_of(self.crs)
 
     def distances_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return d of pairs (m,) of places among the nodes.
-
-        Raises InputError if both are the same, or they are not connected and the least ε is not stated.
-        """
+        """Return d of pairs (m,) of different nodes; InputError on those apart unless the least ε is stated."""
         nodes = self.network.nodes
         if (owners == requesters).any():
             name = nodes[owners[owners == requesters][0]]
-            raise InputError(f"user {name!r} is asked for what is their own: owner and requester must differ")
+            raise InputError(f"user {name!r} asks for their own data: owner and requester must differ")
         distances = self.distances.between(owners, requesters)
         apart = np.flatnonzero(np.isinf(distances))
         if len(apart) and self.epsilon.least is None:
             raise InputError(
                 f"no way leads from {nodes[owners[apart[0]]]!r} to {nodes[requesters[apart[0]]]!r} ({len(apart):,} of "
-                f"{len(distances):,} pairs): leave them out, or state the least ε, which they get then"
+                f"{len(distances):,} pairs): leave them out, or state the least ε"
             )
         return distances
 

@@ -46,11 +46,8 @@ class Network:
     adjacency : (N, N) sparse matrix of ones; symmetric unless `directed`.
     directed : whether knowing goes one way, from the owner of data towards those who ask.
 
-    Raises
-    ------
-    InputError
-        If two users have the same name or none, or the matrix does not fit them, has other numbers than 0 and 1, or is
-        not symmetric.
+    Raises InputError if two users have the same name or none, or the matrix does not fit them, has other numbers than
+    0 and 1, or is not symmetric.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network of 3 users and 2 edges
@@ -74,9 +71,7 @@ class Network:
         matrix.sum_duplicates()
         odd = matrix.data[(matrix.data != 0) & (matrix.data != 1)]
         if len(odd):
-            raise InputError(
-                f"adjacency holds {odd[0]:g}: it must be zeros and ones; if these are distances, give them as distances"
-            )
+            raise InputError(f"adjacency holds {odd[0]:g}: it must be zeros and ones (are these distances?)")
         matrix = matrix.astype(bool)
         matrix.setdiag(False)
         matrix.eliminate_zeros()
@@ -100,10 +95,7 @@ class Network:
         nodes : users besides the ends of edges.
         directed : whether an edge goes from the first to the second only.
 
-        Raises
-        ------
-        InputError
-            If there are not two columns, or a name is missing.
+        Raises InputError if there are not two columns, or a name is missing.
 
         >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
         ('1', '2', '3')
@@ -113,9 +105,9 @@ class Network:
         try:
             frame = pd.DataFrame(edges)
         except ValueError:
-            raise InputError("edges are no table: they must be pairs of users, such as [('ann', 'bob')]") from None
+            frame = pd.DataFrame([edges])
         if frame.shape[1] < 2 and len(frame):
-            raise InputError(f"edges have {frame.shape[1]} column(s): there must be two, one for each end of an edge")
+            raise InputError(f"edges have {frame.shape[1]} column(s): they must be pairs, such as [('ann', 'bob')]")
         ends = frame.iloc[:, :2] if len(frame) else pd.DataFrame({0: [], 1: []})
         missing = ends.isna().any(axis=1).to_numpy()
         if missing.any():
@@ -130,12 +122,7 @@ class Network:
 
     @classmethod
     def from_networkx(cls, graph: networkx.Graph) -> Network:
-        """Make a network from a networkx graph, without weights.
-
-        >>> import networkx
-        >>> Network.from_networkx(networkx.path_graph(4))
-        Network of 4 users and 3 edges
-        """
+        """Make a network from a networkx graph, without weights."""
         edges = np.array([(str(a), str(b)) for a, b in graph.edges()], dtype=object).reshape(-1, 2)
         return cls.from_edges(edges, graph.nodes(), directed=graph.is_directed())
 
@@ -216,7 +203,8 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
         raise InputError(f"file {str(path)!r} is empty: it must have a line for each pair of users")
     first = next(iter(lines.values()))
     mark = next((mark for mark in ",;\t" if mark in first), None)
-    rows = {number: [part.strip().strip('"') for part in line.split(mark)][:columns] for number, line in lines.items()}
+    split = {number: line.split(mark)[:columns] for number, line in lines.items()}
+    rows = {number: [part.strip().strip('"') for part in parts] for number, parts in split.items()}
     if {word.lower() for word in rows[min(rows)]} <= _HEADINGS:
         del rows[min(rows)]
     for number, row in rows.items():
@@ -253,11 +241,8 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
         three columns are owner, requester and distance. Those hold as they stand, in one direction; pairs that a
         frame does not have are not connected.
 
-    Raises
-    ------
-    InputError
-        If the distances are negative or NaN, an array has another shape, a frame has a pair twice or an unknown user,
-        a network is directed and has no resistance, or the result does not fit into memory.
+    Raises InputError if the distances are negative or NaN, an array has another shape, a frame has a pair twice or an
+    unknown user, a network is directed and has no resistance, or the result does not fit into memory.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.index(["ann"]), path.index(["dia"])
@@ -296,12 +281,7 @@ class _Hops(Distances):
 
 
 def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
-    """Count the edges (N,) of the shortest way from one node to each; infinite where there is none.
-
-    >>> import scipy.sparse
-    >>> hops_from(scipy.sparse.csr_array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]), 0)
-    array([ 0.,  1.,  2., inf])
-    """
+    """Count the edges (N,) of the shortest way from one node to each; infinite where there is none."""
     order, before = csgraph.breadth_first_order(adjacency, start, directed=True)
     out = np.full(adjacency.shape[0], np.inf)
     place = np.empty(len(out), dtype=np.int64)
@@ -326,10 +306,7 @@ class _Resistance(Distances):
 
     def __post_init__(self) -> None:
         if self.network.directed:
-            raise InputError(
-                "distance is 'resistance' in a directed network: a resistor conducts both ways; take 'hops', or the "
-                "network with directed=False"
-            )
+            raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
         pairs = _BYTES_PER_PAIR * int((np.bincount(self._components).astype(object) ** 2).sum())
         cure = "take hops, which are counted row by row, or a smaller network"
         fits_memory(pairs, "resistance distances", cure)
@@ -395,16 +372,12 @@ class _Given(Distances):
             try:
                 matrix = np.asarray(given, dtype=np.float64)
             except (TypeError, ValueError):
-                raise InputError(
-                    "distance is no array of numbers: it must be a name, an (N, N) array or a frame of pairs"
-                ) from None
+                raise InputError("distance is no array of numbers, frame of pairs or name: it must be one") from None
             network.check_square(matrix, "distance")
             pairs, values = np.arange(number**2), matrix.ravel()
         else:
             if given.shape[1] < 3:
-                raise InputError(
-                    f"distances have {given.shape[1]} column(s): they must have three, owner, requester and distance"
-                )
+                raise InputError(f"distances have {given.shape[1]} column(s): owner, requester, distance are needed")
             owners = network.index(given.iloc[:, 0].to_numpy(), "owner")
             pairs = owners * number + network.index(given.iloc[:, 1].to_numpy(), "requester")
             values = pd.to_numeric(given.iloc[:, 2], errors="coerce").to_numpy(np.float64)

@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,7 +58,7 @@ def rank_of(q: float, number: int) -> int:
 
 
 def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
-    """Return the lattice steps (n,) of points; InputError if there are none, or they are no numbers on a line."""
+    """Return the lattice steps (n,) of points on a line, of which there must be some."""
     array = on_a_line(points)
     if not len(array):
         raise InputError("there are no points: they have no quantiles")
@@ -82,15 +82,6 @@ def smooth_sensitivity(
     q : which quantile. near : the neighbourhood, one dimension, fixed membership.
     beta : β > 0, by how much the logarithm may change between neighbours.
     contributions : points of one user that may move at once.
-
-    Returns
-    -------
-    float, in the domain's units.
-
-    Raises
-    ------
-    InputError
-        As `quantile` does, and if beta is not above zero.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=10)
@@ -125,10 +116,7 @@ class PointsAround:
         return self._last - self.quantile, self.quantile
 
     def nearest(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the distances of points above and below the quantile, at most `number` each.
-
-        These are x_i − x_r for i = r, r + 1, … and x_r − x_i for i = r, r − 1, …, without the ends of the domain.
-        """
+        """Return the distances x_i − x_r of points above, and x_r − x_i of points below, at most `number` each."""
         x, centre = self._sorted, self._centre
         above, below = x[centre : centre + number], x[max(centre + 1 - number, 0) : centre + 1]
         return above - x[centre], x[centre] - below[::-1]
@@ -193,11 +181,8 @@ class QuantileMechanism(BaseMechanism):
     method : one of METHODS, or "auto": the least expected error for evenly spread points (`methods`).
     counting : how rows became points; nothing may be left out.
 
-    Raises
-    ------
-    InputError
-        On a q outside 0 to 1, two dimensions, membership that is not fixed, points that were left out, or a method
-        that does not go with the budget or cannot keep the neighbourhood's limits.
+    Raises InputError on a q outside 0 to 1, two dimensions, membership that is not fixed, points that were left out,
+    or a method that does not go with the budget or cannot keep the neighbourhood's limits.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -232,7 +217,7 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def how(self) -> Method:
-        """The way in which the quantile is published."""
+        """The method itself."""
         return METHODS[self.method]
 
     @functools.cached_property
@@ -245,7 +230,6 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Pure ε, ρ-zCDP, or ε with the failure probability of the methods that use it."""
         return self.how.promise(self.budget)
 
     @property
@@ -265,7 +249,6 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        """The law of the noise where it is public: of method "global" only."""
         return self.how.laws(self)
 
     @property
@@ -375,29 +358,11 @@ class Quantile(BaseRelease):
         """How it was published."""
         return self.mechanism.method
 
-    @property
-    def probability(self) -> float | None:
-        """With ε, the failure probability that was allowed."""
-        return self.mechanism.budget.probability
-
-    def estimates(self, *, nonnegative: bool = False) -> NoReturn:
-        """Raise InputError: one number says nothing of cells."""
-        self.cells()
-
-    def cells(self, *, nonnegative: bool = False) -> NoReturn:
-        """Raise InputError: one number says nothing of cells."""
-        raise InputError(f"the release is {self.mechanism.words}: it has no cells")
-
-    def methods(self) -> pd.DataFrame:
-        """Rank all ways to publish this quantile by expected error (`QuantileMechanism.methods`)."""
-        return self.mechanism.methods()
-
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"value": self.value, "step": self.step}
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """None: the description has the value."""
-        return {}
+        return {}  # the description has the value
 
     def save(self, path: str | Path) -> None:
         """Write the description as one JSON file, whole or not at all."""

@@ -46,10 +46,7 @@ class PlaceNoise:
 
 @dataclass(frozen=True)
 class HeavyNoise:
-    """A real number of a heavy-tailed law, times a scale in lattice steps that depends on the data; private.
-
-    The law is "student", "laplace" or "lognormal" (σ = `SIGMA`).
-    """
+    """A real number of a law, "student", "laplace" or "lognormal", times a scale in lattice steps; private."""
 
     law: str
     scale: Fraction
@@ -61,13 +58,7 @@ Noise: TypeAlias = PlaceNoise | HeavyNoise | Law
 
 @dataclass(frozen=True, kw_only=True)
 class Method(abc.ABC):
-    """A way to publish a quantile.
-
-    Parameters
-    ----------
-    name : as users choose it.
-    needs : budgets that the method takes, in words; "" for all.
-    """
+    """A way to publish a quantile, by the name that users choose; `needs` are the budgets that it takes, in words."""
 
     name: str
     needs: str = ""
@@ -81,9 +72,9 @@ class Method(abc.ABC):
         return Guarantee(*budget.exact)
 
     @property
-    @abc.abstractmethod
     def words(self) -> str:
-        """The noise in words."""
+        """The noise in words, where it has no public law."""
+        return ""
 
     @abc.abstractmethod
     def expected_error(self, mechanism: QuantileMechanism) -> float:
@@ -119,9 +110,6 @@ def _steps_of(mechanism: QuantileMechanism, moves: Neighbourhood) -> int:
     return -(-min(moves.radius, mechanism.steps) // mechanism.neighbourhood.radius)
 
 
-# ------------------------------------------------------------------------------------------ drawn places
-
-
 @dataclass(frozen=True, kw_only=True)
 class Places(Method):
     """A place is drawn, the likelier the fewer moves within δ would make it the quantile.
@@ -152,13 +140,12 @@ def rate_of(budget: Budget, contributions: int) -> Fraction:
 
     A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
     """
-    epsilon, rho = budget.exact
-    if epsilon is None:
-        assert rho is not None
+    epsilon = budget.amount
+    if budget.unit == "rho":
         # Rounded down to twelve digits: less than √(8 ρ).
-        epsilon = Fraction(math.isqrt(int(8 * rho * 10**24)), 10**12)
+        epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
         if not epsilon:
-            raise InputError(f"rho is {float(rho):g}: it must be at least 10^-24 for places that are drawn by moves")
+            raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24 for places drawn by moves")
     return epsilon / (2 * contributions)
 
 
@@ -174,16 +161,9 @@ def mean_of_places(gap: float, reach: float, rate: float, size: float) -> float:
     return float(np.trapezoid(weight * z, z) / np.trapezoid(weight, z))
 
 
-# ------------------------------------------------------------------------------------------- plain noise
-
-
 @dataclass(frozen=True, kw_only=True)
 class Global(Method):
     """Noise of one public law: however many points move within δ, the quantile moves by δ at most."""
-
-    @property
-    def words(self) -> str:
-        return "the law"
 
     def laws(self, mechanism: QuantileMechanism) -> tuple[Law, ...]:
         return (noise_law(mechanism.neighbourhood, mechanism.budget, 1),)
@@ -197,9 +177,6 @@ class Global(Method):
 
     def cost_under(self, mechanism: QuantileMechanism, moves: Neighbourhood) -> Fraction:
         return mechanism.budget.amount * length_ratio(mechanism.neighbourhood, moves) ** mechanism.norm
-
-
-# ------------------------------------------------------------------- noise in proportion to a smooth sensitivity
 
 
 @dataclass(frozen=True)
@@ -222,16 +199,13 @@ class Smooth(Method):
     If S_β(x) and S_β(x') differ by a factor of at most e^β and the values by S_β, the output of a neighbour is that
     of Z stretched by e^±β and shifted by at most 1/factor. How a budget pays for the two is the noise's own. Where
     points are dense S_β is in proportion to 1/β, so that β s is made as large as possible.
-
-    Parameters
-    ----------
-    size : E|Z|.
-    scale : returns the best split of a budget between stretch and shift, or None if there is none.
-    fails : whether ε holds but for a failure probability.
     """
 
+    #: E|Z|.
     size: float
+    #: Returns the best split of a budget between stretch and shift, or None if there is none.
     scale: Callable[[Budget], SmoothScale | None]
+    #: Whether ε holds but for a failure probability.
     fails: bool = False
 
     @property
@@ -306,10 +280,11 @@ def _best_scale(budget: Budget, slope: float, stretch: Callable[[float, float], 
 def _laplace_stretch(epsilon: float, probability: float) -> float:
     """Return the largest β such that Laplace noise of scales 1 and e^β, or e^−β, is (ε, δ_prob)-close."""
 
-    def failure(beta: float) -> float:
-        return math.exp(-(epsilon + beta) / math.expm1(beta)) * -math.expm1(-beta)
+    def holds(beta: float) -> bool:
+        failure = math.exp(-(epsilon + beta) / math.expm1(beta)) * -math.expm1(-beta)
+        return failure <= probability * (1 - 1e-9)
 
-    return _largest(lambda beta: failure(beta) <= probability * (1 - 1e-9), epsilon)
+    return _largest(holds, epsilon)
 
 
 def _lognormal_stretch(epsilon: float, probability: float) -> float:
@@ -336,9 +311,7 @@ METHODS: dict[str, Method] = {
         Places(name="exponential", any_move=True),
         Global(name="global"),
         Smooth(name="smooth-student", needs="epsilon", size=math.sqrt(2), scale=student_scale),
-        Smooth(
-            name="smooth-laplace", needs="epsilon and a probability", size=1.0, scale=laplace_scale, fails=True
-        ),
+        Smooth(name="smooth-laplace", needs="epsilon and a probability", size=1, scale=laplace_scale, fails=True),
         Smooth(
             name="smooth-lognormal",
             needs="rho, or epsilon and a probability",

@@ -46,10 +46,7 @@ class Rappor:
     form : how bits are made noisy, and less so later on. "channels": exactly with f, p and q. "laplace": by Laplace
         noise that is cut at a threshold, as in 2015, eq. (45) and (46); f, p and q are met nearly (docs/rappor.md).
 
-    Raises
-    ------
-    InputError
-        On numbers out of range, p ≥ q, or p and q that cut Laplace noise cannot give.
+    Raises InputError on numbers out of range, p ≥ q, or p and q that cut Laplace noise cannot give.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
@@ -74,14 +71,9 @@ class Rappor:
         if self.hashes > self.bits:
             raise InputError(f"hashes is {self.hashes}: a filter of {self.bits} bits has no room for more than that")
         if self.f == 0:
-            raise InputError(
-                "f is 0: it must be above 0, or the permanent bits are the true ones and nothing is private"
-            )
+            raise InputError("f is 0: it must be above 0, or the permanent bits are the true ones")
         if self.p >= self.q:
-            raise InputError(
-                f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q, since a permanent 1 is "
-                "reported as 1 more often than a permanent 0 (are they swapped?)"
-            )
+            raise InputError(f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q (swapped?)")
         if self.form == "laplace" and self.f == 1:
             raise InputError("f is 1: Laplace noise always tells something, so that f must be below 1 with it")
         self.permanent, self.instantaneous  # noqa: B018  thresholds may be impossible
@@ -90,9 +82,7 @@ class Rappor:
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
         """Return the settings with the least noise in the permanent bits under which all reports cost `epsilon`.
 
-        Parameters
-        ----------
-        epsilon : of `guarantee`, which is at most that; above zero. fields : as for `Rappor`, without f.
+        `fields` : of `Rappor`, without f. Raises InputError on an ε that is not above zero.
 
         >>> mechanism = Rappor.costing(4.0, hashes=2, p=0, q=1)
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
@@ -172,15 +162,9 @@ class Rappor:
         for name in ("bits", "hashes", "cohorts", "form"):
             now, then = getattr(self, name), getattr(finer, name)
             if now != then:
-                raise InputError(
-                    f"{name} is {then!r}, and was {now!r}: only f, p and q can be relaxed; for all else begin anew, "
-                    "which costs an ε of its own on top"
-                )
+                raise InputError(f"{name} is {then!r}, and was {now!r}: only f, p and q can be relaxed")
         if finer.f > self.f:
-            raise InputError(
-                f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall, since what was told cannot be "
-                "taken back"
-            )
+            raise InputError(f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall")
         coarse, fine = self.instantaneous, finer.instantaneous
         try:
             if self.form == "channels":
@@ -208,20 +192,13 @@ class Rappor:
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Rappor:
-        """Make the settings that `describe` described.
-
-        >>> Rappor.from_description(Rappor(f=0.25).describe()) == Rappor(f=0.25)
-        True
-        """
+        """Make the settings that `describe` described."""
         return cls(**(description | {name: Fraction(description[name]) for name in ("f", "p", "q")}))
 
     def positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the bits that texts set in each cohort, (texts, cohorts, k): BLAKE2 keyed by cohort and hash number.
 
         Raises InputError on anything but text.
-
-        >>> Rappor(bits=16, cohorts=2).positions(["cafe"]).shape
-        (1, 2, 2)
         """
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
@@ -250,10 +227,7 @@ class Rappor:
         DataFrame: candidate, estimate (users), std_error (users; NaN where the selection left it out), p_value,
         significant (p_value at most level / candidates). One row for each candidate, in their order.
 
-        Raises
-        ------
-        InputError
-            On other shapes, candidates that stand twice, a level outside 0 to 1, or f = 1.
+        Raises InputError on other shapes, candidates that stand twice, a level outside 0 to 1, or f = 1.
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
         >>> at = mechanism.positions(["cafe"])[0]
@@ -270,8 +244,8 @@ class Rappor:
         ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
         if ones.shape != shape or users.shape != shape[:1]:
             raise InputError(
-                f"ones have the shape {ones.shape} and users {users.shape}: they must be counts for {shape[0]} cohorts "
-                f"and {shape[1]} bits, {shape} and {shape[:1]}"
+                f"ones have the shape {ones.shape} and users {users.shape}: they must be {shape} and {shape[:1]}, "
+                "counts by cohort and bit"
             )
         return decode_counts(ones, users, self.positions(names), self.report, names, level)
 
@@ -286,10 +260,7 @@ class Reports:
     cohorts : (users,) from 0, public. bits : (users, m) of 0 and 1.
     publishable : False where the noise came from a seeded generator.
 
-    Raises
-    ------
-    InputError
-        On shapes, cohorts or bits that do not fit the settings.
+    Raises InputError on shapes, cohorts or bits that do not fit the settings.
 
     >>> Reports(Rappor(bits=4, cohorts=2), [0, 1], [[1, 0, 0, 1], [0, 1, 0, 1]]).ones.tolist()
     [[1, 0, 0, 1], [0, 1, 0, 1]]
@@ -304,10 +275,8 @@ class Reports:
         object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))
         bits = np.asarray(self.bits)
         if bits.shape != (len(self), self.mechanism.bits) or not np.isin(bits, (0, 1)).all():
-            raise InputError(
-                f"bits have the shape {bits.shape}: they must be 0 or 1, a row of {self.mechanism.bits} for each of "
-                f"{len(self)} users"
-            )
+            wanted = len(self), self.mechanism.bits
+            raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, of the shape {wanted}")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
 
     def __len__(self) -> int:
@@ -338,10 +307,7 @@ def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
         )
     wrong = array[(array < 0) | (array >= mechanism.cohorts)]
     if len(wrong):
-        raise InputError(
-            f"cohort {int(wrong[0])} is unknown: there are {mechanism.cohorts}, numbered from 0 (are they of other "
-            "settings?)"
-        )
+        raise InputError(f"cohort {int(wrong[0])} is unknown: there are {mechanism.cohorts}, numbered from 0")
     return array.astype(np.int64)
 
 
@@ -354,7 +320,7 @@ def list_texts(texts: Iterable[str]) -> list[str]:
 
 def _guarantee(channel: Channel, hashes: int) -> Guarantee:
     """Return k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
-    rounding = 0 if channel.silent else Fraction(hashes, 10**14)
+    rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
 
 
@@ -379,21 +345,14 @@ def decode_counts(
     import scipy.stats
 
     if not is_number(level) or not 0 < level < 1:
-        raise InputError(
-            f"level is {level!r}: it must be the probability of a false discovery, between 0 and 1, such as 0.05"
-        )
+        raise InputError(f"level is {level!r}: it must be a probability of a false discovery, such as 0.05")
     if not ((users >= 0).all() and (ones >= 0).all() and (ones <= users[:, None]).all()):
-        raise InputError(
-            "a cohort has more ones than users, or less than none: ones must be from 0 to the cohort's users"
-        )
+        raise InputError("a cohort has more ones than users, or less than none: are both of the same reports?")
     if channel.zero >= channel.one:
-        raise InputError(
-            f"a 0 and a 1 are both reported as 1 with probability {float(channel.zero):g}: at f = 1 reports tell "
-            "nothing, and nothing can be decoded"
-        )
-    estimate, error = np.zeros(len(candidates)), np.full(len(candidates), np.nan)
-    p_value = np.ones(len(candidates))
-    if users.sum() and len(candidates):
+        raise InputError("a 0 and a 1 are reported alike: at f = 1 reports tell nothing, and nothing can be decoded")
+    number = len(candidates)
+    estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
+    if users.sum() and number:
         seen = _Seen(ones, users, channel)
         design = _design(positions, seen)
         chosen = _selected(design, seen)
@@ -406,7 +365,7 @@ def decode_counts(
             "estimate": estimate,
             "std_error": error,
             "p_value": p_value,
-            "significant": p_value <= level / max(1, len(candidates)),
+            "significant": p_value <= level / max(1, number),
         }
     )
 

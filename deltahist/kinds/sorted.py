@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import check_header, read_columns
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
-from deltahist.errors import InputError, fits_memory, whole
+from deltahist.errors import InputError, fits_memory, one_of, whole
 from deltahist.kinds.isotonic import Isotonic, below
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -38,22 +38,16 @@ _BYTES_PER_NUMBER = 96
 def check_membership(near: Neighbourhood) -> None:
     """Raise InputError on two dimensions, or entry anywhere but at one end: a sorted list cannot express them."""
     if near.domain.ndim != 1:
-        raise InputError(
-            f"domain has {near.domain.ndim} dimensions: points can be sorted in one only; publish a histogram instead"
-        )
-    if near.sources not in (None, "left", "right"):
-        raise InputError(
-            f"sources is {near.sources!r}: sorted points allow fixed membership (None) or entry at one end, "
-            "'left' or 'right', where absent points are parked"
-        )
+        raise InputError(f"domain has {near.domain.ndim} dimensions: points can be sorted in one; publish a histogram")
+    one_of((None, "left", "right"), "absent points are parked at one end", sources=near.sources)
 
 
 def check_all_there(counting: Preprocessing) -> None:
     """Raise InputError on points of which some may have been left out: their number is public here."""
     if counting.dropped:
         raise InputError(
-            f"rows may have been left out ({', '.join(counting.dropped)}), and the number of points is public, which "
-            "may then depend on a person: count all of them, or publish a histogram"
+            f"rows may have been left out ({', '.join(counting.dropped)}), but the number of points is public: count "
+            "all of them, or publish a histogram"
         )
 
 
@@ -72,18 +66,12 @@ def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
     """Return the length of the released list: the number of points, or its public bound."""
     if near.fixed_membership:
         if most is not None:
-            raise InputError(
-                f"most is {most!r} with fixed membership: the number of points is public then; leave it out, or "
-                "declare sources='left' or 'right'"
-            )
+            raise InputError(f"most is {most!r} with fixed membership: the number of points is public; leave it out")
         if not present:
             raise InputError("there are no points: a list of none says nothing")
         return present
     if most is None:
-        raise InputError(
-            f"most is missing with sources={near.sources!r}: give a public bound on the number of points; the places "
-            "that nobody takes are parked at the source"
-        )
+        raise InputError(f"most is missing with sources={near.sources!r}: give a public bound on the number of points")
     if present > whole(most=most):
         raise InputError(f"most is {most:,}, but there are more points: raise the public bound (it costs no budget)")
     return int(most)
@@ -153,11 +141,8 @@ class SortedMechanism(BaseMechanism):
     counting : how rows became points; nothing may be left out, since the number of places is public.
     chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
 
-    Raises
-    ------
-    InputError
-        On a domain of two dimensions, sources other than one end, a budget with a probability, points that were left
-        out, or a group that is larger than the number of points or whose sum does not fit.
+    Raises InputError on a domain of two dimensions, sources other than one end, a budget with a probability, points
+    that were left out, or a group that is larger than the number of points or whose sum does not fit.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -177,9 +162,7 @@ class SortedMechanism(BaseMechanism):
         check_membership(self.neighbourhood)
         check_all_there(self.counting)
         if self.budget.probability is not None:
-            raise InputError(
-                f"probability is {self.budget.probability!r}: sorted points take epsilon or rho alone"
-            )
+            raise InputError(f"probability is {self.budget.probability!r}: sorted points take epsilon or rho alone")
         number, group = whole(number=self.number), self.group
         if number > _MOST_SUM:
             raise InputError(f"number is {number:,}: at most 2^52 points")
@@ -192,10 +175,7 @@ class SortedMechanism(BaseMechanism):
         object.__setattr__(self, "group", group)
         self._check_chain()
         if group * self.steps + 64 * self.law.scale >= _MOST_SUM:
-            raise InputError(
-                f"group is {group:,}: sums of {self.steps:,} lattice steps would exceed 2^52; use fewer cells or a "
-                "smaller group"
-            )
+            raise InputError(f"group is {group:,}: sums of {self.steps:,} steps and noise exceed 2^52; use fewer cells")
 
     @property
     def together(self) -> int:
@@ -211,9 +191,7 @@ class SortedMechanism(BaseMechanism):
     @functools.cached_property
     def law(self) -> Law:
         """Noise of each sum, in lattice steps."""
-        return noise_law(
-            self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable
-        )
+        return noise_law(self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable)
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -232,8 +210,7 @@ class SortedMechanism(BaseMechanism):
 
     @property
     def determines_cells(self) -> bool:
-        """Whether the numbers determine every cell: they do, up to the grouping."""
-        return True
+        return True  # up to the grouping
 
     def measure(self, points: ArrayLike) -> NDArray[np.int64]:
         """Return the sums (size,) of consecutive sorted points, in lattice steps; private.
@@ -242,9 +219,7 @@ class SortedMechanism(BaseMechanism):
         """
         array, number = on_a_line(points), self.number
         if len(array) > number or (self.total_known and len(array) != number):
-            raise InputError(
-                f"the mechanism is for {number:,} points, and there are others: their number must be its own"
-            )
+            raise InputError(f"the mechanism is for {number:,} points, and there are others: it must be their number")
         fits_memory(40 * number, f"sorting {number:,} points")
         steps = sorted_steps(array, self.domain, number, parked=self.neighbourhood.sources)
         return np.add.reduceat(steps, np.arange(0, number, self.together))
@@ -254,7 +229,6 @@ class SortedMechanism(BaseMechanism):
         return [{"rows": "sums", "law": self.law.kind, "std": std, "unit": "lattice steps"}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        """Return the budget that another relation costs: in proportion to the length of its moves (squared for ρ)."""
         return self.budget.amount * length_ratio(self.neighbourhood, moves) ** self.norm
 
     def describe(self) -> dict[str, Any]:
@@ -337,14 +311,6 @@ class SortedRelease(BaseRelease):
         ends[-1] = self.number
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.steps)
 
-    def coordinates(self) -> NDArray[np.float64]:
-        """Estimate all sorted coordinates (number,), in the domain's units, not decreasing."""
-        ranks, steps = self.decoder.knots
-        return self._in_units(np.interp(np.arange(self.number) + 0.5, ranks, steps))
-
-    def _in_units(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-        return self.domain.low[0] + np.clip(steps, 0, self.mechanism.steps - 1) * self.domain.step[0]
-
     @property
     def _present(self) -> tuple[float, float]:
         """Range of steps in which points are not parked."""
@@ -383,7 +349,6 @@ class SortedRelease(BaseRelease):
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Answer boxes (low, high): estimate, std_error, low, high; InputError on regions."""
         if isinstance(work, Regions):
             raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
         ((low, high),) = work.spans(self.domain)
@@ -393,25 +358,22 @@ class SortedRelease(BaseRelease):
         return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Estimate counts of all cells, which are never negative, and their typical errors."""
         edges = self._edges
         cells, error, *_ = self.counts(edges[:-1], edges[1:])
         return cells, error
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Estimate counts of the domain's cells (n,), never negative; they add up to the number of points."""
+        # Never negative, they add up to the number of points.
         return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present)))
 
     def estimator(self, nonnegative: bool) -> str:
-        """Name the one kind of estimates."""
         return "non-negative (isotonic regression)"
 
     def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """Return True: there are no other estimates."""
-        return True
+        return True  # there are no others
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
-        """Estimate quantiles of the points with intervals, any number of them at no further cost.
+        """Estimate quantiles of the points with intervals (`level`), any number of them at no further cost.
 
         Parameters
         ----------
@@ -455,12 +417,12 @@ class SortedRelease(BaseRelease):
         low = np.maximum(lower[np.clip(at_most, 0, len(lower) - 1).astype(int)], first)
         ranks, steps = decoder.knots
         estimate = np.interp(rank_of(*below(decoder.knots, span)) - 0.5, ranks, steps)
-        places = (estimate, np.minimum(low, estimate), np.maximum(high, estimate))
-        columns = (wanted, *map(self._in_units, places))
-        return pd.DataFrame(dict(zip(("q", "estimate", "low", "high"), columns, strict=True)))
+        places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
+        end, step, most = self.domain.low[0], self.domain.step[0], self.mechanism.steps - 1
+        in_units = {name: end + np.clip(steps, 0, most) * step for name, steps in places.items()}
+        return pd.DataFrame({"q": wanted, **in_units})
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the values (int64)."""
         return {"value": self.values}
 
     @classmethod

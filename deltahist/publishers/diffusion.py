@@ -51,13 +51,9 @@ class Diffusion:
         from one key. None: a key that ends with this object; the next one's answers are independent, and ε adds up.
     rng : a seeded generator, for experiments only: what it answers is not for publication.
 
-    Raises
-    ------
-    InputError
-        If a user has no finite numbers, or other bits than 0 and 1, stands there twice or is not in the network, a
-        column is missing, there are no data, or the key is for other data. Nothing is drawn then, and no file made.
-    DamagedFile
-        If the key's file is cut short or something else.
+    Raises InputError if a user has no finite numbers, or other bits than 0 and 1, stands there twice or is not in the
+    network, a column is missing, there are no data, or the key is for other data; DamagedFile if the key's file is cut
+    short or something else. Nothing is drawn then, and no file made.
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -110,10 +106,7 @@ class Diffusion:
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """Return what a user may know of another's data, (n,) in their units.
-
-        Raises InputError as `responses` does.
-        """
+        """Return what a user may know of another's data, (n,) in their units, as `responses` does."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
@@ -129,11 +122,8 @@ class Diffusion:
         rmse, the root mean square of their distance from the data (for bits flipped, the probability that they are the
         other one).
 
-        Raises
-        ------
-        InputError
-            If someone is not in the network, has no data or asks themselves, or two are not connected and the least ε
-            is not stated.
+        Raises InputError if someone is not in the network, has no data or asks themselves, or two are not connected and
+        the least ε is not stated.
         """
         import pandas as pd
 
@@ -163,11 +153,8 @@ class Diffusion:
         Raises InputError if it does not fit into memory.
         """
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
-        fits_memory(
-            _BYTES_PER_PAIR * number * len(owners),
-            "an answer for every pair",
-            "ask for some pairs, or for one requester",
-        )
+        cure = "ask for some pairs, or for one requester"
+        fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair", cure)
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
     def signal(
@@ -261,28 +248,20 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     elif isinstance(data, pd.DataFrame):
         lacking = [name for name in columns if name not in data.columns]
         if lacking:
-            raise InputError(
-                f"data have no column {lacking[0]!r}: they have {', '.join(map(str, data.columns[:20]))}; the users' "
-                "names are the index"
-            )
+            listed = ", ".join(map(str, data.columns[:20]))
+            raise InputError(f"data have no column {lacking[0]!r}: they have {listed}; users' names are the index")
         data = data[columns]
     else:
-        raise InputError(
-            f"data are a {type(data).__name__}: they must be a mapping of users to values, a series or a frame with "
-            "the users as index"
-        )
+        raise InputError(f"data are a {type(data).__name__}: they must be a mapping of users to values, or a frame")
     names, number = [str(name) for name in data.index], len(data)
     if not number or data.shape[1] != len(columns):
         raise InputError(
-            f"data are of {number:,} users with {data.shape[1]} number(s) each: there must be users, and "
-            f"{len(columns)} number(s) for each ({', '.join(columns)})"
+            f"data are of {number:,} users with {data.shape[1]} number(s) each: there must be {len(columns)} number(s) "
+            f"for each ({', '.join(columns)})"
         )
     twice = data.index[pd.Index(names).duplicated()]
     if len(twice):
-        raise InputError(
-            f"user {str(twice[0])!r} has several rows ({len(twice):,} rows too many): there must be one for each user, "
-            "all that is protected of them"
-        )
+        raise InputError(f"user {str(twice[0])!r} has several rows: there must be one for each user")
     try:
         values = data.to_numpy(np.float64)
     except (TypeError, ValueError):
@@ -320,12 +299,8 @@ def open_key(path: Path, bound: bytes) -> bytes:
     The file holds a keyed hash of `bound`: parameters and data, as bytes. The same noise on other data would tell how
     they differ, and with another α or lattice what they are.
 
-    Raises
-    ------
-    DamagedFile
-        If the file is cut short, changed or something else.
-    InputError
-        If it is for other parameters or data, of a newer version, others can read it, or its folder cannot be written.
+    Raises DamagedFile if the file is cut short, changed or something else; InputError if it is for other parameters or
+    data, of a newer version, others can read it, or its folder cannot be written.
     """
     if not path.exists():
         key = os.urandom(KEY)
@@ -356,19 +331,16 @@ def _read_key(path: Path, bound: bytes) -> bytes:
     check_secret(path, "key file")
     if len(content) > _MOST_BYTES or len(lines) < 5 or lines[-1] or _check(lines[:-2]) != lines[-2]:
         raise DamagedFile(
-            f"{what} is damaged or cut short: nothing was answered. A new key would be a second answer about the same "
-            "data: bring the file back from where it was kept"
+            f"{what} is damaged or cut short: bring the file back from where it was kept (with a new key, a second "
+            "answer about the same data, ε adds up)"
         )
     if lines[0] != _KIND + _VERSION:
-        raise InputError(
-            f"{what} is of version {lines[0].removeprefix(_KIND).decode()}: this program reads version "
-            f"{_VERSION.decode()}; update it"
-        )
+        stated = lines[0].removeprefix(_KIND).decode()
+        raise InputError(f"{what} is of version {stated}: this program reads version {_VERSION.decode()}; update it")
     key = bytes.fromhex(lines[1].decode())
     if not hmac.compare_digest(_digest(key, bound), lines[2]):
         raise InputError(
-            f"{what} is for other data, other users, another α or another lattice: the same noise on changed data "
-            "would tell the change. Take the data that it was made for; or another file, which is a new promise whose "
-            "ε adds to the old one"
+            f"{what} is for other data, other users, another α or another lattice: the same noise would tell the "
+            "change; take the data that it was made for, or another file, whose ε adds to the old one"
         )
     return key

@@ -45,10 +45,8 @@ class Clients:
     weak_protection_accepted : go on although hardly anything is protected (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only: all reports are then stamped not for publication.
 
-    Raises
-    ------
-    InputError
-        On anything but texts, unknown cohorts or another number of them, or settings that protect hardly anybody.
+    Raises InputError on anything but texts, unknown cohorts or another number of them, or settings that protect hardly
+    anybody.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
@@ -118,13 +116,10 @@ class Clients:
         with self._alone:
             self._check_current()
             if self._report is None:
-                raise InputError("there is no report that could be refined: call report() before relax()")
+                raise InputError("there is no report to refine: call report() before relax()")
             before, last = self._report
             if before == self.mechanism:
-                raise InputError(
-                    f"the last report has the present settings already (f, p, q = {before.numbers}): relax() first, or "
-                    "call report() for a new one"
-                )
+                raise InputError(f"the last report has the present settings, f, p, q = {before.numbers}: relax() first")
             coarse = before.instantaneous if before.form == "laplace" else before.to_report(self.mechanism)
             return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent.bits, last, rng), rng)
 
@@ -135,20 +130,12 @@ class Clients:
         weak_protection_accepted: bool = False,
         rng: np.random.Generator | None = None,
     ) -> Clients:
-        """Return the same users in finer settings: the permanent bits are coarser versions of the new ones.
+        """Return the same users in finer settings (`Rappor.relaxed`): permanent bits are coarser versions of new ones.
 
         It can be done once: two refinements of the same bits would cost more than either. What it is called on is of no
-        use afterwards.
+        use afterwards. `weak_protection_accepted` and `rng` are as for `Clients`.
 
-        Parameters
-        ----------
-        mechanism : the same filter and cohorts, with less noise (`Rappor.relaxed`).
-        weak_protection_accepted, rng : as for `Clients`.
-
-        Raises
-        ------
-        InputError
-            If the settings are not finer, protect hardly anybody, or the users were relaxed before.
+        Raises InputError if the settings are not finer, protect hardly anybody, or the users were relaxed before.
         """
         self.mechanism.check_relaxes(mechanism)
         _check_protection(mechanism, weak_protection_accepted, rng)
@@ -166,16 +153,15 @@ class Clients:
     def save(self, path: str | Path) -> None:
         """Keep the state in a secret file, which is written before each report.
 
-        Raises InputError if the folder cannot be written, there is another file already, the users are kept in another
-        one, or they moved on to finer settings.
+        Raises InputError if the file cannot be made, or the users are kept in another one or moved on.
         """
         with self._alone:
             self._check_current()
             file = Path(path)
             if self._file is not None and file != self._file:
                 raise InputError(
-                    f"these users are kept in {str(self._file)!r} already, and {str(path)!r} is given: each of "
-                    "two files could be relaxed, which would cost more than either"
+                    f"these users are kept in {str(self._file)!r} already, and {str(path)!r} is given: each of two "
+                    "files could be relaxed"
                 )
             self._write(file, self._token)
 
@@ -185,12 +171,8 @@ class Clients:
 
         A state is to be relaxed once: no copy of the file may be used beside it.
 
-        Raises
-        ------
-        InputError
-            If there is no such file, others than its owner can read it, or it is of a newer version.
-        DamagedFile
-            If it is truncated or something else.
+        Raises InputError if there is no such file, others than its owner can read it, or it is of a newer version;
+        DamagedFile if it is truncated or something else.
         """
         description, arrays, token = read_state(Path(path), _FORMAT)
         try:
@@ -220,10 +202,7 @@ class Clients:
         arrays |= {} if self._report is None else self._report[1].arrays("report")
         with exclusive(file, "state") if token else contextlib.nullcontext():
             if token and read_state(file, _FORMAT)[2] != token:
-                raise InputError(
-                    f"state {str(file)!r} was changed by another run: load it again; to go on from what it was would "
-                    "cost more than either"
-                )
+                raise InputError(f"state {str(file)!r} was changed by another run: load it again")
             written = new_token()
             write_state(file, _FORMAT, description, arrays, written, new=not token)
         self._file, self._token = file, written
@@ -231,13 +210,12 @@ class Clients:
     def _check_current(self) -> None:
         if self._process != os.getpid():
             raise InputError(
-                "these users belong to the process that this one was forked from: both could relax or refine them, "
-                "which would cost more than either; load them from their file, in one process"
+                "these users belong to the process that this one was forked from, and both could refine them: load "
+                "them from their file, in one process"
             )
         if self._relaxed:
             raise InputError(
-                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned; a "
-                "second refinement of the same bits would cost more than either"
+                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned"
             )
 
     def _publish(self, drawn: _Drawn, rng: np.random.Generator | None) -> Reports:

@@ -175,13 +175,13 @@ class BaseRelease(OfMechanism, abc.ABC):
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Self:
         """Return the release of an open file with a description (`load`)."""
 
-    @abc.abstractmethod
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        """Return estimates of all cells (domain.shape)."""
+        """Return estimates of all cells (domain.shape); InputError if there are none."""
+        return self.estimates(nonnegative=nonnegative)[0]
 
-    @abc.abstractmethod
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return estimates of all cells and their standard errors (domain.shape each)."""
+        """Return estimates of all cells and their standard errors (domain.shape each); InputError if there are none."""
+        raise InputError(f"the release is {self.mechanism.words}: it has no cells")
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, an array (m,) each; InputError if there are none."""

@@ -71,7 +71,7 @@ def test_users_entry_and_groups(folder, capsys):
         (["--epsilon", "1", "--most", "9"], "--most is 9 with fixed membership"),
         (["--epsilon", "1", "--sources", "left"], "--most is missing"),
         (["--epsilon", "1", "--sources", "left", "--most", "7"], "more points"),
-        (["--epsilon", "1", "--sources", "boundary"], "entry at one end"),
+        (["--epsilon", "1", "--sources", "boundary"], "parked at one end"),
         (["--epsilon", "1", "--group", "x"], "--group is 'x'"),
         ([], "neither --epsilon nor --rho"),
     ],

@@ -1,5 +1,6 @@
 """Binary channels and cut Laplace noise: what makes one of another, Bayes, and their conditions."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -19,19 +20,16 @@ def chance(channel, x, y):
 
 
 @given(PARTS, PARTS, PARTS, PARTS)
-def test_a_remainder_is_there_exactly_if_no_ratio_is_larger(a, b, c, d):
+def test_a_remainder_is_there_exactly_if_its_probabilities_are(a, b, c, d):
     """Against the definition: solve for the channel and see whether its probabilities are probabilities."""
     coarse, finer = Channel(*sorted((a, b))), Channel(*sorted((c, d)))
-    if finer.silent:
-        if coarse.silent:
-            assert finer.then(coarse.remainder(finer)) == coarse
-        else:
-            with pytest.raises(InputError):
-                coarse.remainder(finer)
-        return
-    rise = (coarse.one - coarse.zero) / (finer.one - finer.zero)
-    zero = coarse.zero - rise * finer.zero
-    if 0 <= zero <= 1 and 0 <= zero + rise <= 1:
+    if finer.zero == finer.one:
+        possible = coarse.zero == coarse.one
+    else:
+        rise = (coarse.one - coarse.zero) / (finer.one - finer.zero)
+        zero = coarse.zero - rise * finer.zero
+        possible = 0 <= zero <= 1 and 0 <= zero + rise <= 1
+    if possible:
         assert finer.then(coarse.remainder(finer)) == coarse
     else:
         with pytest.raises(InputError, match="cannot be taken back"):
@@ -48,82 +46,54 @@ def test_what_would_take_something_back_names_the_bit(finer, bit):
 def test_refining_is_bayes(a, b, c, d):
     """The fine bit by its channel, the coarse one from it: the same joint law as the coarse one, then the fine one."""
     finer, after = Channel(*sorted((a, b))), Channel(*sorted((c, d)))
-    coarse = finer.then(after)
-    if finer.silent:
+    if finer.zero == finer.one:
         return
+    coarse = finer.then(after)
     chances = finer.refining(coarse)
-    for x in (0, 1):
-        for y in (0, 1):
-            for z in (0, 1):
-                forward = chance(finer, x, z) * chance(after, z, y)
-                one = chances[2 * x + y]
-                assert chance(coarse, x, y) * (one if z else 1 - one) == forward
+    for x, y, z in itertools.product((0, 1), repeat=3):
+        one = chances[2 * x + y]
+        assert chance(coarse, x, y) * (one if z else 1 - one) == chance(finer, x, z) * chance(after, z, y)
 
 
-def test_one_less_twice_the_flips_multiplies():
-    first, second = Channel.flips(Fraction(1, 5)), Channel.flips(Fraction(1, 7))
-    both = first.then(second)
-    assert 1 - 2 * both.zero == (1 - 2 * first.zero) * (1 - 2 * second.zero)
-    assert both.zero == 1 - both.one
-
-
-@pytest.mark.parametrize(
-    ("zero", "one"),
-    [
-        (0.25, 0.75),
-        (0.2, 0.9),
-        (0.1, 0.3),
-        (0.6, 0.8),
-        (0.05, 0.5),
-        (0.5, 0.75),
-        (0.001, 0.999),
-        (0.4999, 0.5001),
-    ],
-)
+@pytest.mark.parametrize(("zero", "one"), [(0.2, 0.9), (0.1, 0.3), (0.6, 0.8), (0.05, 0.5), (0.5, 0.75)])
 def test_a_threshold_has_nearly_the_channel_s_probabilities(zero, one):
-    found = Threshold.near(Channel(Fraction(zero), Fraction(one)))
-    room = float(found.epsilon) / STEPS
-    assert float(found.channel.zero) == pytest.approx(zero, rel=room + 1e-11)
-    assert 1 - float(found.channel.one) == pytest.approx(1 - one, rel=room + 1e-11)
+    found = Threshold.near(Channel(F(zero), F(one)))
+    room = float(found.epsilon) / STEPS + 1e-11
+    assert float(found.channel.zero) == pytest.approx(zero, rel=room)
+    assert 1 - float(found.channel.one) == pytest.approx(1 - one, rel=room)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("epsilon", [0.1, 5.0])
 @pytest.mark.parametrize("steps", [1, 3, STEPS])
 def test_flips_of_a_threshold_in_the_middle(epsilon, steps):
     """½ e^(−ε/2) / cosh(ε/(2 steps)): the paper's figure on a fine lattice, randomised response on the coarsest."""
-    channel = Threshold(Fraction(epsilon), (steps + 1) // 2, steps).channel
+    channel = Threshold(F(epsilon), (steps + 1) // 2, steps).channel
     expected = math.exp(-epsilon / 2) / (2 * math.cosh(epsilon / (2 * steps)))
     assert float(channel.zero) == pytest.approx(expected, rel=1e-12)
     assert float(1 - channel.one) == pytest.approx(expected, rel=1e-12)
-    if steps == 1:
-        assert expected == pytest.approx(1 / (1 + math.exp(epsilon)))
+    assert steps > 1 or expected == pytest.approx(1 / (1 + math.exp(epsilon)))
 
 
 def test_a_threshold_s_probabilities_are_sums_of_its_noise():
-    p, found = math.exp(-2 / 5), Threshold(Fraction(2), 4, 5)
+    p, found = math.exp(-2 / 5), Threshold(F(2), 4, 5)
     law = {k: (1 - p) / (1 + p) * p ** abs(k) for k in range(-300, 301)}
     for b, reported in enumerate((found.channel.zero, found.channel.one)):
         assert float(reported) == pytest.approx(sum(w for k, w in law.items() if 5 * b + k >= 4), rel=1e-12)
 
 
 def test_log_odds_are_precise_where_they_are_small_and_large():
-    assert Channel.flips(Fraction(1, 2) - Fraction(1, 10**9)).log_odds == pytest.approx(8e-9, rel=1e-12)
-    assert Channel.flips(Fraction(1, 10**200)).log_odds == pytest.approx(400 * math.log(10), rel=1e-12)
+    assert Channel.flips(F(1, 2) - F(1, 10**9)).log_odds == pytest.approx(8e-9, rel=1e-12)
+    assert Channel.flips(F(1, 10**200)).log_odds == pytest.approx(400 * math.log(10), rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Channel(Fraction(-1), Fraction(1)), r"zero is Fraction\(-1, 1\): it must be a probability"),
-        (lambda: Channel(Fraction(0), math.nan), r"one is nan: it must be a probability, from 0 to 1"),
-        (lambda: Channel(True, Fraction(1)), "zero is True"),
-        (
-            lambda: Threshold.near(Channel(Fraction(0), Fraction(1, 2))),
-            r"probability 0 and 0.5.*0 < p < q < 1",
-        ),
-        (lambda: Threshold.near(Channel.flips(Fraction(1, 2) - Fraction(1, 10**18))), "too much alike"),
-        (lambda: Threshold(Fraction(0), 1), "epsilon is"),
-        (lambda: Threshold(Fraction(1), 1, 0), "steps is 0"),
+        (lambda: Channel(F(-1), F(1)), r"zero is Fraction\(-1, 1\): it must be a probability"),
+        (lambda: Channel(F(0), math.nan), "one is nan: it must be a probability, from 0 to 1"),
+        (lambda: Threshold.near(Channel(F(0), F(1, 2))), r"probability 0 and 0.5.*0 < p < q < 1"),
+        (lambda: Threshold.near(Channel.flips(F(1, 2) - F(1, 10**18))), "too much alike"),
+        (lambda: Threshold(F(0), 1), "epsilon is"),
     ],
 )
 def test_what_is_no_channel_is_refused(make, message):

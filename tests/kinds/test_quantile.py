@@ -223,7 +223,6 @@ def test_the_description_has_no_scale(tmp_path):
     assert said["epsilon"] == "1"
     public = "format version q value step number method epsilon rho probability contributions unit dropped projection"
     assert set(said) == {*public.split(), "domain", "neighbourhood", "publishable", "account"}
-    assert found.methods().equals(methods(near, 3, epsilon=1.0))
     with pytest.raises(dh.InputError, match="method is 'mean'"):
         dh.QuantileMechanism(near, 0.5, 3, dh.Budget(1), "mean")
 
