@@ -113,9 +113,7 @@ class Expressions:
         other = "number" if kind == "whole" and self.chance.random() < 0.3 else kind
         left, right = self.of(kind, depth), self.of(other, depth)
         names = (
-            ["__eq__", "__ne__"]
-            if kind in ("text", "truth")
-            else ["__eq__", "__ne__", "__lt__", "__le__", "__gt__"]
+            ["__eq__", "__ne__"] if kind in ("text", "truth") else ["__eq__", "__ne__", "__lt__", "__le__", "__gt__"]
         )
         if kind not in ("text", "truth") and self.chance.random() < 0.2:
             return left.between(right, self.of(other, depth))

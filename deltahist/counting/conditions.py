@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.tables import is_text, numbers, short
+from deltahist.counting.tables import is_number, is_text, numbers, short
 from deltahist.errors import InputError, shortened
 from deltahist.preprocessing import check_condition_text
 
@@ -213,35 +213,22 @@ class Condition:
         return cls(line, reader.kinds, reader.texts, test.ask)
 
     def choose(
-        self, columns: Mapping[str, Any], decimal: str = ".", *, some: bool = False
+        self, columns: Mapping[str, Any], decimal: str = "."
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which rows surely meet the condition, and in which rows its columns can be read.
+        """Return which rows surely meet the condition, and in which rows its Arrow columns can be read.
 
-        Parameters
-        ----------
-        columns : Arrow columns by name.
-        decimal : of numbers in text.
-        some : whether each column should hold something that can be read, as the first rows of a file do.
-
-        Raises
-        ------
-        InputError
-            If a column's type does not go with its constants.
+        Raises InputError if a column's type does not go with its constants; `decimal` is that of numbers in text.
         """
         import pyarrow as pa
 
         typed, good = {}, np.ones(len(next(iter(columns.values()))), dtype=bool)
         for name, kind in self.kinds.items():
             typed[name], bad = _read_as(columns[name], name, kind, decimal)
-            if some and bad.any() and bad.sum() + columns[name].null_count == len(bad):
-                raise _mismatch(name, kind, f"text ({str(columns[name][int(np.argmax(bad))])[:40]!r})")
             good &= ~bad
         try:
             met = self.ask(typed)
         except pa.ArrowException as problem:
-            raise InputError(
-                f"where is {self.text!r}, which does not go with the columns: {short(problem)}"
-            ) from None
+            raise InputError(f"where is {self.text!r}, which does not go with the columns: {short(problem)}") from None
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool), good
 
 
@@ -382,12 +369,15 @@ def _read_as(column: Any, name: str, kind: str, decimal: str) -> tuple[tuple[Any
     if types.is_floating(own):
         column = pc.if_else(pc.is_nan(column), None, column)
     fits = {
-        "number": types.is_integer(own) or types.is_floating(own) or types.is_decimal(own),
+        "number": is_number(own),
         "text": is_text(own) or types.is_timestamp(own),
         "truth": types.is_boolean(own),
     }
     if not fits[kind]:
-        raise _mismatch(name, kind, str(own))
+        raise InputError(
+            f"where compares column {name!r} with {_WORDS[kind]}, but it holds {own}: numbers, true and false stand "
+            "without quotes, text and times in single quotes; what is none of them can only be asked for null"
+        )
     return (column,), none
 
 
@@ -404,13 +394,6 @@ def _read_text(text: Any, name: str, kind: str, decimal: str) -> tuple[Any, ...]
     if whole.null_count == text.null_count:
         return (whole,)
     return whole, pa.array(numbers(text, name, decimal=decimal), from_pandas=True)
-
-
-def _mismatch(name: str, kind: str, holds: str) -> InputError:
-    return InputError(
-        f"where compares column {name!r} with {_WORDS[kind]}, but it holds {holds}: numbers, true and false stand "
-        "without quotes, text and times in single quotes; what is none of them can only be asked for null"
-    )
 
 
 def _scalar(value: Any, kind: Any, name: str) -> Any:

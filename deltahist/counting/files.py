@@ -122,9 +122,7 @@ def count_file(
     (2, [[1, 0], [1, 0]])
     """
     tally = Tally(domain)
-    how = Reading(
-        x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format
-    )
+    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format)
     read = read_file(Path(path), tally, how)
     return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting, domain))
 
@@ -211,26 +209,16 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
                 f"coordinates of {name!r} are degrees ({source.to_string()[:40]}): they are never treated as "
                 "planar; project them, for example to EPSG:32618 (the zone of the region)"
             )
-        raise InputError(
-            f"coordinates of {name!r} are in {source.to_string()[:40]}: give the domain this CRS"
-        )
+        raise InputError(f"coordinates of {name!r} are in {source.to_string()[:40]}: give the domain this CRS")
     return Operation.onto(domain, source)
 
 
 def read_owners(path: str | Path, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
     """Read one row for each user of a table: a frame with the users as index, a column for each of x and y. Private.
 
-    Parameters
-    ----------
-    path, how : as for `count_file`; without y there is one column of numbers.
-    user : column of user names.
-    area : a domain whose map positions are brought to; None for plain numbers.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, has no rows, or its CRS does not go with the area's; or rows have no user, or no
-        finite number.
+    Rows are read as by `count_file`, without y as one column of numbers, and brought to the map of an area. Raises
+    InputError if the file cannot be read, has no rows, or its CRS does not go with the area's; or rows have no user, or
+    no finite number.
     """
     import pandas as pd
 
@@ -298,7 +286,7 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
                 chosen, unread = None, np.zeros(0, dtype=np.int64)
                 by_name = {c: columns[positions.index(place)] for c, place in places.items()}
                 if condition is not None:
-                    chosen, good = condition.choose({c: by_name[c] for c in asked}, reading.decimal, some=some)
+                    chosen, good = condition.choose({c: by_name[c] for c in asked}, reading.decimal)
                     chosen &= good
                     unread = np.flatnonzero(~good)
                     by_name = {c: column.filter(chosen) for c, column in by_name.items()}
@@ -413,9 +401,7 @@ def _member(path: Path, format: str | None) -> str:
     if len(tables) != 1:
         listed = ", ".join(m.filename[:60] for m in (tables or members)[:20]) or "nothing"
         what = f"{len(tables):,} tables" if tables else "no table"
-        raise InputError(
-            f"input {path.name!r} is an archive with {what}: it holds {listed}; unpack it, and give one table"
-        )
+        raise InputError(f"input {path.name!r} is an archive with {what}: it holds {listed}; unpack it, give one table")
     if tables[0].flag_bits & 1:
         raise InputError(f"input {path.name!r} is an archive with a password: unpack it, and give the table in it")
     if tables[0].file_size == 0:
@@ -431,9 +417,7 @@ def _is_hidden(name: str) -> bool:
 
 def _standard_input(format: str | None) -> Input:
     if sys.stdin.isatty():
-        raise InputError(
-            "input is '-', standard input, but that is a terminal: lead a table into it, or name a file"
-        )
+        raise InputError("input is '-', standard input, but that is a terminal: lead a table into it, or name a file")
     stream = io.BufferedReader(_FullReads(sys.stdin.buffer), HEAD)
     with readable("standard input"):
         head = Input(STDIN, None, format or "csv", stream).head()

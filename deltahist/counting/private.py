@@ -104,8 +104,7 @@ class Private(np.ndarray[Any, np.dtype[Any]]):
     def _same(self, array: NDArray[Any]) -> Private:
         return array.view(Private) if self.counting is None else Private.of(array, self.counting, self.domain)
 
-    def __copy__(self) -> Private:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, memo: Any) -> Private:
         return self.copy()

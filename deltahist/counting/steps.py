@@ -82,14 +82,7 @@ class StepPlaces:
 
 
 def count_steps(
-    path: str | Path,
-    domain: Domain,
-    clock: Clock,
-    steps: int,
-    *,
-    time: str | int,
-    due: int = 0,
-    **how: Any,
+    path: str | Path, domain: Domain, clock: Clock, steps: int, *, time: str | int, due: int = 0, **how: Any
 ) -> Stepped:
     """Count a table's points in each of the first `steps` steps of a clock.
 
@@ -106,9 +99,7 @@ def count_steps(
         As `count_file` does, and on times that cannot be read.
     """
     if steps * domain.size >= 1 << 62:
-        raise InputError(
-            f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer"
-        )
+        raise InputError(f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer")
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
     keys = Places(domain, lambda columns: locate_cells(columns, domain))
     places = StepPlaces(clock, steps, due)
@@ -210,12 +201,8 @@ def since_1970(times: Any, format: str | None) -> tuple[NDArray[np.int64], NDArr
             "1970 with time_format='unix'; for step numbers give start= as a whole number"
         )
     texts = format is not None and not pa.types.is_temporal(kind)
-    read = pd.to_datetime(
-        values.str.strip() if texts else values,
-        utc=True,
-        errors="coerce",
-        format=format if texts else "ISO8601",
-    )
+    form = format if texts else "ISO8601"
+    read = pd.to_datetime(values.str.strip() if texts else values, utc=True, errors="coerce", format=form)
     whole = pd.DatetimeIndex(read).tz_localize(None).to_numpy().astype("datetime64[s]")
     good = ~np.isnat(whole)
     return np.where(good, whole.astype(np.int64), 0), good

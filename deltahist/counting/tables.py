@@ -67,9 +67,7 @@ class Input:
 
         plain = self.stream is None and self.member is None
         gzipped = self._first().startswith(b"\x1f\x8b")
-        return pa.input_stream(
-            str(self.path) if plain else self.open(), compression="gzip" if gzipped else None
-        )
+        return pa.input_stream(str(self.path) if plain else self.open(), compression="gzip" if gzipped else None)
 
     def head(self) -> bytes:
         """Return the first whole lines of text, unpacked; all of a short text."""
@@ -109,7 +107,11 @@ def readable(name: str) -> Iterator[None]:
 
 def short(problem: Exception) -> str:
     """Return the first line of a library's message."""
-    return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
+
+
+#: Batches: an Arrow column for each column read, the geometry last, and the number of rows without any columns.
+Batches = Iterator[tuple[list[Any], int]]
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,7 @@ class OpenedTable:
     Parameters
     ----------
     names : of the columns; of text without a header the fields of the first line.
-    read : (columns by position, whether the geometry too, rows of a batch) to batches, each as an Arrow column for each
-        position, the geometry last, and the number of rows beside them that have no columns at all.
+    read : (columns by position, whether the geometry too, rows of a batch) to batches.
     header : whether the names are names.
     geometry : position of the geometry if it is a column, else -1; None if there is none.
     crs, rows : the CRS of the geometry and the number of rows, if they are known.
@@ -128,7 +129,7 @@ class OpenedTable:
     """
 
     names: list[str]
-    read: Callable[[list[int], bool, int], Iterator[tuple[list[Any], int]]]
+    read: Callable[[list[int], bool, int], Batches]
     header: bool = True
     geometry: int | None = None
     crs: Any = None
@@ -149,11 +150,10 @@ def open_text(source: Input, reading: Reading) -> OpenedTable:
     labels = [f"column {i}" for i in range(len(first))]
     options = pc.ReadOptions(column_names=labels, skip_rows=1 if header else 0, block_size=_BLOCK)
 
-    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
         kept = [labels[i] for i in positions]
-        convert = pc.ConvertOptions(
-            include_columns=kept, column_types={k: pa.string() for k in kept}, strings_can_be_null=True
-        )
+        types = dict.fromkeys(kept, pa.string())
+        convert = pc.ConvertOptions(include_columns=kept, column_types=types, strings_can_be_null=True)
         malformed: list[int] = []
 
         def skip(row: Any) -> str:
@@ -218,17 +218,17 @@ def open_parquet(source: Input, reading: Reading) -> OpenedTable:
         # Pages are read as they are needed: a row group may be as large as the file.
         file = pq.ParquetFile(content, buffer_size=_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise InputError(
-            f"input {source.name!r} is no readable Parquet file: {short(problem)} (cut short?)"
-        ) from None
+        raise InputError(f"input {source.name!r} is no readable Parquet file: {short(problem)} (cut short?)") from None
     names, number = file.schema_arrow.names, file.metadata.num_rows
     primary, crs = _geometry(file, source.name)
     size = source.path.stat().st_size if held is None else len(held)
 
-    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
         wanted = [*(names[i] for i in positions), *([primary] if geometry else [])]
         with file:
-            fixed = all(_is_fixed(file.schema_arrow.field(name).type) for name in wanted)
+            # All values of such types take the same few bytes.
+            kinds = [file.schema_arrow.field(name).type for name in wanted]
+            fixed = all(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) for kind in kinds)
             if fixed and number <= _ROWS_PER_BYTE * size:
                 batches = file.iter_batches(batch_size=rows, columns=wanted)
             else:  # a few bytes may stand for any number of values
@@ -239,14 +239,6 @@ def open_parquet(source: Input, reading: Reading) -> OpenedTable:
 
     place = names.index(primary) if primary in names else None
     return OpenedTable(names, read, geometry=place, crs=crs, rows=number)
-
-
-def _is_fixed(kind: Any) -> bool:
-    """Return whether all values of an Arrow type take the same few bytes."""
-    import pyarrow as pa
-
-    types = pa.types
-    return types.is_primitive(kind) or types.is_decimal(kind)
 
 
 def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
@@ -283,7 +275,7 @@ def open_json_lines(source: Input, reading: Reading) -> OpenedTable:
                     kinds[name] = type(value)
     names = list(kinds)
 
-    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
         wanted = [names[i] for i in positions]
         makers = [_json_column(name, kinds[name], reading) for name in wanted]
         with io.BufferedReader(source.text()) as stream:
@@ -346,7 +338,7 @@ def open_excel(source: Input, reading: Reading) -> OpenedTable:
         raise InputError(f"input {source.name!r} is empty: it has no rows")
     names, header = _names([field or "" for field in about["first"]], reading)
 
-    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
         for batch in child.batches(columns=positions, skip=int(header), rows=rows):
             yield batch.columns, 0
 
@@ -360,7 +352,7 @@ def open_layer(source: Input, reading: Reading) -> OpenedTable:
     child, about = _open_child("geo", source, reading, "layers")
     names = about["names"]
 
-    def read(positions: list[int], geometry: bool, rows: int) -> Iterator[tuple[list[Any], int]]:
+    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
         wanted = [names[i] for i in positions]
         for batch in child.batches(columns=wanted, geometry=geometry, rows=rows):
             yield batch.columns, 0
@@ -429,7 +421,7 @@ def numbers(column: Any, name: str, *, some: bool = False, decimal: str = ".") -
     kind = column.type
     if kind == pa.float64():
         return _floats(column)
-    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+    if is_number(kind):
         out = column.cast(pa.float64(), safe=False)
         return _floats(out)
     if not is_text(kind):
@@ -473,6 +465,13 @@ def is_text(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Return whether an Arrow type is a number."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
 def from_wkb(column: Any, axes: int, name: str) -> list[NDArray[np.float64]]:

@@ -27,10 +27,7 @@ ordinary = st.floats(-5, 15) | st.integers(-5, 15).map(float) | st.integers(0, 1
 extreme = st.floats(allow_nan=False, allow_infinity=False)
 
 
-@given(
-    st.lists(st.tuples(ordinary | extreme, ordinary | extreme), max_size=40),
-    st.sampled_from([(10, 10), (7, 13)]),
-)
+@given(st.lists(st.tuples(ordinary | extreme, ordinary | extreme), max_size=40), st.sampled_from([(10, 10), (7, 13)]))
 def test_equals_the_definition(points, shape):
     domain = dh.Domain((0, 0, 10, 10), shape)
     points = np.array(points).reshape(-1, 2)

@@ -25,9 +25,7 @@ def table():
     frame["kind"] = rng.choice(["bus", "tram", "it's", None], number)
     frame["speed"] = np.where(rng.random(number) < 0.1, np.nan, rng.integers(0, 20, number))
     frame["open"] = rng.choice([True, False], number)
-    frame["when"] = pd.Timestamp("2020-01-01", tz="UTC") + pd.to_timedelta(
-        rng.integers(0, 99, number), unit="h"
-    )
+    frame["when"] = pd.Timestamp("2020-01-01", tz="UTC") + pd.to_timedelta(rng.integers(0, 99, number), unit="h")
     frame["user"] = rng.integers(0, 30, number)
     return frame
 
@@ -136,12 +134,11 @@ def test_more_than_comparisons_is_refused(where, parts):
         ("t.csv", "kind = 'bus' and (speed > 3 or y is null)", ["'y'", "vanish by moving"]),
         ("t.csv", "Lat > 40", ["'Lat'", "vanish by moving"]),  # not one that is read, but a coordinate all the same
         ("t.csv", "colour = 'red'", ["'colour'", "x, y, kind, speed"]),
-        ("t.csv", "kind > 3", ["'kind'", "numbers", "single quotes"]),
-        ("t.csv", "kind = true", ["'kind'", "true or false", "single quotes"]),
+        ("t.csv", "kind > 3", ["rows of 't.csv'", "values that `where` asks for"]),
+        ("t.csv", "kind = true", ["values that `where` asks for"]),
         ("t.csv", "kind = 'NA'", ["'NA'", "is null"]),
         ("t.parquet", "speed = 'fast'", ["'speed'", "double", "without quotes"]),
         ("t.parquet", "open = 1", ["'open'", "bool", "true and false"]),
-        ("t.parquet", "kind = true", ["'kind'", "single quotes"]),
         ("t.parquet", "\"when\" > 'soon'", ["'when'", "'soon'", "2010-01-31"]),
         ("t.parquet", "\"when\" like '2010%'", ["does not go with"]),
         ("t.parquet", "raw = 'a'", ["'raw'", "binary", "null"]),
@@ -166,12 +163,9 @@ def test_long_ids_are_told_apart(tmp_path):
     assert count_file(tmp_path / "t.csv", SQUARE, **XY, where="id = 9007199254740993").kept == 1
 
 
+@pytest.mark.parametrize("value", ["9007199254740993", "0x1F", "-9199999999999999999", "31", "3.5", "1e3", "007"])
 @pytest.mark.parametrize(
-    "value", ["9007199254740993", "0x1F", "-9199999999999999999", "31", "3.5", "1e3", "007"]
-)
-@pytest.mark.parametrize(
-    "where",
-    ["a = 9007199254740992", "a <> 31", "a in (7, 3.5)", "a between 30 and 1e16", "a is null or a = 1"],
+    "where", ["a = 9007199254740992", "a <> 31", "a in (7, 3.5)", "a between 30 and 1e16", "a is null or a = 1"]
 )
 def test_other_rows_change_nothing(value, where):
     """A row that comes or goes must not let others vanish."""

@@ -42,27 +42,12 @@ def _coordinates(domain, axis, number, rng):
         for _ in range(3):
             step = np.nextafter(step, towards)
             nudged.append(step)
-    odd = [
-        -0.0,
-        0.0,
-        5e-324,
-        -5e-324,
-        1.7e308,
-        -1.7e308,
-        np.inf,
-        -np.inf,
-        np.nan,
-        1e17,
-        low - 1e-9,
-        2 * high - low,
-    ]
+    odd = [-0.0, 0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, np.inf, -np.inf, np.nan, 1e17, low - 1e-9, 2 * high - low]
     random = rng.uniform(low - (high - low) / 5, high + (high - low) / 5, number // 8)
     every = np.concatenate([*nudged, odd, random])
-    return (
-        rng.choice(every, number)
-        if number > len(every)
-        else np.concatenate([odd, rng.permutation(every)])[:number]
-    )
+    if number > len(every):
+        return rng.choice(every, number)
+    return np.concatenate([odd, rng.permutation(every)])[:number]
 
 
 def _same_cells(engine, domain, columns):
@@ -108,14 +93,11 @@ def frame():
 @pytest.fixture(params=["duckdb", "postgresql"])
 def fill(request, tmp_path):
     """Puts a frame into a table `visits` and gives the address of its database."""
-    where = (
-        str(tmp_path / "city.duckdb")
-        if request.param == "duckdb"
-        else request.getfixturevalue("postgres_url")
-    )
+    is_postgres = request.param == "postgresql"
+    where = request.getfixturevalue("postgres_url") if is_postgres else str(tmp_path / "city.duckdb")
 
     def put(frame):
-        with (psycopg if request.param == "postgresql" else duckdb).connect(where) as connection:
+        with (psycopg if is_postgres else duckdb).connect(where) as connection:
             connection.execute("DROP TABLE IF EXISTS visits")
             connection.execute("CREATE TABLE visits (east FLOAT8, north FLOAT8, who TEXT, kind TEXT)")
         engine = open_engine(where)
@@ -129,17 +111,16 @@ def fill(request, tmp_path):
 
 def test_counts_are_those_of_arrays(fill, frame):
     where, points = fill(frame), frame[["east", "north"]].to_numpy()
-    counted = dh.count_table("visits", DOMAIN, database=where, x="east", y="north")
+    how = {"database": where, "x": "east", "y": "north"}
+    counted = dh.count_table("visits", DOMAIN, **how)
     assert (counted == dh.count(points, DOMAIN)).all()
     assert counted.counting == dh.count(points, DOMAIN).counting
-    chosen = dh.count_table(
-        "visits", DOMAIN, database=where, x="east", y="north", where="lower(kind) like 'b%'"
-    )
+    chosen = dh.count_table("visits", DOMAIN, **how, where="lower(kind) like 'b%'")
     assert (chosen == dh.count(points[frame["kind"] == "bus"], DOMAIN)).all()
     assert chosen.counting.where == "lower(kind) like 'b%'"
     small = dh.Domain((1, 0, 3, 2), (4, 3))
     for outside in ("clamp", "drop"):
-        counted = dh.count_table("visits", small, database=where, x="east", y="north", outside=outside)
+        counted = dh.count_table("visits", small, **how, outside=outside)
         assert (counted == dh.count(points, small, outside=outside)).all()
     line = dh.Domain((0, 4), (9,))
     assert (dh.count_table("visits", line, database=where, x="east") == dh.count(points[:, 0], line)).all()
@@ -185,19 +166,15 @@ def test_points_of_users_are_bounded_as_those_of_arrays_are(fill, frame):
 def test_bad_rows_are_refused_in_the_words_of_arrays(fill, frame):
     spoilt = frame.copy()
     spoilt.loc[[3, 5, 8], "east"] = [np.inf, np.nan, -np.inf]
+    how, users = {"x": "east", "y": "north"}, {"user": "who", "max_per_user": 3}
     where = fill(spoilt)
-    for user in (None, "who"):
-        bounds = {} if user is None else {"user": user, "max_per_user": 3}
-        with pytest.raises(
-            dh.InputError, match="3 of 3,000 points have missing, unreadable, NaN or infinite coordinates"
-        ):
-            dh.count_table("visits", DOMAIN, database=where, x="east", y="north", **bounds)
+    for bounds in ({}, users):
+        with pytest.raises(dh.InputError, match="3 of 3,000 points have missing, unreadable, NaN or infinite coord"):
+            dh.count_table("visits", DOMAIN, database=where, **how, **bounds)
     where = fill(frame.assign(who=frame["who"].replace({"zoe": ""})))
     missing = int((frame["who"] == "zoe").sum())
     with pytest.raises(dh.InputError, match=f"{missing:,} of 3,000 points have .* or a missing user"):
-        dh.count_table("visits", DOMAIN, database=where, x="east", y="north", user="who", max_per_user=3)
-    with pytest.raises(dh.InputError, match="give both or neither"):
-        dh.count_table("visits", DOMAIN, database=where, x="east", y="north", user="who")
+        dh.count_table("visits", DOMAIN, database=where, **how, **users)
 
 
 def test_points_outside_are_refused_with_the_likely_cause(fill, frame):
@@ -213,34 +190,25 @@ def test_points_outside_are_refused_with_the_likely_cause(fill, frame):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"x": "east"}, "x is 'east' and y is None: the domain has 2 axes"),
-        (
-            {"x": "east", "y": "up"},
-            "column 'up', which is not there: there are 'east', 'kind', 'north', 'who'",
-        ),
-        ({"x": "east", "y": "kind"}, "column 'kind' is of type string: coordinates are .* or use count_file"),
+        ({"y": None}, "x is 'east' and y is None: the domain has 2 axes"),
+        ({"y": "up"}, "column 'up', which is not there: there are 'east', 'kind', 'north', 'who'"),
+        ({"y": "kind"}, "column 'kind' is of type string: coordinates are .* or use count_file"),
         ({"where": "east > 3"}, "'east' says where a point is, so that a point could vanish by moving"),
         ({"where": "kind"}, "where is 'kind', of the kind 'text': a condition is true or false"),
         ({"where": "random() > 0.5"}, "asks for 'RAND\\(\\)'"),
         ({"where": "lat > 3"}, "column 'lat', which is not there"),
         ({"outside": "lose"}, "outside is 'lose'"),
+        ({"user": "who"}, "give both or neither"),
         ({"user": "whom", "max_per_user": 3}, "column 'whom', which is not there"),
-        ({"table": "nowhere"}, "has no table 'nowhere'"),
-        ({"table": ""}, "has no table ''"),
-        ({"table": "."}, "has no table '.'"),
-        ({"table": "part.visits"}, "has no table 'part.visits'"),
+        *(({"table": name}, f"has no table '{name}'") for name in ("nowhere", "", "part.visits")),
     ],
 )
-def test_what_cannot_be_counted_is_refused(tmp_path, how, message):
+def test_tables_that_cannot_be_counted_are_refused(how, message):
     connection = duckdb.connect()
     connection.execute("CREATE TABLE visits (east FLOAT8, north FLOAT8, who TEXT, kind TEXT)")
-    how = (
-        {"table": "visits", "x": "east", "y": "north", **how}
-        if "x" not in how
-        else {"table": "visits", **how}
-    )
+    usual = {"table": "visits", "domain": DOMAIN, "database": connection, "x": "east", "y": "north"}
     with pytest.raises(dh.InputError, match=message):
-        dh.count_table(domain=DOMAIN, database=connection, **how)
+        dh.count_table(**usual | how)
 
 
 @pytest.mark.parametrize("module", ["duckdb", "ibis"])
@@ -250,19 +218,13 @@ def test_libraries_that_are_not_installed_are_named(monkeypatch, module):
         dh.count_table("visits", dh.Domain((0, 1), (4,)), database="city.duckdb", x="x")
 
 
-def test_what_one_connection_alone_sees_is_said_to_be_so(frame):
-    city = duckdb.connect()
+def test_frames_and_tables_without_rows(frame):
+    city, how = duckdb.connect(), {"x": "east", "y": "north"}
     city.register("visits", frame)
     with pytest.raises(dh.InputError, match=r"has no table 'visits' \(frames and temporary tables are seen"):
-        dh.count_table("visits", DOMAIN, database=city, x="east", y="north")
-
-
-def test_a_table_without_rows_has_no_points():
-    connection = duckdb.connect()
-    connection.execute("CREATE TABLE visits (east INTEGER, north DECIMAL(9, 2), who INTEGER)")
-    counted = dh.count_table(
-        "visits", DOMAIN, database=connection, x="east", y="north", user="who", max_per_user=2
-    )
+        dh.count_table("visits", DOMAIN, database=city, **how)
+    city.execute("CREATE TABLE none (east INTEGER, north DECIMAL(9, 2), who INTEGER)")
+    counted = dh.count_table("none", DOMAIN, database=city, **how, user="who", max_per_user=2)
     assert counted.tolist() == dh.count(np.zeros((0, 2)), DOMAIN).tolist()
 
 
@@ -282,9 +244,11 @@ def test_a_table_is_one_of_the_database_never_a_file(tmp_path, monkeypatch, fram
         for name in (path, f"{tmp_path}/{path}", "points", f"main.{path}"):
             with pytest.raises(dh.InputError, match="has no table"):
                 dh.count_table(name, DOMAIN, database=database, x="east", y="north")
-    if ending != "duckdb":
-        with pytest.raises(dh.InputError, match=r"is another file: it must be a DuckDB file"):
-            dh.count_table("points", DOMAIN, database=path, x="east", y="north")
+    others = {"": "must be the path of a DuckDB file", "points\0.duckdb": "must be the path of a DuckDB file"}
+    others |= {} if ending == "duckdb" else {path: "is another file: it must be a DuckDB file"}
+    for where, message in others.items():
+        with pytest.raises(dh.InputError, match=message):
+            dh.count_table("points", DOMAIN, database=where, x="east", y="north")
 
 
 def test_what_memory_does_not_hold_is_for_the_owner_only(tmp_path):
@@ -303,12 +267,6 @@ def test_what_memory_does_not_hold_is_for_the_owner_only(tmp_path):
     finally:
         os.umask(before)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("where", ["", "points\0.duckdb"])
-def test_what_is_no_path_of_a_database(where):
-    with pytest.raises(dh.InputError, match="it must be the path of a DuckDB file"):
-        dh.count_table("points", DOMAIN, database=where, x="east", y="north")
 
 
 def test_tables_are_found_in_parts_in_any_capitals_and_as_views():

@@ -41,11 +41,7 @@ def test_random_expressions_on_nasty_values_never_fail_and_agree(postgres_url):
         one, same = _evaluated(databases, query, values)
         assert one.num_rows == ROWS
         for name in values:
-            assert one[name].equals(same[name]), (
-                name,
-                seed,
-                ibis.to_sql(query.rows(v=values[name]), "duckdb"),
-            )
+            assert one[name].equals(same[name]), (name, seed, ibis.to_sql(query.rows(v=values[name]), "duckdb"))
             given += one.num_rows - one[name].null_count
     assert given > AT_ONCE * TIMES * ROWS / 4
 
@@ -85,8 +81,7 @@ def test_what_fails_without_guards_is_null_in_both_data_bases(postgres_url, text
 
 
 TABLE = ibis.table(
-    {OWNER: "int64", "a": "int64", "f": "float64", "s": "string", "t": "timestamp(6)", "b": "boolean"},
-    name="records",
+    {OWNER: "int64", "a": "int64", "f": "float64", "s": "string", "t": "timestamp(6)", "b": "boolean"}, name="records"
 )
 QUERY = Query(TABLE)
 
@@ -166,9 +161,7 @@ def test_lengths_of_expressions_are_bounded_guards_included():
             out = out * out
         return out > 1
 
-    with pytest.raises(
-        InputError, match="more than 4,000 parts, guards included, or nested more than 60 deep"
-    ):
+    with pytest.raises(InputError, match="more than 4,000 parts, guards included, or nested more than 60 deep"):
         QUERY.where(power)
     with pytest.raises(InputError, match="by select first"):
         QUERY.where(" + ".join(["f"] * 5000) + " > 3")

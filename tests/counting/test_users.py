@@ -87,9 +87,9 @@ def test_moving_points_does_not_change_which_rows_stay(tmp_path, outside):
 
     def kept(x):
         pd.DataFrame({"x": x, "y": 5.5, "user": "a"}).to_csv(path, index=False)
-        return count_file(
-            path, SQUARE, x="x", y="y", user="user", max_per_user=4, outside=outside, key=KEY
-        ).counts[:, 5]
+        return count_file(path, SQUARE, x="x", y="y", user="user", max_per_user=4, outside=outside, key=KEY).counts[
+            :, 5
+        ]
 
     stay = np.flatnonzero(kept(place))
     assert len(stay) == 4
@@ -118,11 +118,7 @@ def test_rows_without_a_user_are_bad_rows(tmp_path, users):
 
 def test_user_ids_of_any_type(tmp_path):
     path = tmp_path / "points.parquet"
-    for users in (
-        pd.Categorical(["a", "a", "b"]),
-        pd.to_datetime(["2024", "2024", "2025"]),
-        [b"1", b"1", b"2"],
-    ):
+    for users in (pd.Categorical(["a", "a", "b"]), pd.to_datetime(["2024", "2024", "2025"]), [b"1", b"1", b"2"]):
         pd.DataFrame({"x": [1.0] * 3, "y": [1.0] * 3, "user": users}).to_parquet(path)
         counted = count_file(path, SQUARE, x="x", y="y", user="user", max_per_user=1)
         assert (counted.kept, counted.users) == (2, 2)
