@@ -1,6 +1,7 @@
 """Flows: R(η + U_e) = R(η) + A E_e to the last digit, costs that are those of U, totals that are kept."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -94,8 +95,8 @@ def test_weights_of_sums_add_up_to_one_everywhere(n):
         theta = line.windows.theta
         assert (line.windows.weights.sum(axis=0) == line.unit).all()
         assert line.windows.weights.min() >= 0
-        assert np.allclose((line.waves.T * line.squares) @ line.waves, theta.T @ theta)
-        assert np.allclose(line.waves @ line.waves.T, np.eye(len(line.squares)))
+        assert np.allclose((line.waves.T * line.spectrum[0]) @ line.waves, theta.T @ theta)
+        assert np.allclose(line.waves @ line.waves.T, np.eye(len(line.waves)))
 
 
 @pytest.mark.parametrize("spacing", [1, 3, 5, 7, 9])
@@ -111,7 +112,7 @@ def test_every_block_is_within_half_the_spacing_of_its_hub(spacing):
 def test_the_estimate_at_hubs_is_least_squares():
     """The inflow at hubs, against the normal equations of the hubs' own noise, their sums, and strips."""
     ratios = (0.7, 0.4)
-    hubs = Hubs.between((9, 7), 1, (2, 4), True).with_ratios(ratios)
+    hubs = replace(Hubs.between((9, 7), 1, (2, 4), True), ratios=ratios)
     x, y = hubs.axes
     on_x, on_y = x.windows.theta, y.windows.theta
     theta = [np.kron(on_x, on_y), np.concatenate([np.kron(on_x, np.eye(7)), np.kron(np.eye(9), on_y)])]

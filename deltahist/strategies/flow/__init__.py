@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -355,7 +355,7 @@ class Flow(Strategy):
         """The hubs with the ratios of their noises, by which their inflow is estimated."""
         share = self.share_of
         ratios = (float(share[HUBS] / share[name]) ** 2 for name in (HUB_SUMS, HUB_STRIPS) if name in share)
-        return None if self.hub_grid is None else self.hub_grid.with_ratios(tuple(ratios))
+        return None if self.hub_grid is None else replace(self.hub_grid, ratios=tuple(ratios))
 
     def split(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
         """Return the draws (..., draws) by the name of their kind, and the draws on flows by direction: views."""

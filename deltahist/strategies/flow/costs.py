@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import Index
 from deltahist.errors import InputError
 from deltahist.strategies.base import whole_shares
 from deltahist.strategies.flow.noise import ARRIVALS, DIAGONAL, HUB_STRIPS, HUB_SUMS, HUBS, STRAIGHT, HubLine
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.strategies.flow import Flow
 
-Index: TypeAlias = NDArray[np.int64]
 #: Further than any move.
 _NEVER = 1 << 40
 #: Cells up to which the cost of moves between hubs that share sums is looked up, not bounded.

@@ -381,13 +381,6 @@ class FlowDecoder(Decoder):
     # -- errors of boxes, in closed form -------------------------------------------------------------------
 
     @functools.cached_property
-    def _closed(self) -> bool:
-        """Whether variances have a closed form: tables fit, and of a public total nothing but hubs knew less."""
-        return max(self.strategy.blocks) <= MOST_TABLED and (
-            self.strategy.arrivals is None or not self.total_known
-        )
-
-    @functools.cached_property
     def _edges(self) -> list[Field | None]:
         """Where each edge of cells lies among the blocks, per axis; None if blocks are cells."""
         if self.strategy.plain:
@@ -413,7 +406,10 @@ class FlowDecoder(Decoder):
         return [Quadratic([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def terms(self, order: int) -> Terms | None:
-        return self._terms[order] if self._closed else None
+        # Tables must fit, and beside a public total nothing but hubs may let mass enter.
+        flow = self.strategy
+        unseen = flow.arrivals is not None and self.total_known
+        return None if unseen or max(flow.blocks) > MOST_TABLED else self._terms[order]
 
     @functools.cached_property
     def _terms(self) -> dict[int, Terms]:
@@ -508,7 +504,7 @@ class FlowDecoder(Decoder):
 
     def mean_variance(self, work: AllRanges) -> float:
         mean = super().mean_variance(work)
-        if not self._entry or not self._closed:
+        if not self._entry or not self.closed:
             return mean
         shares = self._entry_shares
         for n in reversed(self.domain.shape):
@@ -518,7 +514,7 @@ class FlowDecoder(Decoder):
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        return "a bound" if self._entry and self._closed and not self.strategy.plain else "exact"
+        return "a bound" if self._entry and self.closed and not self.strategy.plain else "exact"
 
     # -- errors of any work --------------------------------------------------------------------------------
 
@@ -743,11 +739,11 @@ class _HubSums:
     """Sums of hubs along one axis, and their knowledge of hubs: of K and T the axis comes first."""
 
     def __init__(self, line: HubLine, variance: Field, trust: Field) -> None:
-        turn = line.turn
+        squares, turn = line.spectrum
         self._places, self._sums = line.places, _NearSums(line.windows, line.windows.theta)
         #: What of each sum is in each wave (sums, waves); each wave's sum; K of pairs of sums.
         self.turn, self.waves, self.known = turn, line.waves.sum(axis=1), (turn * variance[1:, 0]) @ turn.T
-        onto, own, alone = turn * line.squares, joint(trust)[1:, 0], trust[1:, 0]
+        onto, own, alone = turn * squares, joint(trust)[1:, 0], trust[1:, 0]
         seen = (turn * alone) @ onto.T, onto @ (alone * self.waves)
         #: What sums see of waves; what T makes of sums, and of ones; what sums see of both.
         self.onto, self.own, self.own_ones, self.seen, self.seen_ones = _single(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import Field, Index
+
+#: Numbers of either type: whole ones of a release, or floats of its linear part.
+Array: TypeAlias = NDArray[Any]
 #: Names of kinds of draws: noise on moves across one border, and across two; on what enters at blocks.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
 ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
@@ -32,7 +36,7 @@ def sums_on(n: int, width: int, centred: bool = False) -> int:
     return max(1, round(n / width)) + centred
 
 
-def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
+def hats(n: int, width: int, centred: bool = False) -> Index:
     """Return weights (sums, n) of the places in each sum, in units of 1 / (2 width).
 
     Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first
@@ -50,7 +54,7 @@ def hats(n: int, width: int, centred: bool = False) -> NDArray[np.int64]:
 class Sums:
     """Weighted sums of places along a line: whole-number weights (sums, places) for each level, and their units."""
 
-    def __init__(self, n: int, levels: Sequence[NDArray[np.int64]], units: Sequence[int]) -> None:
+    def __init__(self, n: int, levels: Sequence[Index], units: Sequence[int]) -> None:
         numbers = np.array([len(weights) for weights in levels], dtype=np.int64)
         #: Weights of all levels (sums, n); level, and unit of the weights, of each sum (sums,).
         self.weights = np.concatenate([np.zeros((0, n), dtype=np.int64), *levels])
@@ -64,7 +68,7 @@ class Sums:
     def __len__(self) -> int:
         return len(self.level)
 
-    def product(self, values: NDArray[Any], axis: int = -1) -> NDArray[Any]:
+    def product(self, values: Array, axis: int = -1) -> Array:
         """Return the sums of values along the last axis, or the last but one, in units; exact in whole numbers.
 
         In each row of weights few are not zero, and stand together: only these are multiplied.
@@ -81,7 +85,7 @@ class Sums:
                 out[..., i, :] = row[some] @ values[..., some, :]
         return out
 
-    def holding(self, place: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:
         """Yield the sums that hold places, with their weights there; two of each level, with weight 0 for none."""
         for level in range(len(self.numbers)):
             members = np.flatnonzero(self.level == level)
@@ -92,14 +96,14 @@ class Sums:
                 rest[which, each] = 0
 
 
-def cumulated(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def cumulated(values: Field) -> Field:
     """Return sums over the places before each edge (n + 1, k) of values (n, k)."""
     out = np.zeros((len(values) + 1, *values.shape[1:]))
     np.cumsum(values, axis=0, out=out[1:])
     return out
 
 
-def sums_before(before: NDArray[np.float64], edge: NDArray[np.float64]) -> NDArray[np.float64]:
+def sums_before(before: Field, edge: Field) -> Field:
     """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
     at = edge.astype(np.int64)
     if (edge == at).all():
@@ -133,7 +137,7 @@ class Lines:
     centred: bool = False
 
     @functools.cached_property
-    def diagonals(self) -> NDArray[np.float64]:
+    def diagonals(self) -> Field:
         """Number of diagonal moves that count at each border (n,)."""
         out = np.zeros(self.n)
         out[:-1] += 1
@@ -147,17 +151,17 @@ class Lines:
         return Sums(self.n, levels, [2 * w for w in self.widths])
 
     @functools.cached_property
-    def leaf(self) -> NDArray[np.float64]:
+    def leaf(self) -> Field:
         """V (n,), as planned."""
         return self.straight + self.diagonal * self.diagonals
 
     @functools.cached_property
-    def own(self) -> NDArray[np.float64]:
+    def own(self) -> Field:
         """W (p,), as planned."""
         return np.array(self.sums, dtype=np.float64)[self.windows.level]
 
     @functools.cached_property
-    def gain(self) -> NDArray[np.float64]:
+    def gain(self) -> Field:
         """C (n, p)."""
         theta = self.windows.theta
         spread = self.leaf[:, None] * theta.T
@@ -166,11 +170,11 @@ class Lines:
         return np.asarray(np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T)
 
     @functools.cached_property
-    def prefix_gain(self) -> NDArray[np.float64]:
+    def prefix_gain(self) -> Field:
         """Sums of C over the borders before each edge (n + 1, p)."""
         return cumulated(self.gain)
 
-    def correction(self, flow: NDArray[Any], sums: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    def correction(self, flow: Array, sums: Sequence[Array]) -> Array:
         """Return C (s − Θ T) (..., lines, n) for flows T (..., lines, n); sums are by level, in units.
 
         Of integers it is rounded so that sums from the line's start are nearest.
@@ -182,8 +186,8 @@ class Lines:
         return np.diff(np.rint(along, out=along), axis=-1).astype(surplus.dtype)
 
     def adjoint(
-        self, weights: NDArray[np.float64], sums: Sequence[NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+        self, weights: Field, sums: Sequence[Field]
+    ) -> Field:
         """Return −ΘᵀCᵀw, the weights on T beside w, for w (lines, n) on `correction`; write Cᵀw into `sums`."""
         back = weights @ self.gain
         for level, part in enumerate(sums):
@@ -199,14 +203,14 @@ class Crossings(NamedTuple):
     """
 
     axis: int
-    straight: NDArray[Any]
-    rising: NDArray[Any]
-    falling: NDArray[Any]
-    sums: Sequence[NDArray[Any]] = ()
+    straight: Array
+    rising: Array
+    falling: Array
+    sums: Sequence[Array] = ()
 
     @classmethod
     def of_draws(
-        cls, blocks: tuple[int, ...], draws: dict[str, NDArray[Any]], lines: Sequence[Lines], sums: Sequence[str]
+        cls, blocks: tuple[int, ...], draws: dict[str, Array], lines: Sequence[Lines], sums: Sequence[str]
     ) -> list[Crossings]:
         """Return draws by their direction, from draws (..., number) by the name of their kind, and names of sums."""
         if len(blocks) == 1:
@@ -233,7 +237,7 @@ class Crossings(NamedTuple):
             stop = min(start + step, number)
             yield slice(start, stop), slice(start + 1, stop + 1)
 
-    def estimate(self, some: slice, line: Lines | None) -> NDArray[Any]:
+    def estimate(self, some: slice, line: Lines | None) -> Array:
         """Return the straight flow across some lines (..., some, places), with what the sums along them add."""
         straight = self.straight[..., some, :]
         if line is None:
@@ -250,7 +254,7 @@ class Crossings(NamedTuple):
         return out
 
 
-def _cut(draws: NDArray[Any], shapes: Sequence[tuple[int, int]]) -> list[NDArray[Any]]:
+def _cut(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
     """Return draws (..., number) as arrays of these shapes, one after the other."""
     ends = np.cumsum([0, *map(math.prod, shapes)]).tolist()
     return [
@@ -285,7 +289,7 @@ class HubLine:
         return self.apart // 2
 
     @functools.cached_property
-    def places(self) -> NDArray[np.int64]:
+    def places(self) -> Index:
         """Block of each hub; a rest at the end has one, too."""
         return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
 
@@ -305,47 +309,35 @@ class HubLine:
         return int(self.windows.units[0])
 
     @functools.cached_property
-    def _decomposed(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def spectrum(self) -> tuple[Field, Field]:
+        """Eigenvalues λ of Θ Θᵀ above zero, and its eigenvectors over √λ, as columns: each wave's part of each sum."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
         seen = values > _ROUNDING * values[-1]
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
-    @property
-    def squares(self) -> NDArray[np.float64]:
-        """Eigenvalues λ of Θ Θᵀ, those above zero."""
-        return self._decomposed[0]
-
-    @property
-    def turn(self) -> NDArray[np.float64]:
-        """Eigenvectors of Θ Θᵀ over √λ, as columns: what of each sum is in each wave."""
-        return self._decomposed[1]
-
     @functools.cached_property
-    def waves(self) -> NDArray[np.float64]:
+    def waves(self) -> Field:
         """An orthonormal basis of what sums of hubs see (waves, hubs): eigenvectors of Θᵀ Θ."""
-        return self.turn.T @ self.windows.theta
+        return self.spectrum[1].T @ self.windows.theta
 
-    def sums_at_edges(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums_at_edges(self, weights: Field) -> Field:
         """Return sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
         out = np.zeros((self.n + 1, len(weights)))
         out[self.places + 1] = weights.T
         return np.asarray(out.cumsum(axis=0))
 
-    def onto_sums(self, hubs: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return weighted sums of numbers at hubs along an axis, in parts of `unit`."""
-        return self.windows.product(hubs, axis)
-
-    def onto_waves(self, hubs: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    def onto_waves(self, hubs: Field, axis: int) -> Field:
         """Return how much of each wave is in numbers at hubs along an axis."""
-        sums = self.onto_sums(hubs, axis) / self.unit
-        return np.asarray(sums @ self.turn if axis == _Y else self.turn.T @ sums)
+        sums, turn = self.windows.product(hubs, axis) / self.unit, self.spectrum[1]
+        return np.asarray(sums @ turn if axis == _Y else turn.T @ sums)
 
-    def of_waves(self, waves: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    def of_waves(self, waves: Field, axis: int) -> Field:
         """Return the numbers at hubs along an axis from coefficients of waves."""
-        return self.of_sums(waves @ self.turn.T if axis == _Y else self.turn @ waves, axis)
+        turn = self.spectrum[1]
+        return self.of_sums(waves @ turn.T if axis == _Y else turn @ waves, axis)
 
-    def of_sums(self, sums: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    def of_sums(self, sums: Field, axis: int) -> Field:
         """Return at each hub along an axis the sums that it is in, by their weights."""
         each = self.windows.theta
         return np.asarray(sums @ each if axis == _Y else each.T @ sums)
@@ -380,12 +372,8 @@ class Hubs:
         line = HubLine(x, spacing, widths)  # axes alike share their tables
         return cls((line, line if x == y else HubLine(y, spacing, widths)), strips)
 
-    def with_ratios(self, ratios: Sequence[float]) -> Hubs:
-        """Return the same hubs with noise in these ratios."""
-        return replace(self, ratios=tuple(ratios))
-
     @functools.cached_property
-    def places(self) -> NDArray[np.int64]:
+    def places(self) -> Index:
         """Flat indices of the hubs' blocks."""
         x, y = self.axes
         return np.add.outer(x.places * y.n, y.places).ravel()
@@ -401,50 +389,51 @@ class Hubs:
             out[HUB_STRIPS] = (len(x.windows) * len(y.places) + len(x.places) * len(y.windows), x.unit)
         return out
 
-    def split(self, draws: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def split(self, draws: dict[str, Array]) -> list[Array]:
         """Return draws (..., along x, along y) of hubs, of squares, and of strips along either axis, if any."""
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
         shapes = {HUBS: [(hx, hy)], HUB_SUMS: [(sx, sy)], HUB_STRIPS: [(sx, hy), (hx, sy)]}
         return [part for name in self.numbers for part in _cut(draws[name], shapes[name])]
 
     @functools.cached_property
-    def levels(self) -> list[NDArray[np.float64]]:
+    def levels(self) -> list[Field]:
         """Eigenvalues of squares, and of strips, for products of waves (1 + waves, 1 + waves).
 
         The first along each axis stands for all that the sums there do not see.
         """
-        x, y = (np.concatenate([[0.0], line.squares]) for line in self.axes)
+        x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
     @functools.cached_property
-    def trust(self) -> NDArray[np.float64]:
+    def trust(self) -> Field:
         """T for products of waves (1 + waves, 1 + waves), as in `levels`."""
         seen = (level / ratio for level, ratio in zip(self.levels, self.ratios, strict=False))
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.levels[0]))))
 
-    def hub_of(self, block: NDArray[np.int64]) -> NDArray[np.int64]:
+    def hub_of(self, block: Index) -> Index:
         """Return the number along each axis (ndim, m) of the hub of blocks (ndim, m)."""
         return np.stack([b // line.apart for b, line in zip(block, self.axes, strict=False)])
 
-    def place_of(self, hub: NDArray[np.int64]) -> NDArray[np.int64]:
+    def place_of(self, hub: Index) -> Index:
         """Return blocks (ndim, m) of hubs (ndim, m)."""
         return np.stack([line.places[h] for h, line in zip(hub, self.axes, strict=False)])
 
-    def inflow(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    def inflow(self, draws: dict[str, Array]) -> Array:
         """Return the inflow at each hub (..., hubs), from draws (..., number) of all kinds."""
         own, *sums = self.split(draws)
         if not self.ratios:
             return draws[HUBS]
         x, y = self.axes
-        on_x, on_y = x.onto_sums(own, _X), y.onto_sums(own, _Y)
-        seen = y.of_sums((sums[0] - y.onto_sums(on_x, _Y)) / (y.unit * self.ratios[0]), _Y)
+        (squares_x, turn_x), (squares_y, turn_y) = x.spectrum, y.spectrum
+        on_x, on_y = x.windows.product(own, _X), y.windows.product(own, _Y)
+        seen = y.of_sums((sums[0] - y.windows.product(on_x, _Y)) / (y.unit * self.ratios[0]), _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
         # T (Θxᵀ seen), and T of what strips along y say, in waves along one axis until the end.
-        along_x, trust = (x.turn * x.squares).T @ (seen / x.unit), self.trust
+        along_x, trust = (turn_x * squares_x).T @ (seen / x.unit), self.trust
         mixed = y.onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:
-            along_y = (sums[2] - on_y) / (y.unit * self.ratios[1]) @ (y.turn * y.squares)
+            along_y = (sums[2] - on_y) / (y.unit * self.ratios[1]) @ (turn_y * squares_y)
             mixed += x.onto_waves(along_y, _X) * (trust[1:, 1:] - trust[0, 1:])
         more = x.of_waves(along_x * trust[1:, :1] + y.of_waves(mixed, _Y), _X)
         if self.strips:
@@ -454,7 +443,7 @@ class Hubs:
         more += own
         return np.asarray(more.reshape(draws[HUBS].shape))
 
-    def adjoint(self, weights: NDArray[np.float64], draws: dict[str, NDArray[np.float64]]) -> None:
+    def adjoint(self, weights: Field, draws: dict[str, Field]) -> None:
         """Write the weights of draws, from weights (hubs,) of the inflow, into `draws`."""
         own, *sums = self.split(draws)
         x, y = self.axes
@@ -468,14 +457,14 @@ class Hubs:
             on_x += along_x * weight[1:, :1]
             own += y.of_waves(y.onto_waves(own, _Y) * weight[0, 1:], _Y)
         own += x.of_waves(on_x, _X)
-        on_x, on_y = x.onto_sums(own, _X), y.onto_sums(own, _Y)
-        sums[0][...] = y.onto_sums(on_x, _Y) / ((x.unit * y.unit) ** 2 * self.ratios[0])
+        on_x, on_y = x.windows.product(own, _X), y.windows.product(own, _Y)
+        sums[0][...] = y.windows.product(on_x, _Y) / ((x.unit * y.unit) ** 2 * self.ratios[0])
         if self.strips:
             sums[1][...] = on_x / (x.unit**2 * self.ratios[1])
             sums[2][...] = on_y / (y.unit**2 * self.ratios[1])
 
 
-def joint(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def joint(values: Field) -> Field:
     """Return coefficients of products of waves, the first wave being 1, from a matrix's numbers on each product.
 
     The first of `values` along each axis is for all that is no wave: a wave adds the difference.

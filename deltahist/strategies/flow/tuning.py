@@ -7,12 +7,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import BlockPower
+from deltahist.decode.forms import BlockPower, Field
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
@@ -80,13 +80,13 @@ def best_flow(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: 
     found |= {"arrivals": flow.arrivals, "centred": flow.centred}
     if not near.profile:
         return found
-    reached = _reached(near, flow, norm)
+    limits = _limits_of(near, flow, norm)
     mean = MeanHubError(flow, boxes_of(workload, flow.domain, _HUB_BOXES), norm, near.fixed_membership)
-    least = sums.error * _scale(reached, sums.cells, 0.0, math.inf) ** (2 / norm)
-    plain = [mean.without_sums(spacing) for spacing in _spacings(reached, flow)]
-    plain.sort(key=lambda hubs: _best_share(hubs, sums, reached, norm)[0])
+    least = sums.error * _scale(limits, sums.cells, 0.0, math.inf) ** (2 / norm)
+    plain = [mean.without_sums(spacing) for spacing in _spacings(limits, flow)]
+    plain.sort(key=lambda hubs: _best_share(hubs, sums, limits, norm)[0])
     for hubs in [*plain, *(hubs for each in plain[:_REFINED] for hubs in mean.with_sums(each.spacing))]:
-        error, share = _best_share(hubs, sums, reached, norm)
+        error, share = _best_share(hubs, sums, limits, norm)
         if error < least:
             least = error
             # Rounded down to thousandths, so that limits are kept.
@@ -199,7 +199,7 @@ def _best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSums:
 @functools.lru_cache(maxsize=16)
 def _best_chain(
     blocks: tuple[int, ...], edges: bytes, norm: int, centred: bool
-) -> tuple[float, NDArray[np.float64], tuple[int, ...]]:
+) -> tuple[float, Field, tuple[int, ...]]:
     """Return the least error of flows, with the shares and widths of sums; kept for other cells in the blocks.
 
     `edges` of boxes are in blocks: two arrays for each axis.
@@ -246,7 +246,7 @@ class MeanError:
         self._with_corners = centred and max(blocks) < _MOST_CORNERS
         self._level, self._pair = functools.cache(self._find_level), functools.cache(self._find_pair)
 
-    def best_shares(self, widths: tuple[int, ...]) -> tuple[float, NDArray[np.float64]]:
+    def best_shares(self, widths: tuple[int, ...]) -> tuple[float, Field]:
         """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
         if not widths:
             return self.of_flows(widths, np.zeros(0)), np.zeros(0)
@@ -266,7 +266,7 @@ class MeanError:
         """Return the mean variance of the flow through the boxes' sides, for sums with their usual shares."""
         return self.of_flows(widths, np.full(len(widths), float(usual_shares(len(widths))[SUMS])))
 
-    def of_flows(self, widths: tuple[int, ...], shares: NDArray[np.float64]) -> float:
+    def of_flows(self, widths: tuple[int, ...], shares: Field) -> float:
         """Return the mean variance of the flow through the boxes' sides."""
         each = noise_of(1 - shares.sum(), self.norm)
         if not self._sides:
@@ -296,14 +296,14 @@ class MeanError:
         both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
         return diagonal * float(np.where(whole, both, 0.0).mean())
 
-    def _find_level(self, n: int, width: int) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+    def _find_level(self, n: int, width: int) -> tuple[Field, list[Field]]:
         """Return Θ (p, n) of one level on n borders, and Θ q (m, p) for the stretches there."""
         theta = hats(n, width, self.centred) / (2 * width)
         before = cumulated(theta.T)
         stretches = [span for m, _, span in self._sides if m == n]
         return theta, [sums_before(before, high) - sums_before(before, low) for low, high in stretches]
 
-    def _find_pair(self, n: int, a: int, b: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _find_pair(self, n: int, a: int, b: int) -> tuple[Field, Field]:
         """Return Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ for one level against another."""
         if a > b:
             gram, asked = self._pair(n, b, a)
@@ -337,13 +337,13 @@ def noise_of(share: float, norm: int) -> float:
     return 2 / share**2 if norm == 1 else 1 / share
 
 
-def _shares_of(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shares_of(x: Field) -> Field:
     """Return shares of the sums from free parameters: each above zero, together below a half."""
     weight = np.exp(x)
     return np.asarray(weight / (1 + weight.sum()) / 2)
 
 
-def _ends(low: NDArray[np.float64], high: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def _ends(low: Field, high: Field, n: int) -> Field:
     """Return squared weights of the lines that an interval ends at; the domain's own ends are none."""
     out = np.zeros(len(low))
     for edge in (low, high):
@@ -378,11 +378,8 @@ def lowest(function: Callable[[float], float], low: float, high: float, width: f
 # -- hubs ------------------------------------------------------------------------------------------------------
 
 
-class _Reached(NamedTuple):
-    """A limit as a flow sees it: borders that its moves cross at most, and a factor of the budget, as shares count."""
-
-    steps: int
-    factor: float
+#: A limit as a flow sees it: borders that its moves cross at most, and a factor of the budget, as shares count.
+_Limit: TypeAlias = tuple[int, float]
 
 
 class _HubChoice(NamedTuple):
@@ -397,43 +394,40 @@ class _HubChoice(NamedTuple):
     error: float
 
 
-def _reached(near: Neighbourhood, flow: Flow, norm: int) -> list[_Reached]:
+def _limits_of(near: Neighbourhood, flow: Flow, norm: int) -> list[_Limit]:
     """Return the limits that hold for moves over more than one border."""
     out = []
     for factor, relation in near.relations:
         far = relation.frontier.max(axis=0).tolist()
         steps = max(min(-(-d // b), n - 1) for d, b, n in zip(far, flow.sides, flow.blocks, strict=True))
-        out.append(_Reached(steps, float(factor) ** norm))
+        out.append((steps, float(factor) ** norm))
     return out
 
 
-def _spacings(reached: list[_Reached], flow: Flow) -> list[int]:
+def _spacings(limits: list[_Limit], flow: Flow) -> list[int]:
     """Return odd spacings from which hubs can be walked to within the limits, if these allow for few enough hubs."""
-    most, side = max(limit.factor for limit in reached), max(flow.blocks)
+    most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
     return [spacing for spacing in every if math.prod(n / spacing for n in flow.blocks) <= _MOST_HUBS] or every
 
 
-def _scale(reached: list[_Reached], cells: float, walk: float, share: float) -> float:
+def _scale(limits: list[_Limit], cells: float, walk: float, share: float) -> float:
     """Return the cost of the dearest move over its limit, with cells, steps and hubs in the budget."""
     step = 1 - cells
     through = 2 * walk * step + 2 * share
     direct = max(2 * walk, math.inf if share == math.inf else math.floor(through / step + 1e-9))
-    return max(
-        (cells + (step * limit.steps if limit.steps <= direct else max(through, step * direct)))
-        / limit.factor
-        for limit in reached
-    )
+    dearest = max(through, step * direct)
+    return max((cells + (step * far if far <= direct else dearest)) / factor for far, factor in limits)
 
 
-def _best_share(hubs: _HubChoice, sums: _BestSums, reached: list[_Reached], norm: int) -> tuple[float, float]:
+def _best_share(hubs: _HubChoice, sums: _BestSums, limits: list[_Limit], norm: int) -> tuple[float, float]:
     """Return the least error with these hubs, and their share."""
     walk = hubs.spacing // 2
-    exact = [(limit.factor - sums.cells) / 2 - walk * (1 - sums.cells) for limit in reached]
+    exact = [(factor - sums.cells) / 2 - walk * (1 - sums.cells) for _, factor in limits]
     tried = [share for share in exact if share > 0.001] + np.geomspace(0.05, 50, _TRIED).tolist()
 
     def error(share: float) -> float:
-        scale = _scale(reached, sums.cells, walk, share) ** (2 / norm)
+        scale = _scale(limits, sums.cells, walk, share) ** (2 / norm)
         return scale * (sums.error + hubs.error / share ** (2 / norm))
 
     return min((error(share), share) for share in tried)
@@ -510,6 +504,6 @@ def _squares_and_strips(own: float) -> tuple[float, ...]:
     return own**2, (1 - own) ** 2, own * (1 - own)
 
 
-def _before_ends(line: HubLine, weights: NDArray[np.float64], span: Span) -> list[NDArray[np.float64]]:
+def _before_ends(line: HubLine, weights: Field, span: Span) -> list[Field]:
     """Return sums of weights of hubs (k, hubs) before the ends of intervals of blocks, (m, k) each."""
     return [sums_before(line.sums_at_edges(weights), edge) for edge in span]
