@@ -135,6 +135,19 @@ def random_flow(rng, domain, arrivals=True, hubs=True):
     return Flow(domain, block, widths, _shares(rng, len(flow.groups)), *more)
 
 
+def served_flows(number, seed, most=(12, 5), hubs=False, arrivals=lambda near: True):
+    """Flows, with hubs alone if asked for, and the neighbourhoods that they serve, with the generator."""
+    rng = np.random.default_rng(seed)
+    while number:
+        domain = random_domain(rng, most=most)
+        near = random_neighbourhood(rng, domain)
+        flow = random_flow(rng, domain, arrivals=arrivals(near))
+        if flow is None or (near.source_cells.any() and flow.keeps_total) or (hubs and flow.hubs is None):
+            continue
+        number -= 1
+        yield rng, near, flow
+
+
 #: Name -> how to make a random example on a domain.
 STRATEGIES = {
     "Identity": lambda rng, domain: Identity(domain),

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from examples import random_domain, random_flow, random_neighbourhood
+from examples import served_flows
 
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
@@ -22,22 +22,9 @@ def square(n, delta=1, limits=None, sources=None):
     return dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), delta, sources, limits)
 
 
-def cases(number, seed, most=(12, 5), hubs=False):
-    """Flows, of hubs alone if asked for, with neighbourhoods that they can serve."""
-    rng = np.random.default_rng(seed)
-    while number:
-        domain = random_domain(rng, most=most)
-        near = random_neighbourhood(rng, domain)
-        flow = random_flow(rng, domain)
-        if flow is None or (near.source_cells.any() and flow.keeps_total) or (hubs and flow.hubs is None):
-            continue
-        number -= 1
-        yield rng, near, flow
-
-
 def test_noise_makes_up_for_every_edge_exactly():
     """The condition of the theorem in docs/privacy/factorisation.md, in whole numbers: E = K U."""
-    for rng, near, flow in cases(300, 1):
+    for rng, near, flow in served_flows(300, 1):
         change = flow.changes(near).toarray()
         data = (flow.matrix() @ near.incidence()).toarray()
         noise = rng.integers(-1000, 1000, flow.draws)
@@ -63,7 +50,7 @@ def test_changes_make_up_for_far_moves_whatever_the_noise(most):
 
 
 def test_many_releases_at_once_are_each_as_alone():
-    for rng, _, flow in cases(60, 8):
+    for rng, _, flow in served_flows(60, 8):
         for noise in (rng.integers(-1000, 1000, (2, 3, flow.draws)), rng.normal(size=(2, 3, flow.draws))):
             together = flow.scatter(noise)
             assert together.shape == (2, 3, flow.shape[0])
@@ -73,7 +60,7 @@ def test_many_releases_at_once_are_each_as_alone():
 
 
 def test_whole_numbers_of_steps_are_rounded_and_floats_are_not():
-    for rng, _, flow in cases(60, 4):
+    for rng, _, flow in served_flows(60, 4):
         noise = rng.integers(-1000, 1000, flow.draws)
         linear = flow.scatter(noise.astype(float))
         # Each side of a cell is the difference of two rounded sums; a cell has at most four sides.
@@ -128,7 +115,7 @@ def test_the_estimate_at_hubs_is_least_squares():
 
 
 def test_the_cost_is_that_of_the_changes():
-    for _, near, flow in cases(150, 2):
+    for _, near, flow in served_flows(150, 2):
         assert dh.sensitivity(flow, near) == explicit_edge_cost(flow, near, 1), (flow, near)
         closed, exact = dh.sensitivity(flow, near, norm=2).squared, explicit_edge_cost(flow, near, 2)
         # A move over several lines does not cross all of them where one sum has all the weight; of hubs few have one.
@@ -143,7 +130,7 @@ def test_the_cost_is_that_of_the_changes():
 def test_the_cost_is_that_of_all_pairs_under_every_relation(number):
     """Within δ, and for any move: 1,000 cases of the 500 flows."""
     far = 0
-    for _, near, flow in cases(number, 1, (14, 4), hubs=True):
+    for _, near, flow in served_flows(number, 1, (14, 4), hubs=True):
         for relation in (near, near.anywhere()):
             closed = flow.edge_cost(relation, 1)
             assert closed in (None, explicit_edge_cost(flow, relation, 1)), (flow, relation)
@@ -175,7 +162,7 @@ def test_many_cells_with_sums_of_hubs_are_bounded_from_above():
 
 def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
     """Brute force over all neighbours: Σ |U_je| / b_j in exact fractions, the dearest edge reaching ε."""
-    for _, near, flow in cases(40, 3):
+    for _, near, flow in served_flows(40, 3):
         laws = calibrate(flow, near, epsilon=Fraction(1, 3))
         if not laws[0].parameter:
             continue
