@@ -13,7 +13,6 @@ from hypothesis import given, strategies as st
 import deltahist as dh
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size, sorted_steps
 from deltahist.privacy import Gaussian, Laplace
-from deltahist.publishers import publication
 
 LINE = dh.Domain((0, 100), (20,))
 UNIT = dh.Domain((0, 1), (100,))
@@ -101,13 +100,6 @@ def test_what_is_released_is_exact(quiet):
     assert quiet[1].kind == "gaussian"
 
 
-def test_the_noise_goes_through_the_exact_sampler(monkeypatch):
-    monkeypatch.setattr(publication, "draw", lambda law, size, rng: np.full(size, 7))
-    near = dh.Neighbourhood(LINE, 5)
-    release = dh.publish_sorted([0, 10], near, epsilon=1, group=1)
-    assert release.values.tolist() == [7, 10 * LINE.steps[0] // 5 + 7]
-
-
 SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
 
 
@@ -119,12 +111,9 @@ SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
         ([[1, 2]], {"epsilon": 1}, "2 dimensions"),
         (["a"], {"epsilon": 1}, "numbers"),
         ([1, 2], {}, "one of them"),
-        ([1, 2], {"epsilon": 1, "rho": 1}, "one of them"),
-        ([1, 2], {"epsilon": -1}, "epsilon is -1"),
         ([1, 2], {"epsilon": 1, "group": 3}, "at most the number of points"),
         ([1, 2], {"epsilon": 1, "group": "some"}, "or 'auto'"),
         ([1, 2], {"epsilon": 1, "most": 5}, "most is 5 with fixed membership"),
-        ([1, 2], {"epsilon": 1, "contributions": 0}, "contributions is 0"),
         ([1, 2], {"epsilon": 1e-9}, "exceed 2\\^52"),
         ([1], {"epsilon": 1, "sources": "left"}, "most is missing"),
         ([1, 2, 3], {"epsilon": 1, "sources": "left", "most": 2}, "more points"),
@@ -276,10 +265,8 @@ def test_intervals_cover(kind, budget):
     ("number", "delta", "budget"),
     [
         (1, 1e-3, {"epsilon": 50}),
-        (1, 1, {"rho": 1e-4}),
         (2, 1, {"epsilon": 0.01}),
         (10, 1e-3, {"rho": 1e-4}),
-        (10, 1, {"epsilon": 0.01}),
     ],
 )
 def test_few_points_and_extreme_noise_still_give_figures(number, delta, budget):
@@ -394,16 +381,12 @@ def test_costs_grow_in_proportion_to_the_distance():
 
 def test_bad_questions():
     release = exact_release([0.2, 0.4], dh.Neighbourhood(UNIT, 0.1))
-    with pytest.raises(dh.InputError, match=r"q is 1\.5"):
-        release.quantiles(1.5)
-    with pytest.raises(dh.InputError, match="level is 1"):
-        release.quantiles(0.5, level=1)
-    with pytest.raises(dh.InputError, match="level is 2"):
-        dh.answer(release, dh.workloads.boxes([[0, 1]]), level=2)
-    with pytest.raises(dh.InputError, match="there must be 2 of int64"):
-        SortedRelease(release.mechanism, release.values[:1])
-    with pytest.raises(dh.InputError, match="one of them"):
-        dh.Budget()
-    square = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (2, 2)), 0.5)
-    with pytest.raises(dh.InputError, match="2 dimensions"):
-        group_size(square, 3, dh.Budget(epsilon=1.0))
+    boxes = dh.workloads.boxes([[0, 1]])
+    for ask, message in (
+        (lambda: release.quantiles(1.5), r"q is 1\.5"),
+        (lambda: release.quantiles(0.5, level=1), "level is 1"),
+        (lambda: dh.answer(release, boxes, level=2), "level is 2"),
+        (lambda: SortedRelease(release.mechanism, release.values[:1]), "there must be 2 of int64"),
+    ):
+        with pytest.raises(dh.InputError, match=message):
+            ask()
