@@ -228,7 +228,7 @@ def _publish_sorted(
         console.facts(
             published=str(out),
             line=f"{domain.low[0]:.10g} to {domain.high[0]:.10g}" + (f" in {domain.crs}" if domain.crs else ""),
-            sorted=f"{release.number:,} {what}, {release.group:,} per sum",
+            sorted=f"{release.mechanism.number:,} {what}, {release.mechanism.group:,} per sum",
             guarantee=release.mechanism.promise,
             ask_it=f"deltahist query {out} --quantiles 0.25,0.5,0.75",
             state=describe_state(ways["state"]),

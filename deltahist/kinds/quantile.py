@@ -39,8 +39,7 @@ def check_quantile(q: float, near: Neighbourhood) -> None:
         raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles are for points on a line")
     if not near.fixed_membership:
         raise InputError(
-            f"sources is {near.sources!r}: a quantile's rank is ⌈q n⌉, so n must be public; use fixed membership, or "
-            "publish_sorted, whose release answers quantiles too"
+            f"sources is {near.sources!r}: n must be public for a quantile; use fixed membership, or publish_sorted"
         )
 
 
@@ -52,9 +51,6 @@ def rank_of(q: float, number: int) -> int:
     """
     # A hair less, so that 0.1 of 10 points is one point and not two.
     return min(max(math.ceil(q * number - 1e-9), 1), number)
-
-
-# ------------------------------------------------------------------------------------------ the measurement
 
 
 def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
@@ -165,9 +161,6 @@ class PointsAround:
         return best
 
 
-# ------------------------------------------------------------------------------------ mechanism and release
-
-
 @dataclass(frozen=True)
 class QuantileMechanism(BaseMechanism):
     """A way to publish a quantile of points on a line (docs/quantiles.md).
@@ -271,12 +264,9 @@ class QuantileMechanism(BaseMechanism):
     def methods(self) -> pd.DataFrame:
         """Rank all ways to publish this quantile by the expected error for points spread evenly over the domain.
 
-        Public figures only. Real points are denser in some places and sparser in others: dense places favour
-        "inverse", and where the nearest points are further away than δ, all but "global" and "inverse" are poor.
-
-        Returns
-        -------
-        DataFrame with columns method and expected_error (mean absolute, in the domain's units), best first.
+        Public figures only: a frame with method and expected_error (mean absolute, in the domain's units), best first.
+        Real points are denser in some places and sparser in others: dense places favour "inverse", and where the
+        nearest points are further away than δ, all but "global" and "inverse" are poor.
 
         >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
         >>> QuantileMechanism(near, 0.5, 10_000, Budget(epsilon=1)).methods()["method"].tolist()

@@ -290,25 +290,15 @@ class SortedRelease(BaseRelease):
     FORMAT: ClassVar[str] = "deltahist-sorted"
 
     @property
-    def number(self) -> int:
-        """Number of points; with a source the public bound on it."""
-        return self.mechanism.number
-
-    @property
-    def group(self) -> int:
-        """Points per sum."""
-        return self.mechanism.together
-
-    @property
     def total(self) -> int | None:
         """The number of points if membership is fixed; else None."""
-        return self.number if self.neighbourhood.fixed_membership else None
+        return self.mechanism.number if self.neighbourhood.fixed_membership else None
 
     @functools.cached_property
     def decoder(self) -> Isotonic:
         """Isotonic regression of the sums."""
-        ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.group
-        ends[-1] = self.number
+        ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.together
+        ends[-1] = self.mechanism.number
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.steps)
 
     @property
@@ -340,8 +330,9 @@ class SortedRelease(BaseRelease):
         for knots in self.decoder.simulated:
             variance += (below(knots, ends[1]) - below(knots, ends[0]) - (b - a)) ** 2
         variance /= len(self.decoder.simulated)
+        within = variance_within(self.mechanism.together)
         for v in ends:
-            variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), variance_within(self.group), 0.0)
+            variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), within, 0.0)
         estimate = np.maximum(b - a, 0.0)
         # Each end's own side is missed with a quarter of what the level leaves.
         (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
@@ -400,19 +391,20 @@ class SortedRelease(BaseRelease):
 
         def rank_of(absent: float, present: float) -> NDArray[np.float64]:
             """Return the rank of the quantiles of the points from one rank to another."""
-            number = present - absent
+            there = present - absent
             # A hair less, so that 0.1 of 10 points is one point and not two.
-            return np.asarray(absent + np.clip(np.ceil(wanted * number - 1e-9), 1, max(number, 1)))
+            return np.asarray(absent + np.clip(np.ceil(wanted * there - 1e-9), 1, max(there, 1)))
 
+        number, group = self.mechanism.number, self.mechanism.together
         first, last = self._present
         span, decoder = np.array([first, last]), self.decoder
         share = (1 - level) / (2 if self.neighbourhood.fixed_membership else 4)
         (absent_least, present_least), (absent_most, present_most) = decoder.below_bounds(span, share)
         upper, lower = decoder.bounds(share)
         # Ranks j k + 1 at or above the largest rank in question, and j k at or below the least.
-        above = -(-(rank_of(absent_most, present_most) - 1) // self.group)
+        above = -(-(rank_of(absent_most, present_most) - 1) // group)
         least = rank_of(absent_least, present_least)
-        at_most = np.where(least >= self.number, len(self.values), least // self.group)
+        at_most = np.where(least >= number, len(self.values), least // group)
         high = np.minimum(upper[np.clip(above, 0, len(upper) - 1).astype(int)], last)
         low = np.maximum(lower[np.clip(at_most, 0, len(lower) - 1).astype(int)], first)
         ranks, steps = decoder.knots

@@ -63,15 +63,8 @@ def publish_sorted(
     weak_protection_accepted, account, state : as for `publish`.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
-    Returns
-    -------
-    SortedRelease
-
-    Raises
-    ------
-    InputError
-        On points that are no finite numbers, no points, more of them than `most`, a domain of two dimensions,
-        sources other than one end, or a group whose sum does not fit.
+    Raises InputError on points that are no finite numbers, no points, more of them than `most`, a domain of two
+    dimensions, sources other than one end, or a group whose sum does not fit.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -135,15 +128,9 @@ def publish_quantile(
     weak_protection_accepted, account : as for `publish`.
     rng : a seeded generator, for experiments only: the result is stamped not for publication.
 
-    Returns
-    -------
-    Quantile, with the value on the public lattice; the scale of the noise is not in it.
-
-    Raises
-    ------
-    InputError
-        On no points or points that are no finite numbers, a q outside 0 to 1, two dimensions, membership that is
-        not fixed, or a method that does not go with the budget.
+    The value lies on the public lattice; the scale of the noise is not published. Raises InputError on no points or
+    points that are no finite numbers, a q outside 0 to 1, two dimensions, membership that is not fixed, or a method
+    that does not go with the budget.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -157,10 +144,7 @@ def publish_quantile(
         mechanism = match_counting(near, points, contributions)
         steps = lattice_steps(points, mechanism.domain)
         if (q, len(steps)) != (mechanism.q, mechanism.number):
-            raise InputError(
-                f"the mechanism is for the {mechanism.q:g}-quantile of {mechanism.number:,} points: q must be that, "
-                "and so must their number"
-            )
+            raise InputError(f"the mechanism is for the {mechanism.q:g}-quantile of {mechanism.number:,} points")
     else:
         check_quantile(q, near)
         counting = find_preprocessing(points, near.domain, contributions)

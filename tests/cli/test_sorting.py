@@ -57,7 +57,7 @@ def test_from_a_table_to_quantiles(folder, capsys):
 def test_users_entry_and_groups(folder, capsys):
     assert publish(folder, "--rho", "0.5", "--user", "id", "--max-per-user", "2", "--group", "5") == 0
     release = SortedRelease.load(folder / "ages.parquet")
-    assert (release.number, release.group, release.contributions) == (1400, 5, 2)
+    assert (release.mechanism.number, release.mechanism.group, release.contributions) == (1400, 5, 2)
     assert publish(folder, "--epsilon", "1", "--sources", "left", "--most", "3000") == 0
     assert "3,000 places for points" in capsys.readouterr().out
 
