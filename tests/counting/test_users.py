@@ -69,14 +69,11 @@ def test_the_choice_is_uniform():
     assert statistic < stats.chi2.isf(1e-4, 19)
 
 
-def test_user_7_is_the_same_as_a_number_and_as_text():
-    assert rows_kept([7] * 50, 4) == rows_kept(["7"] * 50, 4)
-
-
-@pytest.mark.parametrize("key", [b"", b"short", "text" * 8, bytes(31)])
-def test_unsuitable_keys_are_refused(key):
-    with pytest.raises(dh.InputError, match="32 secret bytes"):
-        UserBound(1, key)
+def test_names_and_keys():
+    assert rows_kept([7] * 50, 4) == rows_kept(["7"] * 50, 4)  # a number and text
+    for key in (b"", b"short", "text" * 8, bytes(31)):
+        with pytest.raises(dh.InputError, match="32 secret bytes"):
+            UserBound(1, key)
 
 
 @pytest.mark.parametrize("outside", ["clamp", "drop"])
@@ -85,11 +82,11 @@ def test_moving_points_does_not_change_which_rows_stay(tmp_path, outside):
     path = tmp_path / "points.csv"
     place = np.arange(10) + 0.5
 
+    how = {"x": "x", "y": "y", "user": "user", "max_per_user": 4, "outside": outside, "key": KEY}
+
     def kept(x):
         pd.DataFrame({"x": x, "y": 5.5, "user": "a"}).to_csv(path, index=False)
-        return count_file(path, SQUARE, x="x", y="y", user="user", max_per_user=4, outside=outside, key=KEY).counts[
-            :, 5
-        ]
+        return count_file(path, SQUARE, **how).counts[:, 5]
 
     stay = np.flatnonzero(kept(place))
     assert len(stay) == 4
