@@ -96,16 +96,6 @@ def test_dense_moments_equal_those_solved_one_by_one(name):
             assert np.allclose(whole.unresolved, single.unresolved, atol=1e-9)
 
 
-def test_undetermined_strategies_say_what_is_unresolved():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    A = dh.strategies.ShiftedGrids(domain, width=4, shift=2)
-    laws = calibrate(A, dh.Neighbourhood(domain, delta=2), epsilon=1)
-    work = dh.workloads.boxes([[0, 0, 8, 8], [0, 0, 4, 4], [0, 0, 1, 1]])
-    unresolved = decoder(A, laws, total_known=True).moments(work).unresolved
-    assert unresolved[0] == unresolved[1] == 0
-    assert 0.5 < unresolved[2] <= 1
-
-
 def test_many_queries_without_a_closed_form_are_priced_by_simulation():
     # A hundred noise fields: each variance is off by a factor of chi-square(100)/100; six standard
     # deviations of that are 0.85, so that a false alarm is less likely than one in a million.

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
-from deltahist.decode.forms import Between, Overlap, Quadratic
+from deltahist.decode.forms import Between, Overlap, Quadratic, surroundings
 from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, estimated_flow
 from deltahist.strategies.flow.noise import Lines
@@ -80,3 +81,18 @@ def test_the_mean_over_all_intervals_needs_no_table(name, blocks):
 def test_coefficients_of_an_edge_are_side_by_side_in_memory(factor):
     # Otherwise a single box copies the whole table: 0.4 s on a line of 4096 cells.
     assert Prefixes(factor).coefficients.flags.c_contiguous
+
+
+def test_moves_of_queries_stay_on_the_grid_and_in_their_boxes():
+    """Two queries side by side in one array, one of them shorter: behind the rim of its box there is only room."""
+    shape, rows = (6, 7), np.zeros((2, 6, 7))
+    rows[0, 2:5, 1:6] = rows[1, 0:3, 4:7] = 1.0
+    (around,) = surroundings(scipy.sparse.csr_array(rows.reshape(2, -1)), shape)
+    found = around.inside(np.ones_like(around.shares), 0, 1)
+    for kept, low, high in zip(found, around.low, around.high, strict=True):
+        along = []
+        for first, last, n, size in zip(low, high, shape, kept.shape, strict=True):
+            place = np.arange(size) + first - 1
+            inside = (place >= 0) & (place + 1 < n) & (place + 1 <= last)
+            along.append(np.where((place > last) & (np.arange(size) < size - 1), 1, inside))
+        assert np.array_equal(kept, np.multiply.outer(*along))

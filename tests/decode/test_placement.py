@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import shapely
 
 import deltahist as dh
 from deltahist.decode.placement import _slopes, learn_clumping
@@ -106,23 +105,6 @@ def test_intervals_of_squares_at_any_place_hold(kind):
     assert np.sqrt(np.mean(found["std_error"] ** 2)) <= 4 * error
     if kind == "clumped":  # noise alone would not do
         assert (np.abs(found["estimate"] - truth) <= 1.96 * found["noise_error"]).mean() < 0.75
-
-
-@pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.parametrize("strategy", ["auto", "hierarchical"])
-def test_the_parts_of_an_answer_do_not_contradict_each_other(nonnegative, strategy):
-    rng = np.random.default_rng(7)
-    counts = dh.count(clumps(rng, 300, 3000), DOMAIN)
-    release = dh.publish(counts, NEAR, strategy, epsilon=0.5, rng=rng)
-    shapes = shapely.buffer(shapely.points(rng.uniform(0.2, 0.8, (60, 2))), rng.uniform(0.01, 0.2, 60))
-    for asked in (squares(rng), list(shapes)):
-        found = dh.answer(release, asked, nonnegative=nonnegative)
-        assert (found["inner"] <= found["estimate"] + 1e-9).all()
-        assert (found["estimate"] <= found["outer"] + 1e-9).all()
-        assert (found["low"] <= found["estimate"]).all()
-        assert (found["estimate"] <= found["high"]).all()
-        assert np.allclose(found["std_error"] ** 2, found["noise_error"] ** 2 + found["placement_error"] ** 2)
-        assert ((found["cut"] >= 0) & (found["cut"] <= 1)).all()
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])

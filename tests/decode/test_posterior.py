@@ -13,8 +13,7 @@ import deltahist as dh
 from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
 from deltahist.decode.posterior import MEANS, Precision, even_shares, sites
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents
-from tests.decode.test_metric import KINDS, random_metric, waves
-from tests.decode.test_precision import dense
+from tests.decode.test_metric import KINDS, dense, random_metric, waves
 
 # Their names are also those of functions.
 module = importlib.import_module("deltahist.decode.posterior")
@@ -272,13 +271,6 @@ def test_intervals_reach_as_far_as_student_and_gamma_say(estimate, variance, lev
     elif estimate > 0.1 * np.sqrt(variance) and variance > 1e-3:
         gamma = scipy.stats.gamma(estimate**2 / variance, scale=variance / estimate)
         assert up == pytest.approx(np.clip(gamma.ppf(probability) - estimate, half, 2 * half) + 0.5, rel=1e-6)
-
-
-def test_where_little_was_found_what_was_missed_lies_above():
-    down, up = of().interval(np.array([1.0, 1000.0]), np.array([4.0, 4.0]), 0.95)
-    assert up[0] > 1.1 * down[0]
-    assert up[1] == down[1]
-    assert np.array(of().interval(np.zeros(1), np.zeros(1), 0.95)).tolist() == [[0.0], [0.0]]  # no half point
 
 
 # --- releases

@@ -9,6 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.decode import nonnegative, projection
+from deltahist.decode.projection import Anderson
 from tests.decode.test_metric import random_metric, waves
 from tests.decode.test_posterior import STRATEGIES, clumpy
 
@@ -99,13 +100,6 @@ def test_the_bound_is_the_difference_of_the_two_programmes():
     assert projection._distance(cells, field, multipliers, own) == pytest.approx(2 * (primal - dual))
 
 
-def test_feasible_estimates_stay_as_they_are():
-    own = random_metric(np.random.default_rng(2), (5, 4), False, True)
-    field = np.full((5, 4), 2.0)
-    assert np.allclose(nonnegative(field, own, 40.0).cells, field)
-    assert not nonnegative(field, own, 0).cells.any()
-
-
 @pytest.mark.parametrize("variance", [1e4, 0.0])
 @pytest.mark.parametrize("spoil", ["one", "limits", "any"])
 def test_a_small_total_is_kept_beside_numbers_that_nobody_publishes(variance, spoil):
@@ -134,19 +128,6 @@ def test_counts_without_noise_stay_as_they_are():
         none = replace(own, variance=own.variance * scale)
         assert np.allclose(nonnegative(counts, none, counts.sum()).cells, counts, rtol=0, atol=1e-12)
         assert np.array_equal(nonnegative(counts - 1, none, None).cells, np.maximum(counts - 1, 0))
-
-
-def test_what_is_not_reached_is_said(monkeypatch):
-    monkeypatch.setattr(projection, "_MOST_STEPS", 20)
-    rng = np.random.default_rng(3)
-    own = random_metric(rng, (40, 40), True, True)
-    own.variance[...] = own.variance**4
-    field = with_total(rng.normal(0, 5, (40, 40)), 50)
-    with pytest.warns(dh.DeltaHistWarning, match="certified to"):
-        found = nonnegative(field, own, 50.0)
-    assert found.distance > projection.CLOSE
-    assert found.cells.min() >= 0
-    assert found.cells.sum() == pytest.approx(50)
 
 
 def test_of_all_cells_that_were_looked_at_the_nearest_are_given(monkeypatch):
@@ -201,3 +182,34 @@ def test_large_grids_are_certified_in_few_steps(name, n, most):
     found = release.projection
     assert found.distance <= projection.CLOSE
     assert found.steps <= most
+
+
+def affine(size, rng):
+    """A contraction x ↦ x + r(x), slow along some directions, and its fixed point."""
+    basis = np.linalg.qr(rng.normal(size=(size, size)))[0]
+    matrix, fixed = basis @ np.diag(np.linspace(0.5, 0.999, size)) @ basis.T, rng.normal(size=size)
+    return (lambda point: matrix @ (point - fixed) + fixed - point), fixed
+
+
+def run(residual, point, steps):
+    accelerated = Anderson(point.size)
+    for _ in range(steps):
+        point = accelerated.step(point, residual(point))
+    return point
+
+
+def test_an_affine_iteration_ends_after_as_many_steps_as_it_has_directions():
+    residual, fixed = affine(6, np.random.default_rng(1))
+    found, plain = run(residual, np.zeros(6), 10), np.zeros(6)
+    for _ in range(10):
+        plain = plain + residual(plain)
+    assert np.abs(found - fixed).max() < 1e-4
+    assert np.abs(plain - fixed).max() > 0.1
+
+
+def test_a_worse_residual_takes_it_back_to_the_best_point_and_makes_it_start_anew():
+    accelerated = Anderson(2)
+    accelerated.step(np.zeros(2), np.array([1.0, 0.0]))
+    assert not np.allclose(accelerated.step(np.ones(2), np.array([0.5, 0.1])), [1.5, 1.1])
+    assert np.array_equal(accelerated.step(np.full(2, 9.0), np.array([5.0, 0.0])), [1.5, 1.1])
+    assert np.array_equal(accelerated.step(np.full(2, 7.0), np.array([5.0, 0.0])), [12.0, 7.0])

@@ -67,20 +67,6 @@ def test_nothing_overflows(seen, spread, monkeypatch):
         assert found.mean[0] == pytest.approx(seen)
 
 
-def test_shares_are_learnt_from_the_cells_around_and_add_up():
-    seen = np.zeros((40, 40))
-    seen[:, 20:] = 50.0
-    found = sites(seen, np.ones_like(seen), even_shares(seen.shape))
-    assert np.allclose(found.shares.sum(axis=0), 1)
-    assert (found.shares[0, :, :12] > 0.4).all()
-    assert (found.shares[0, :, 28:] < 0.02).all()
-    # A cell that is seen alike is pulled to what is around.
-    lone = seen.copy()
-    lone[10, 5] = lone[10, 35] = 2.0
-    moments = sites(lone, np.ones_like(seen), found.shares)
-    assert moments.mean[10, 5] < moments.mean[10, 35]
-
-
 @pytest.mark.parametrize("shape", [(50,), (30, 30), (1, 50), (3, 4)])
 @pytest.mark.parametrize("place", ["in the middle", "in a corner"])
 def test_a_cell_does_not_teach_itself(shape, place):

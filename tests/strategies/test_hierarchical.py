@@ -53,16 +53,6 @@ def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
     assert np.median(found / solved.variance) < 1.1
 
 
-def test_noise_that_vanishes_leaves_the_counts():
-    domain = dh.Domain((0, 0, 8, 8), (8, 8))
-    near = dh.Neighbourhood(domain, 1)
-    counts = np.arange(64).reshape(8, 8)
-    strategy = dh.strategies.Hierarchical(domain)
-    for epsilon in (1e3, 4e3, 1e6):
-        release = dh.publish(counts, near, strategy, epsilon, weak_protection_accepted=True)
-        assert np.allclose(release.cells(), counts)
-
-
 @pytest.mark.parametrize("shape", [(13,), (31,), (7, 5), (12, 9), (20, 3), (31, 31), (1, 7)])
 @pytest.mark.parametrize("branching", [2, 3, 5])
 @pytest.mark.parametrize("known", [False, True])

@@ -241,17 +241,6 @@ def test_damaged_descriptions_are_refused(small, change, message):
         Optimal.restore(small.domain, **parameters)
 
 
-def test_a_description_of_another_domain_is_refused(small):
-    with pytest.raises(dh.InputError, match="28 numbers"):
-        restored(small, dh.Domain((0, 7), (7,)))
-    with pytest.raises(dh.InputError, match="at most 2,000"):
-        restored(small, dh.Domain((0, 1), (2001,)))
-    description = small.describe()
-    del description["strategy"], description["dual"]
-    with pytest.raises(dh.InputError, match="has parameters"):
-        Optimal.restore(small.domain, **description)
-
-
 def test_what_cannot_be_optimised_is_refused():
     with pytest.raises(dh.InputError, match="Spectral"):
         Optimal(neighbourhood((45, 45), 1))

@@ -160,16 +160,6 @@ def test_displacements_that_cost_the_same_are_told_apart_exactly():
         assert spectral.edge_cost(far, 2) == explicit_edge_cost(spectral, far, 2)
 
 
-def test_the_workload_matters():
-    domain = dh.Domain((0, 0, 32, 32), (32, 32))
-    near = dh.Neighbourhood(domain, 1)
-    works = [dh.workloads.random_squares(side, 200, domain) for side in (1, 20)]
-    strategies = [Spectral(near, work) for work in works]
-    errors = [[dh.expected_error(s, near, w, rho=0.5).mean() for s in strategies] for w in works]
-    assert errors[0][0] < errors[0][1]
-    assert errors[1][1] < errors[1][0]
-
-
 def test_damaged_kernels_are_refused():
     domain = dh.Domain((0, 0, 8, 8), (8, 8))
     near = dh.Neighbourhood(domain, 1)
