@@ -25,7 +25,7 @@ from deltahist.cli import console
 from deltahist.cli.options import spread
 from deltahist.errors import DeltaHistWarning, InputError
 
-#: Commands in the order of the help, each in a file of its name, and a line about it.
+#: Commands in the order of the help, each with a line about it; most in a file of their name.
 COMMANDS = {
     "demo": "Publish a made-up city end to end, to see how it works.",
     "publish": "Publish a file of points as one release file.",
@@ -45,6 +45,10 @@ COMMANDS = {
     "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
     "ledger": "Show, check or export the accounts of a ledger.",
 }
+
+
+#: Commands that stand in the file of another one.
+_BESIDE = {"tighten": "refine", "inspect": "statement", "allocate": "stream"}
 
 
 def _version(asked: bool) -> None:
@@ -81,7 +85,7 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     line.callback()(deltahist)
     for name in names:
-        imported, _, _ = lazy_loader.attach("deltahist.cli", submod_attrs={name: [name]})
+        imported, _, _ = lazy_loader.attach("deltahist.cli", submod_attrs={_BESIDE.get(name, name): [name]})
         command = imported(name)
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=COMMANDS[name])
@@ -233,38 +237,26 @@ def _read_config(file: Path, command: TyperCommand) -> dict[str, Any]:
         raise InputError(f"{said} cannot be read: it must be text in UTF-8") from None
     except (OSError, ValueError) as problem:
         raise InputError(f"{said} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    options = [each for each in command.params if each.param_type_name == "option" and each.name not in _NEVER]
-    known: dict[str, Any] = {_key(each): each for each in options}
-    out = {}
+    known: dict[str, Any] = {_key(each): each for each in command.params if each.param_type_name == "option"}
+    for name in _NEVER:
+        known.pop(name.replace("_", "-"), None)
+    out: dict[str, Any] = {}
     for key, value in found.items():
+        if isinstance(value, dict):
+            raise InputError(f"{said} has the heading [{key}]: options must stand without one")
         if key not in known:
-            if isinstance(value, dict):
-                raise InputError(f"{said} has the heading [{key}]: options must stand without one")
             (near,) = difflib.get_close_matches(key, known, n=1, cutoff=0)
             raise InputError(
                 f"{said} has the key {key!r}: no option of `deltahist {command.name}` in a file is called so; is "
                 f"{near!r} meant?"
             )
         parameter = known[key]
-        if parameter.is_flag:
-            right, rule = isinstance(value, bool), "true or false"
-        elif parameter.multiple:
-            value = value if isinstance(value, list) else [value]
-            right, rule = all(map(_is_plain, value)), "a text, or a list of texts"
-        else:
-            right, rule = _is_plain(value), f"a text, a number or a date, as in --{key} {parameter.metavar}"
-        if not right:
+        values = value if isinstance(value, list) and parameter.multiple else [value]
+        plain = bool if parameter.is_flag else str | int | datetime.date
+        if not all(isinstance(each, plain) and isinstance(each, bool) == parameter.is_flag for each in values):
+            rule = f"a text, a number or a date, as in --{key} {parameter.metavar}"
+            rule = "true or false" if parameter.is_flag else rule + ", or a list of them" * parameter.multiple
             raise InputError(f"{said} has {key} = {value!r}: it must be {rule}")
-        if not parameter.is_flag:
-            value = list(map(_as_typed, value)) if parameter.multiple else _as_typed(value)
-        out[str(parameter.name)] = value
+        texts = [each.isoformat() if isinstance(each, datetime.date) else str(each) for each in values]
+        out[parameter.name] = value if parameter.is_flag else texts if parameter.multiple else texts[0]
     return out
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | datetime.date) and not isinstance(value, bool)
-
-
-def _as_typed(value: Any) -> str:
-    """Return a value of a file as it would be typed."""
-    return value.isoformat() if isinstance(value, datetime.date) else str(value)

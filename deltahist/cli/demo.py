@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +46,7 @@ def demo(
     visits, city, picture = (out / name for name in ("visits.csv", "city.parquet", "city.png"))
     sample = sample_points()
     sample.to_csv(visits, index=False)
-    print(
-        f"A made-up city: {len(sample):,} visits of {sample['user'].nunique():,} invented users, in {visits}"
-    )
+    print(f"A made-up city: {len(sample):,} visits of {sample['user'].nunique():,} invented users, in {visits}")
 
     publish = ["publish", str(visits), "--x", "lon", "--y", "lat", "--user", "user", "--max-per-user", "5"]
     publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
@@ -68,36 +67,25 @@ def _run(arguments: Sequence[str]) -> Any:
     """Show a command line, then run it."""
     from deltahist.cli.app import invoke
 
-    lines, line = [], "\n$ deltahist"
-    for word in arguments:
-        if len(line) + len(word) > 100 and word.startswith("--"):
-            lines.append(line)
-            line = "     "
-        line += f" {word}"
-    print(" \\\n".join([*lines, line]), flush=True)
+    line = " ".join(["$ deltahist", *arguments])
+    print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
     return invoke(arguments)
 
 
 def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:
-    """Answers beside the truth, which is only known because the city is made up."""
+    """Print answers beside the truth, which is only known because the city is made up."""
+    import geopandas
+
     places = {"whole map": release.domain.bounds, **PLACES}
     work = dh.workloads.boxes(list(places.values()))
     table = dh.answer(release, work)[["estimate", "low", "high"]].set_axis(list(places))
     table["kept visits"] = dh.decode.box_sums(kept.astype("float64"), work.spans(release.domain))
-    table["all visits"] = _visits_within(release, sample, places.values())
+    degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
+    on_map = degrees.to_crs(release.domain.crs)  # before any bounding of users
+    table["all visits"] = [len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()]
     print(
         "\nAnswers from the release, with 95% intervals, beside the truth, which is known here\n"
         "only because the city is made up. The release is about the visits that were kept, at\n"
         "most 5 of each user.\n"
     )
     print(table.to_string(float_format="{:,.0f}".format, formatters={"all visits": "{:,}".format}))
-
-
-def _visits_within(release: dh.Release, sample: pd.DataFrame, places: Iterable[Sequence[float]]) -> list[int]:
-    """All visits in each place, before any bounding of users."""
-    import geopandas
-
-    degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
-    on_map = degrees.to_crs(release.domain.crs)
-    x, y = on_map.x, on_map.y
-    return [int(((x >= w) & (x < e) & (y >= s) & (y < n)).sum()) for w, s, e, n in places]

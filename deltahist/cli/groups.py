@@ -188,17 +188,15 @@ class AccountOptions:
         if place.path is not None and not place.path.parent.is_dir():
             raise InputError(f"--ledger is {place.place!r}: its folder does not exist: make it first")
         ((unit, amount),) = budget.items()
+        left, paid = limit, Fraction(0)
         names = self._accounts()
         if self.account in names:
             account = self._open(unit)
-            paid = Fraction(0) if chain is None else account.paid(chain)
-            left = account.left
-        elif limit is None:
+            left, paid = account.left, paid if chain is None else account.paid(chain)
+        if left is None:
             others = f", which has {', '.join(map(repr, names))}" if names else ""
             more = " (a --limit with a distance is of what moves cost: give both)" if self.limit else ""
             raise InputError(f"--limit is missing: account {self.account!r} is new in {place.place!r}{others}{more}")
-        else:
-            left, paid = limit, Fraction(0)
         if amount > left + paid:
             known = f" and paid {float(paid):.10g} for this chain, which counts" if paid else ""
             raise BudgetExceeded(
@@ -251,8 +249,8 @@ class AccountOptions:
         if self.account in self._accounts():
             known = Ledger(self.ledger).standing(self.account)
             if known.kind != "total" or known.probability is not None or known.unit != unit:
-                kept = "a window of steps" if known.kind == "window" else "people's own budgets"
-                kept = kept if known.kind != "total" else f"{known.unit}{' that may fail' * bool(known.probability)}"
+                kept = {"window": "a window of steps", "purses": "people's own budgets"}.get(known.kind, known.unit)
+                kept += " that may fail" * bool(known.probability)
                 raise InputError(
                     f"--account is {self.account!r}, which keeps {kept}: a release in {unit} takes an account of "
                     f"{unit} alone; take another name"

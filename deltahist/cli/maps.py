@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 #: Value of --crs for plain numbers.
 PLAIN = "none"
 #: Option to add where a projection must be named.
-_NAME_ONE = "--project with the projected CRS of the region, such as EPSG:32618"
+NAME_ONE = "--project with the projected CRS of the region, such as EPSG:32618"
 #: Squares that stand for all places of a given size.
 _SQUARES = 2_000
 #: Points on a map of which nobody says how many there are.
@@ -147,7 +147,7 @@ class Coordinates:
         degrees = read_crs(self.crs, "--crs").is_geographic
         if self.project is not None or not degrees:
             return bounds, self.project or self.crs
-        use = _auto(bounds) if looks_like_degrees(bounds) else f"{_NAME_ONE}, and --bounds in its metres"
+        use = _auto(bounds) if looks_like_degrees(bounds) else NAME_ONE + ", and --bounds in its metres" * bool(bounds)
         raise InputError(
             f"--crs is {self.crs!r}: degrees are not lengths, so the points must be projected; add {use}"
         )
@@ -165,7 +165,7 @@ def _auto(bounds: tuple[float, ...]) -> str:
     try:
         extent = extent_of(bounds)
     except InputError as problem:  # too much of the world for one map
-        return f"{_NAME_ONE}, and --bounds in its metres ({problem})"
+        return f"{NAME_ONE}, and --bounds in its metres ({problem})"
     there = ",".join(f"{b:.15g}" for b in extent.bounds)
     return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 

@@ -17,31 +17,11 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
 
 # Columns of the tables: each heading, and what stands below it, made of a record.
-_RANKING = {
-    "rank": "{rank}",
-    "strategy": "{strategy}",
-    "noise": "{noise}",
-    "sensitivity": "{sensitivity:.4g}",
-    "error": "{rmse:,.4g}",
-    "any move": "{letter} = {any_move:.4g}",
-    "": "{missing}",
-}
-_FRONTIER = {
-    "limit": "{most}",
-    "strategy": "{strategy}",
-    "noise": "{noise}",
-    "error": "{rmse:,.4g}",
-    "any move": "{letter} = {any_move:.4g}",
-    "error if short moves cost that too": "{rival_error}",
-}
-_BY_DELTA = {
-    "delta": "{delta}",
-    "strategy": "{strategy}",
-    "noise": "{noise}",
-    "error": "{rmse:,.4g}",
-    "any move": "{letter} = {any_move:.4g}",
-    "": "{note}",
-}
+_NAMED = {"strategy": "{strategy}", "noise": "{noise}"}
+_PROMISED = {"error": "{rmse:,.4g}", "any move": "{letter} = {any_move:.4g}"}
+_RANKING = {"rank": "{rank}", **_NAMED, "sensitivity": "{sensitivity:.4g}", **_PROMISED, "": "{missing}"}
+_FRONTIER = {"limit": "{most}", **_NAMED, **_PROMISED, "error if short moves cost that too": "{rival_error}"}
+_BY_DELTA = {"delta": "{delta}", **_NAMED, **_PROMISED, "": "{note}"}
 #: Entries of a record that only tables show.
 _SHOWN = ("rank", "letter", "missing", "most", "rival_error")
 

@@ -1,4 +1,4 @@
-"""`deltahist refine`: a finer release of the same data."""
+"""`deltahist refine` and `tighten`: a finer release of the same data, and a more private copy of a release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist.cli import console
-from deltahist.cli.groups import OVERWRITE, WEAK, AccountOptions, Spending, describe_state, open_release
+from deltahist.cli.groups import (
+    OVERWRITE,
+    RELEASE,
+    WEAK,
+    AccountOptions,
+    Spending,
+    describe_state,
+    open_release,
+)
 from deltahist.cli.maps import WorkloadOptions
 from deltahist.cli.options import amount, argument, option
 from deltahist.errors import InputError
@@ -105,11 +113,39 @@ def refine(
             accepted: Any = {"weak_protection_accepted": weak_protection_accepted}
             made = finer(None if release is None else given, state, account=account, **accepted, **budget)
         made.save(out)
-    print(chain_summary(made, out, state))
+    print(_summarize(made, out, state))
     return made
 
 
-def chain_summary(release: BaseRelease, out: Path, state: Path | None) -> str:
+def tighten(
+    *,
+    release: Path = RELEASE,
+    out: Path = option("FILE", "The more private copy (Parquet).", default=...),
+    spending: Spending,
+    state: Path | None = option("FILE", "State of its chain; needed for flows with sums along the lines."),
+    overwrite: bool = OVERWRITE,
+) -> Any:
+    """Make a more private copy of a release, for others than have it; the data are not needed.
+
+    Further noise makes it as if it had been released at the smaller budget. Nothing is spent. Where the strategy is
+    a flow with sums along the lines, which `auto` often takes, the release alone does not suffice: give the state
+    of its chain.
+
+    \b
+    Examples:
+      deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
+      deltahist tighten city.parquet --state city.state --epsilon 0.2 --out city-public.parquet
+    """
+    from deltahist.publishers.gradual import tighten as coarser
+
+    console.check_target(out, release, state, replace=overwrite)
+    made = coarser(open_release(release), state=state, **spending.keywords())
+    made.save(out)
+    print(_summarize(made, out, None))
+    return made
+
+
+def _summarize(release: BaseRelease, out: Path, state: Path | None) -> str:
     """Render a release of a chain, what pays for it, and where its state is."""
     mechanism = release.mechanism
     assert mechanism.chain is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist.cli import console
 from deltahist.cli.groups import TableOptions
-from deltahist.cli.maps import PLAIN, Coordinates
+from deltahist.cli.maps import NAME_ONE, PLAIN, Coordinates
 from deltahist.cli.options import amount, argument, decimal, flag, length, option
 from deltahist.errors import InputError
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 _MOST_PAIRS = 10_000_000
 #: Names of columns of degrees.
 _ANGLES = {"lon", "lng", "longitude", "lat", "latitude"}
-#: How to project places.
-_CURE = "--project with the projected CRS of the region, such as EPSG:32618"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,23 +64,16 @@ class _DataOptions(Coordinates):
 
     def map(self) -> str | None:
         """Return the CRS of the places; None for plain numbers. Refuse columns that are called like degrees."""
-        from deltahist.space.operations import read_crs
-
         if not self.places:
             return None
         if self.project == "auto":
-            raise InputError(f"--project is 'auto', which takes --bounds, and there are none: give {_CURE}")
-        if self.crs == PLAIN or (self.crs is None and self.project is None):
-            if self.crs is None and {str(self.x).lower(), str(self.y).lower()} & _ANGLES:
-                raise InputError(
-                    f"--x is {self.x!r} and --y {self.y!r} without a CRS: degrees are not lengths; add --crs EPSG:4326 "
-                    f"and {_CURE}; or --crs none if they are plain numbers of a plane"
-                )
-            return None
-        name, target = ("--crs", str(self.crs)) if self.project is None else ("--project", self.project)
-        if not read_crs(target, name).is_projected:
-            raise InputError(f"{name} is {target!r}: degrees are not lengths; add {_CURE}")
-        return target
+            raise InputError(f"--project is 'auto', which takes --bounds, and there are none: give {NAME_ONE}")
+        if self.crs is None and self.project is None and {str(self.x).lower(), str(self.y).lower()} & _ANGLES:
+            raise InputError(
+                f"--x is {self.x!r} and --y {self.y!r} without a CRS: degrees are not lengths; add --crs EPSG:4326 "
+                f"and {NAME_ONE}; or --crs none if they are plain numbers of a plane"
+            )
+        return self.on_map(())[1]
 
     def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: TableOptions) -> pd.DataFrame:
         """Read the data, with the mechanism's columns and the users as index."""

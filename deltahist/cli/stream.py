@@ -1,7 +1,9 @@
-"""`deltahist stream`: one release per step of time, under a budget for every window of steps."""
+"""`deltahist stream` and `allocate`: one release per step of time, and the budget of each step of a window."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,8 +23,8 @@ from deltahist.cli.maps import (
     choose_map,
     describe_limit,
 )
-from deltahist.cli.options import argument, length, option, whole_number, window_limit
-from deltahist.errors import InputError, shortened, typed
+from deltahist.cli.options import amount, argument, length as read_length, option, whole_number, window_limit
+from deltahist.errors import NANO, InputError, shortened, typed
 
 #: Steps from which on a bar is shown on a terminal.
 _LONG = 20
@@ -59,7 +61,7 @@ class _Steps:
 @dataclass(frozen=True, kw_only=True)
 class _Place(MapOptions):
     cell: float | str | None = option(
-        "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", length
+        "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", read_length
     )
     sources: str = option(
         "WHERE",
@@ -123,8 +125,8 @@ def stream(
             f"--until is {steps.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {steps.start!r}"
         )
     counting = rows.counting()
-    ((unit, amount),) = budget.items()
-    share = {"strategy": strategy, "counting": counting, unit: amount / steps.length}
+    ((unit, total),) = budget.items()
+    share = {"strategy": strategy, "counting": counting, unit: total / steps.length}
     chosen = choose_map(place, coordinates, asked, **share)
     near = chosen.near
     planned: Strategy | str = strategy
@@ -189,8 +191,118 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
     out = []
     for row, label in zip(rows, labels, strict=False):
         text = str(row[unit]).strip()
-        amount = typed(text)
-        if amount is None or amount < 0:
+        number = typed(text)
+        if number is None or number < 0:
             raise InputError(f"{said} has {shortened(text)} for step {label}: it must be a number, zero or more")
-        out.append(amount)
+        out.append(number)
     return out
+
+
+# --- how the budget of a window is best spread ---------------------------------------------------------------
+
+
+def allocate(
+    *,
+    weights: Path = argument("WEIGHTS.csv", "Columns weight and maybe step: a row per step, 0 for no release."),
+    length: int = WINDOW,
+    spending: Spending,
+    power: Fraction | None = option(
+        "A", "Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]", amount
+    ),
+    online: Fraction | None = option(
+        "P", "Decide step by step, as if later weights were not known: 1 with probability P, else 0.", amount
+    ),
+    scenarios: int = option("N", "With --online: futures per decision.", whole_number, default=1000),
+    out: Path | None = option("FILE", "Write step and amount as CSV, for `stream --budgets`."),
+) -> Any:
+    """Spread a budget over steps so that the weighted error is least and no window exceeds it.
+
+    Weights say how much a step's release matters; they must be public, never taken from the private data.
+
+    \b
+    Examples:
+      deltahist allocate demand.csv --window 7 --epsilon 1
+      deltahist allocate demand.csv --window 7 --epsilon 1 --out budgets.csv
+      deltahist allocate demand.csv --window 7 --epsilon 1 --online 0.5
+    """
+    import numpy as np
+
+    from deltahist.accounts.allocation import Independent, allocate_offline, allocate_online
+
+    budget = spending.keywords()
+    ((unit, limit),) = budget.items()
+    console.check_target(out, weights)
+    steps, wanted = _read_weights(weights)
+    how: dict[str, Any] = {"length": length, "epsilon": limit, "power": float(power or (2 if unit == "epsilon" else 1))}
+    if online is None:
+        found = allocate_offline(wanted, **how)
+    else:
+        chance = float(online)
+        if chance > 1:
+            raise InputError(f"--online is {chance:g}: it must be a probability, at most 1")
+        model = Independent((0.0, 1.0), (1 - chance, chance))
+        made: list[float] = []
+        for step in range(len(wanted)):
+            first = max(0, step - length + 1)
+            known, left = wanted[first : step + 1], len(wanted) - first
+            made.append(allocate_online(made[first:], known, steps=left, model=model, scenarios=scenarios, **how))
+        found = np.array(made)
+    amounts = [f"{round(each * NANO) / NANO:.9f}".rstrip("0").rstrip(".") for each in found]
+    if out is None:
+        rows = zip(steps, [f"{weight:g}" for weight in wanted], amounts, strict=True)
+        print(console.table(["step", "weight", unit], rows))
+    else:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([("step", unit), *zip(steps, amounts, strict=True)])
+        console.put(text.getvalue(), out)
+    print(_comparison(wanted, found, float(limit) / length, how["power"]))
+    return found
+
+
+def _comparison(wanted: Any, found: Any, share: float, power: float) -> str:
+    """Compare the weighted error of what was found with that of equal shares."""
+    import numpy as np
+
+    on = wanted > 0
+    if not on.any():
+        return "all weights are 0: nothing is published"
+    equal = float((wanted[on] * share**-power).sum())
+    with np.errstate(divide="ignore"):
+        error = float((wanted[on] * found[on] ** -power).sum())
+    return f"weighted error {error:.6g}, {error / equal:.4g} of that of equal shares ({equal:.6g})"
+
+
+def _read_weights(file: Path) -> tuple[list[str], Any]:
+    """Read the names of the steps, in order if they are numbers or dates, and their weights."""
+    import numpy as np
+
+    from deltahist.accounts.allocation import check_weights
+    from deltahist.preprocessing import seconds
+
+    rows = read_rows(file, "weights")
+    if not rows or "weight" not in rows[0]:
+        raise InputError(f"{file.name!r} must have a header with the column weight (and maybe step), and rows")
+    names = [str(row.get("step") or place) for place, row in enumerate(rows, start=1)]
+    if len(set(names)) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise InputError(f"{file.name!r} has step {twice!r} more than once: one row for each step, in order")
+    for key in (float, lambda name: float(seconds(name, "step"))):
+        try:
+            keys = [key(name) for name in names]
+        except ValueError:
+            continue
+        if keys != sorted(keys):
+            back = next(place for place in range(1, len(keys)) if keys[place] < keys[place - 1])
+            raise InputError(
+                f"{file.name!r} has step {names[back]!r} after {names[back - 1]!r}: steps must be in order"
+            )
+        break
+    values = []
+    for name, row in zip(names, rows, strict=True):
+        try:
+            values.append(float(str(row["weight"])))
+        except ValueError:
+            raise InputError(
+                f"{file.name!r} has the weight {row['weight']!r} at step {name}: it must be a number"
+            ) from None
+    return names, check_weights(np.array(values))

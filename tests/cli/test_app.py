@@ -128,4 +128,4 @@ def test_help_is_instant(folder, command):
 def test_only_the_command_that_is_called_is_imported(folder):
     found = loaded(folder, "inspect", "r.parquet")
     modules = {f"deltahist.cli.{name}" for name in COMMANDS}
-    assert modules & found == {"deltahist.cli.inspect"}
+    assert modules & found == {"deltahist.cli.statement"}

@@ -82,7 +82,7 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(capsys, place):
         ("epsilon = true", "has epsilon = True: it must be a text, a number or a date"),
         ('epsilon = ["1"]', "it must be a text, a number or a date"),
         ('drop-bad-rows = "yes"', "it must be true or false"),
-        ("limit = [[1]]", "it must be a text, or a list of texts"),
+        ("limit = [[1]]", "or a list of them"),
         ('epsilon = "-1"', "--epsilon is '-1': it must be a finite number above zero"),
         ("epsilon = ", "--config 'c.toml' cannot be read: "),
     ],
