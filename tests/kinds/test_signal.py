@@ -22,8 +22,8 @@ def test_a_signal_is_constant_between_its_jumps():
     assert values == [4.5, 4.5, 35, 35, 37, 37]
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 0.3, 0.5, 1, 1.5, 2])
-@pytest.mark.parametrize("less", [1e-9, 0.2, 0.5, 1])
+@pytest.mark.parametrize("epsilon", [1e-9, 0.5, 1, 2])
+@pytest.mark.parametrize("less", [1e-9, 0.2, 0.5])
 def test_trimming_twice_is_trimming_once(epsilon, less):
     once = SIGNAL.trim(min(epsilon, less))
     assert parts(SIGNAL.trim(epsilon).trim(min(epsilon, less))) == parts(once)
