@@ -73,8 +73,7 @@ def discrete_laplace(
     Raises
     ------
     InputError
-        If the scale is not finite and above zero, or so large that int64 might overflow; on an impossible
-        shape; if rng is something else than a Generator.
+        On a scale that is not finite and above zero, or so large that int64 might overflow; on an impossible shape.
 
     >>> discrete_laplace(2.5, (2, 3)).shape
     (2, 3)
@@ -112,8 +111,8 @@ def discrete_gaussian(
     Raises
     ------
     InputError
-        Unless exactly one of sigma and variance is given, finite and above zero, and not too large; on an
-        impossible shape; if rng is something else than a Generator.
+        Unless exactly one of sigma and variance is given, finite and above zero, and not too large; on an impossible
+        shape.
 
     >>> discrete_gaussian(3.0, 5).dtype
     dtype('int64')

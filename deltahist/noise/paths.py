@@ -10,6 +10,7 @@ nothing is open: no response has a floating-point error (docs/processes.md).
 
 from __future__ import annotations
 
+import abc
 import decimal
 import itertools
 import math
@@ -100,7 +101,7 @@ def _sorted(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
 
 
 @dataclass(frozen=True)
-class KeyedPaths:
+class KeyedPaths(abc.ABC):
     """Base of paths of every kind: their reals, the search in them, their memory."""
 
     key: bytes = field(repr=False)
@@ -108,15 +109,15 @@ class KeyedPaths:
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, bytes) or len(self.key) != 32:
-            size = f"{len(self.key)} bytes" if isinstance(self.key, bytes) else f"a {type(self.key).__name__}"
-            raise InputError(f"key is {size}: it must be 32 secret bytes (os.urandom(32) makes such a key)")
+            raise InputError("key is something else than 32 secret bytes: os.urandom(32) makes such a key")
 
+    @abc.abstractmethod
     def _label(self) -> str:
-        raise NotImplementedError
+        """Name the independent noise of a key."""
 
+    @abc.abstractmethod
     def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
-        raise NotImplementedError
 
     def _uniforms(
         self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
@@ -188,9 +189,7 @@ class KeyedPaths:
         """First levels (K,), rising from `least`, and values (K, n) of what a path is from there to `most`."""
         (user, _), (least, most) = (part.tolist() for part in _checked([user, user], [least, most]))
         if most < least:
-            raise InputError(
-                f"most is {most}: it must be at least {least}, the least level (are they swapped?)"
-            )
+            raise InputError(f"most is {most}: it must be at least {least}, the least level")
         (path,) = self._paths(np.array([user]), least, most)
         first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         if not path.decided(first - 1, end):
@@ -217,9 +216,7 @@ def _checked(users: Any, levels: Any) -> tuple[NDArray[np.int64], NDArray[np.int
     """Users and levels of requests, as int64."""
     users, levels = _wholes(0, users=users), _wholes(1, levels=levels)
     if users.shape != levels.shape:
-        raise InputError(
-            f"users have the shape {users.shape} and levels {levels.shape}: there is one level to each user"
-        )
+        raise InputError(f"users have the shape {users.shape} and levels {levels.shape}: each user has one")
     return users, levels
 
 
@@ -227,9 +224,7 @@ def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
     ((name, value),) = parameter.items()
     out = np.asarray(value)
     if out.ndim != 1 or (len(out) and not np.issubdtype(out.dtype, np.integer)):
-        raise InputError(
-            f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be (m,) whole numbers"
-        )
+        raise InputError(f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be whole numbers")
     if len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST:
         culprit = int(out.min() if int(out.min()) < least else out.max())
         raise InputError(f"{name} hold {culprit}: they must be whole numbers from {least} to 2^62")
@@ -279,16 +274,14 @@ def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
 class VectorPaths(KeyedPaths):
     """The noise of every user at every level, in whole lattice steps; of density ∝ e^(−ε|v|/reach) before rounding.
 
-    For a whole u, u + the noise is the whole vector nearest to u + V_ε: all that is given out at levels up to ε is a
-    function of that one value and of independent noise (docs/processes.md). A key is for one set of data: the noise is
-    the same whenever it is asked for, so that two different u of one user under the same key show their difference.
+    For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/processes.md). A key is for one set of
+    data: two different u of one user under the same key show their difference.
 
     Parameters
     ----------
     key : 32 secret bytes; whoever has them can take all noise away.
-    dimension : n, of the vectors.
-    reach : the distance, in lattice steps, over which a level of ε promises e^ε; whole. Other dimensions and reaches
-        under the same key have independent noise.
+    dimension : n, of the vectors. reach : the distance, in lattice steps, over which a level of ε promises e^ε; whole.
+        Other dimensions and reaches under the same key have independent noise.
 
     >>> paths = VectorPaths(bytes(32), dimension=2, reach=1000)
     >>> users, levels = np.array([7, 7, 8]), np.array([500_000_000, 2_000_000_000, 2_000_000_000])
@@ -311,11 +304,7 @@ class VectorPaths(KeyedPaths):
         object.__setattr__(self, "reach", whole("the adjacency radius in lattice steps", reach=self.reach))
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
-        """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε.
-
-        Raises InputError unless users are whole numbers of at least 0, and levels of at least 1 and so large that no
-        int64 overflows.
-        """
+        """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε."""
         users, levels = _checked(users, levels)
         if not len(users):
             return np.zeros((0, self.dimension), dtype=np.int64)
@@ -323,12 +312,10 @@ class VectorPaths(KeyedPaths):
         return self._found(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where pieces of one user begin (K,), and their noise (K, n), from `least` to `most`.
+        """Return the levels where pieces of one user begin (K,), from `least` to `most`, and their noise (K, n).
 
         The k-th noise is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
-        with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
-
-        Raises InputError as `at` does, and unless most ≥ least.
+        with `most`. Nothing here depends on the path above `most`.
         """
         self._fits(int(_checked([user, user], [least, most])[1].min()))
         return self._pieces(user, least, most)
@@ -343,7 +330,7 @@ class VectorPaths(KeyedPaths):
         if level < least:
             raise InputError(
                 f"levels hold {level} billionths: with a reach of {self.reach} they must be at least {least}, so that "
-                "no int64 overflows (is the level in units of ε, or the lattice too fine?)"
+                "no int64 overflows"
             )
 
     def _label(self) -> str:
@@ -367,7 +354,7 @@ class VectorPaths(KeyedPaths):
         return steps
 
     def _note(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
-        """Return the value itself, in lattice steps."""
+        """Note the value itself, in lattice steps."""
         value = self.reach * state.value / state.level[:, None]
         error = state.drift + (state.blur + _precision(planes)) * _real(norm(state.value))
         steps.value(state.rows, place, value, self.reach * error / _real(state.level))
@@ -429,12 +416,7 @@ class BitPaths(KeyedPaths):
     """Randomised response for the bits of all users at every level: flipped with probability 1/(1 + e^ε) at each.
 
     On τ = tanh(ε/2) lie resets, at the rate 1 in ln τ, each with a fair bit of its own. The response at ε is the bit of
-    the lowest reset above τ, or the true bit where there is none. All responses at levels up to ε are a function of the
-    one at ε and of independent bits (docs/processes.md).
-
-    Parameters
-    ----------
-    key : 32 secret bytes; for one set of data, as for `VectorPaths`.
+    the lowest reset above τ, or the true bit where there is none (docs/processes.md). The key is as for `VectorPaths`.
 
     >>> paths = BitPaths(bytes(32))
     >>> users, levels = np.arange(8), np.full(8, 1_000_000_000)
@@ -446,16 +428,11 @@ class BitPaths(KeyedPaths):
     """
 
     def at(self, users: Any, levels: Any, bits: Any) -> NDArray[np.uint8]:
-        """Responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε.
-
-        Raises InputError unless users are whole numbers of at least 0, levels of at least 1, and bits 0 or 1.
-        """
+        """Responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε."""
         users, levels = _checked(users, levels)
         true = np.asarray(bits)
         if true.shape != users.shape:
-            raise InputError(
-                f"bits have the shape {true.shape} and users {users.shape}: there is one bit to each user"
-            )
+            raise InputError(f"bits have the shape {true.shape} and users {users.shape}: each user has one")
         if (unknown := ~np.isin(true, (0, 1))).any():
             raise InputError(f"bits hold {true[unknown][0]}: they must be 0 or 1")
         if not len(users):
@@ -466,13 +443,7 @@ class BitPaths(KeyedPaths):
     def signal(
         self, user: int, bit: int, least: int, most: int
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return where pieces of one user and bit begin (K,), and their responses (K,), from `least` to `most`.
-
-        The k-th response is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
-        with `most`; levels[0] is `least`. Nothing here depends on the path above `most`.
-
-        Raises InputError as `at` does, and unless most ≥ least.
-        """
+        """Return the levels where pieces of one user and bit begin (K,), and their responses (K,), as for vectors."""
         one_of((0, 1), bit=bit)
         levels, values = self._pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)

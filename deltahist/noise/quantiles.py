@@ -54,9 +54,7 @@ def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fracti
     ----------
     nearest : distances of the points, private; it is asked for no more of them than matter.
     room : places above and below the quantile, up to the ends of the line.
-    reach : D, how many places a point goes in one move at most.
-    rate : λ, above zero.
-    words : random words.
+    reach : D, how many places a point goes in one move at most. rate : λ, above zero.
 
     >>> from deltahist.noise.exact import source
     >>> points = np.array([0, 3]), np.array([0])  # the quantile is the lower one of two points, 3 places apart
@@ -91,14 +89,8 @@ def draw_costed(
 ) -> tuple[int, int]:
     """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, where places of equal cost m lie in stretches.
 
-    Return the stretch, and the place in it, from 0.
-
-    Parameters
-    ----------
-    costs : (t,) m of the places of each stretch, not negative; private.
-    widths : (t,) how many places each has; private, but their sum, which is above zero and below 2^62, is public.
-    rate : λ, above zero.
-    words : random words.
+    Return the stretch, and the place in it, from 0. Private are the costs (t,) of stretches, not negative, and how many
+    places each has, `widths` (t,); public is the sum of these, which is above zero and below 2^62.
 
     >>> from deltahist.noise.exact import source
     >>> words = source(np.random.default_rng(0))
@@ -273,17 +265,8 @@ def rounded(
 ) -> int:
     """Return the whole number nearest to centre + scale · Z, exactly.
 
-    Parameters
-    ----------
-    kind : "student" (two degrees of freedom), "laplace" or "lognormal", the law of Z.
-    centre : a whole number. scale : above zero.
-    words : random words.
-    sigma : of the log-normal factor.
-
-    Raises
-    ------
-    InputError
-        On another kind, or a scale that is not above zero: the value would come out without noise.
+    The law of Z is "student" (two degrees of freedom), "laplace" or "lognormal", with `sigma` of that factor. A scale
+    that is not above zero is refused: the value would come out without noise.
     """
     laws: dict[str, Callable[[], Iterator[_Interval]]] = {
         "student": lambda: student(words),

@@ -12,7 +12,7 @@ from deltahist.mechanisms.histogram import approximate_epsilon, explicit_edge_co
 from deltahist.privacy import Guarantee
 from tests.laws import calibrate
 
-CASES = 500
+CASES = 240
 
 
 def brute_force(strategy, near, norm, rng):
@@ -72,13 +72,6 @@ def test_shifted_grids_cost_four_for_any_number_of_grids(m):
     )
 
 
-def test_unequal_widths_cost_four_as_long_as_no_line_is_used_twice():
-    domain = dh.Domain((0, 0, 1, 1), (64, 64))
-    near = dh.Neighbourhood(domain, delta=1 / 64)
-    assert dh.sensitivity(dh.strategies.dyadic_grids(domain, 1), near) == 4
-    assert dh.sensitivity(dh.strategies.dyadic_grids(domain, 4), dh.Neighbourhood(domain, delta=4 / 64)) == 4
-
-
 def test_large_grids_are_priced_in_closed_form():
     domain = dh.Domain((0, 0, 1, 1), (4096, 4096))
     near = dh.Neighbourhood(domain, delta=8 / 4096, sources="boundary")
@@ -114,15 +107,6 @@ def test_a_float_budget_is_its_binary_value():
     assert law.parameter == 2 / Fraction(0.1)
 
 
-@pytest.mark.parametrize(
-    "bad", [{}, {"epsilon": 1, "rho": 1}, {"epsilon": 0}, {"rho": -1}, {"epsilon": math.nan}]
-)
-def test_bad_budgets_are_refused(bad):
-    domain = dh.Domain((0, 1), (4,))
-    with pytest.raises(dh.InputError):
-        calibrate(dh.strategies.Identity(domain), dh.Neighbourhood(domain, delta=0.25), **bad)
-
-
 def test_strategy_and_neighbourhood_must_share_a_domain():
     one, other = dh.Domain((0, 1), (4,)), dh.Domain((0, 1), (5,))
     with pytest.raises(dh.InputError, match="different domains"):
@@ -143,11 +127,3 @@ def test_rho_for_an_approximate_budget_is_the_largest_that_is_proved():
             spent = approximate_epsilon(laws, strategy.draws, Guarantee(rho=value), 1e-6)
             assert (spent <= 1) == fits
     assert approximate_epsilon((), 1, Guarantee(epsilon=Fraction(2)), 1e-6) == 2
-
-
-@pytest.mark.parametrize("probability", [0, -1, 1, 2, math.nan])
-def test_impossible_probabilities_are_refused(probability):
-    domain = dh.Domain((0, 1), (4,))
-    near = dh.Neighbourhood(domain, delta=0.25)
-    with pytest.raises(dh.InputError, match="probability"):
-        dh.Mechanism(near, dh.strategies.Identity(domain), dh.Budget(1, probability=probability))

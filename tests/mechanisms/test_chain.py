@@ -74,22 +74,6 @@ def test_only_gaussian_noise_is_rounded():
         assert scale_noise(budget, Fraction(2), refinable=True).kind == kind
 
 
-def test_intervals_hold_with_rounded_noise():
-    """95% intervals of single cells cover 95%, as with other noise: 4,000 cells, three standard errors are 1%."""
-    near = dh.Neighbourhood(dh.Domain((0, 4000), (4000,)), delta=1)
-    cells = dh.strategies.Identity(near.domain)
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        release = dh.publish(
-            np.zeros(4000, dtype=int), near, cells, rho=0.5, state=f"{folder}/s", rng=np.random.default_rng(1)
-        )
-    edges = np.arange(4000.0)
-    found = dh.answer(release, dh.workloads.boxes(np.column_stack([edges, edges + 1])))
-    covered = ((found["low"] <= 0) & (found["high"] >= 0)).mean()
-    assert 0.94 <= covered <= 0.99
-
-
 def test_the_statement_says_that_noise_is_rounded():
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     cells = dh.strategies.Identity(near.domain)

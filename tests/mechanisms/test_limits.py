@@ -1,6 +1,5 @@
 """Costs of moves over a distance: exact ones are those of the worst move, and limits together promise what they say."""
 
-import math
 
 import numpy as np
 import pytest
@@ -41,20 +40,6 @@ def test_limits_together_promise_what_their_moves_do():
     assert {r: int(factor_promised(near, r)) for r in steps} == steps
     rising = [factor_promised(near, r) for r in np.linspace(0.1, 90, 400)]
     assert rising == sorted(rising)
-
-
-def test_limits_as_they_may_be_written():
-    near = dh.Neighbourhood(dh.Domain((0, 90), (90,)), 1)
-    assert near.with_limits([("any", 2)]).profile == near.with_limits([(math.inf, 2)]).profile
-    # Of a profile and a cap the least holds, once.
-    both = near.with_limits(["proportional", ("any", 2)])
-    assert [limit.any for limit in both.profile] == [False] * (len(both.profile) - 1) + [True]
-    assert both.profile[-1].factor == 2
-    for given in (4, 2.5):
-        with pytest.raises(dh.InputError, match="must be a list of pairs"):
-            near.with_limits(given)
-    with pytest.raises(dh.InputError, match=r"the limit for any move is 0\.5"):
-        near.with_limits([("any", 0.5)])
 
 
 @pytest.mark.parametrize("hair", [0, 1e-9, 3e-8, 4.9e-8])

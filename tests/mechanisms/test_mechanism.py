@@ -1,7 +1,6 @@
 """A mechanism: all that will be published but the numbers, each figure computed once."""
 
 import json
-from dataclasses import FrozenInstanceError
 from fractions import Fraction
 
 import numpy as np
@@ -171,16 +170,6 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
     assert found.with_budget(dh.Budget(**{unit: other})).laws
 
 
-def test_another_budget_with_a_probability():
-    made = QuantileMechanism(LINE, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
-    half = dh.Budget(Fraction(1, 2), probability=1e-6)
-    assert made.with_budget(half) == QuantileMechanism(LINE, 0.5, 101, half, "smooth-laplace")
-    # A histogram of ε with a probability spends the ρ that was found for it: half of its ε is no amount of that.
-    found = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6))
-    with pytest.raises(dh.InputError, match="spends rho, not epsilon"):
-        found.with_budget(half)
-
-
 def test_what_is_said_beside_a_mechanism_is_not_lost():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
     with pytest.raises(dh.InputError, match=r"these have one user \(5 points\)"):
@@ -215,62 +204,6 @@ def test_what_would_give_people_away_is_no_mechanism():
         dh.Mechanism(NEAR, flow, dh.Budget(1), Preprocessing(dropped=("bad rows",)))
     with pytest.raises(dh.InputError, match="different domains"):
         dh.Mechanism(NEAR, dh.strategies.Identity(LINE.domain), dh.Budget(1))
-
-
-def test_what_is_promised_is_known_before_there_are_data():
-    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
-    said, released = mechanism.statement(), dh.publish(ONES, mechanism).statement()
-    for line in said.splitlines():
-        assert line in released or line.startswith("Number of points")
-    assert "published exactly" in said
-    assert mechanism.facts()["total"] is None
-    with pytest.raises(FrozenInstanceError):
-        mechanism.budget = dh.Budget(2)
-
-
-@pytest.mark.parametrize(
-    ("budget", "method", "words"),
-    [
-        (dh.Budget(1), "inverse", "a place is drawn"),
-        (dh.Budget(rho=1), "exponential", "a place is drawn"),
-        (dh.Budget(1), "global", "laplace, exact on the integers, standard deviation per number 7.071e+04"),
-        (dh.Budget(1), "smooth-student", "a smooth sensitivity that is not published"),
-        (dh.Budget(1, probability=1e-3), "smooth-laplace", "but for a probability of 0.001"),
-    ],
-)
-def test_quantiles_have_statements_too(budget, method, words, tmp_path):
-    mechanism = QuantileMechanism(LINE, 0.5, 99, budget, method)
-    assert words in mechanism.statement() or method == "global"
-    found = dh.publish_quantile(
-        np.arange(99),
-        0.5,
-        LINE,
-        **{budget.unit: budget.amount},
-        probability=budget.probability,
-        method=method,
-    )
-    assert found.mechanism == mechanism
-    assert "99, published exactly" in found.statement()
-    protection = found.facts()["protection"]
-    assert all(p["bound"] is None or p["exact"] <= p["bound"] for p in protection)
-    assert protection[0]["exact"] == float(budget.amount)
-    if method == "exponential":
-        assert {p["exact"] for p in protection} == {1.0}
-    found.save(tmp_path / "q.json")
-    again = dh.load(tmp_path / "q.json")
-    assert (again.mechanism, again.value) == (found.mechanism, found.value)
-    assert again.statement() == found.statement()
-
-
-def test_bad_quantiles_and_points():
-    with pytest.raises(dh.InputError, match="smooth-student takes epsilon"):
-        QuantileMechanism(LINE, 0.5, 9, dh.Budget(rho=1), "smooth-student")
-    with pytest.raises(dh.InputError, match="rows may have been left out"):
-        QuantileMechanism(LINE, 0.5, 9, dh.Budget(1), counting=Preprocessing(dropped=("bad rows",)))
-    with pytest.raises(dh.InputError, match="take epsilon or rho alone"):
-        SortedMechanism(LINE, 9, dh.Budget(1, probability=1e-6))
-    with pytest.raises(dh.InputError, match="at most the number of points, 9"):
-        SortedMechanism(LINE, 9, dh.Budget(1), 10)
 
 
 def test_a_strategy_may_be_named_as_for_publish():

@@ -54,13 +54,6 @@ def test_without_limits_longer_changes_cost_more_without_end():
     assert some.beyond == ["within 30 steps ρ = 2", "within 60 steps ρ = 4, and so on without end"]
 
 
-def test_other_releases_say_nothing_of_steps():
-    alone = mechanism(epsilon=1)
-    assert alone.step is None
-    assert "step" not in alone.describe()
-    assert "Stream" not in alone.statement()
-
-
 def test_a_step_spends_no_more_than_its_window():
     with pytest.raises(
         dh.InputError, match=r"a step spends epsilon = 1.5, but every window .* has epsilon = 1"

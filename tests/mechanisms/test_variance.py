@@ -22,15 +22,6 @@ def test_table_3s_totals(name, continuous, discrete):
     assert dh.expected_error(A, SOURCE, work).sum() == pytest.approx(discrete, abs=0.005)
 
 
-def test_table_3s_rows():
-    work = dh.workloads.all_ranges(FOUR)
-    (low, high) = work.spans(FOUR)[0]
-    size = high - low
-    for name, printed in (("Identity", [8, 16, 24, 32]), ("Cumulative", [4, 4, 4, 2])):
-        error = dh.expected_error(getattr(dh.strategies, name)(FOUR), SOURCE, work, 1.0, continuous=True)
-        assert [error[size == s].max() for s in (1, 2, 3, 4)] == pytest.approx(printed)
-
-
 @pytest.mark.parametrize("budget", [{"epsilon": 0.5}, {"rho": 0.1}])
 @pytest.mark.parametrize("name", ["Identity", "Hierarchical", "Wavelet", "Cumulative"])
 def test_releases_err_as_expected(name, budget):
@@ -57,13 +48,3 @@ def test_error_grows_with_the_points_per_user_and_falls_with_epsilon():
     one = dh.expected_error(A, SOURCE, work, 1.0, continuous=True)
     assert np.allclose(dh.expected_error(A, SOURCE, work, 1.0, contributions=3, continuous=True), 9 * one)
     assert np.allclose(dh.expected_error(A, SOURCE, work, 2.0, continuous=True), one / 4)
-
-
-def test_regions_have_errors_too():
-    import shapely
-
-    domain = dh.Domain((0, 0, 4, 4), (4, 4))
-    near = dh.Neighbourhood(domain, 1.0)
-    A = dh.strategies.Hierarchical(domain)
-    box = dh.expected_error(A, near, dh.workloads.boxes([[1, 0, 3, 4]]), 1.0)
-    assert np.allclose(dh.expected_error(A, near, dh.workloads.regions([shapely.box(1, 0, 3, 4)]), 1.0), box)
