@@ -161,7 +161,7 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
         assert known.with_budget(dh.Budget(**{unit: other})).describe() == kind(other).describe()
         assert known.budget.amount == amount
     charged = dh.Window(length=2, **{unit: 1}).charge(0, other)
-    assert kinds[0](amount).with_budget(dh.Budget(**{unit: charged})).budget.amount == charged
+    assert kinds[0](amount).with_budget(dh.Budget(**{unit: charged})).budget.amount == charged.amount
     with pytest.raises(dh.InputError, match="the mechanism spends"):
         kinds[0](amount).with_budget(dh.Budget(**{"rho" if unit == "epsilon" else "epsilon": other}))
     found = kinds[0](amount)
