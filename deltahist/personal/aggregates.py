@@ -188,16 +188,9 @@ def who_pays(unit: str, amount: Fraction) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(ABC):
-    """A question about derived records.
+    """A question about derived records, each of which costs ε or ρ; a float stands for the decimal that it prints as.
 
-    Parameters
-    ----------
-    epsilon, rho : the cost of one derived record, one of them; a float stands for the decimal that it prints as.
-
-    Raises
-    ------
-    InputError
-        Unless one of both is given, above zero and at most 10^9.
+    Raises InputError unless one of both is given, above zero and at most 10^9.
     """
 
     epsilon: float | Fraction | None = None
@@ -366,13 +359,8 @@ class ValueAggregate(Aggregate):
     ----------
     column : the value, a text or a function of an Ibis table.
     clip : the least and the greatest value that counts, public; others count as the nearer of both.
-    resolution : values are rounded to multiples of it, public; a power of ten that is at most a millionth of the
-        largest value (of the range, for a mean) when None.
-
-    Raises
-    ------
-    InputError
-        On a clip range that is missing, or no range; on a resolution that is not above zero, or beyond 10^9 steps.
+    resolution : values are rounded to multiples of it, public, at most 10^9 of them; a power of ten that is at most a
+        millionth of the largest value (of the range, for a mean) when None.
     """
 
     column: Expression

@@ -66,13 +66,9 @@ class Database:
 
     @classmethod
     def open(cls, where: Any) -> Database:
-        """Open a database by path, address, or DuckDB connection.
+        """Open a database by path, address ("postgresql://user@host/city"), or DuckDB connection.
 
         Raises InputError if it is not there, does not answer, or its libraries are not installed.
-
-        Parameters
-        ----------
-        where : such as "city.duckdb" or "postgresql://user@host/city".
         """
         return cls(open_engine(where))
 
@@ -171,18 +167,10 @@ class Database:
         return sorted(name for name in found if "\0" not in name)
 
     def query(self, table: str, owner: str, place: Sequence[str] = ()) -> Query:
-        """Return a query of all records of a table.
+        """Return a query of all records of a table or view, "visits" or "part.visits".
 
-        Parameters
-        ----------
-        table : a table or view, "visits" or "part.visits".
-        owner : the column that says whose a record is; records of persons who are not registered are left out.
-        place : columns that say where: moves within δ change these.
-
-        Raises
-        ------
-        InputError
-            If there is no such table or column.
+        The column of the owner says whose a record is; records of persons who are not registered are left out. Moves
+        within δ change the columns of the place. Raises InputError if there is no such table or column.
         """
         schema = self._engine.schema(table)
         records = unbound(table, schema)
@@ -212,16 +200,9 @@ class Database:
     def create_records(self, table: str, columns: Mapping[str, str], owner: str) -> None:
         """Make a table of records that holds the numbers of persons itself: queries of it need no join.
 
-        Parameters
-        ----------
-        table : its name.
-        columns : kinds by name: "truth", "whole", "number", "text", "time" (of UTC) or "date".
-        owner : the column of the persons' names in the frames to insert; the names are not kept in the table.
-
-        Raises
-        ------
-        InputError
-            If there is such a table, or a column's name or kind is none.
+        Kinds of columns are "truth", "whole", "number", "text", "time" (of UTC) or "date". The owner is the column of
+        the persons' names in the frames to insert; the names are not kept in the table. Raises InputError if there is
+        such a table, or a column's name or kind is none.
         """
         import pyarrow as pa
 
@@ -246,20 +227,10 @@ class Database:
         return self._owner_of(table) is not None
 
     def insert(self, table: str, frame: Any) -> int:
-        """Add records to a table that `create_records` made: all of a frame, or none.
+        """Add records to a table that `create_records` made, all or none, and return their number.
 
-        Parameters
-        ----------
-        frame : pandas frame with the table's columns and that of the owners' names, in any order.
-
-        Returns
-        -------
-        Number of records.
-
-        Raises
-        ------
-        InputError
-            If an owner is not registered, or columns are missing, unknown or of another kind.
+        The pandas frame has the table's columns and that of the owners' names, in any order. Raises InputError if an
+        owner is not registered, or columns are missing, unknown or of another kind.
         """
         import pandas as pd
         import pyarrow as pa

@@ -40,15 +40,7 @@ _PLACE = "place "
 class Place:
     """Columns that say where a record is, in an order and a reference system; radii are measured on these.
 
-    Parameters
-    ----------
-    columns : x, or x and y, in this order; () if no column says where.
-    crs : of the columns, anything that pyproj reads; None if they are in the units of maps without a CRS.
-
-    Raises
-    ------
-    InputError
-        On more than two columns, one that repeats, or a CRS that is not known or has no columns.
+    They are x, or x and y; () if no column says where. The CRS is None if they are in the units of maps without one.
 
     >>> str(Place(("lon", "lat"), "EPSG:4326"))
     "['lon', 'lat'] in EPSG:4326"
@@ -134,12 +126,6 @@ class Map(Aggregate):
     crs : of the columns, if it is not the map's.
     membership_known : the budget is for moves alone, of people with radii. Others pay more, and n stays unknown.
     weak_protection_accepted : as for `publish`.
-
-    Raises
-    ------
-    InputError
-        On columns that do not go with the map, a strategy that keeps the number of points, or a budget that hardly
-        protects.
     """
 
     near: Neighbourhood

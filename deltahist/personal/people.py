@@ -132,11 +132,8 @@ class People:
         radius : of each person's neighbourhood, or (m,) radii, on the ground in metres (in the units of the columns
             where the place has no CRS); none when None.
 
-        Raises
-        ------
-        InputError
-            On names that repeat or are no texts, a budget in another unit, none at all, or below a billionth; if
-            somebody has joined with another budget or radius. Nobody joins then.
+        Raises InputError on names that repeat or are no texts, a budget in another unit, none at all, or below a
+        billionth; if somebody has joined with another budget or radius. Nobody joins then.
         """
         listed = check_different(read_names(names, "somebody"))
         radii = np.nan if radius is None else radius
@@ -157,17 +154,10 @@ class People:
         return len(strangers)
 
     def insert(self, frame: Any) -> None:
-        """Add records. Owners who have not joined do so, with the default budget.
+        """Add records to a table of `create_records`. Owners who have not joined do so, with the default budget.
 
-        Parameters
-        ----------
-        frame : pandas frame with the columns of the table, which `Database.create_records` made.
-
-        Raises
-        ------
-        InputError
-            If owners have not joined and there is no default budget, or the frame does not go with the table.
-            Nothing is inserted then.
+        Raises InputError if there is no default budget, or the frame does not go with the table. Nothing is inserted
+        then.
         """
         if self.owner not in frame:
             raise InputError(f"the frame has no column {self.owner!r}, which says whose each record is")

@@ -28,15 +28,7 @@ class Quantile(ValueAggregate):
     Neither the values nor their number are known. In ρ it costs ε²/2. Unlike quantiles of points that move
     (`deltahist.kinds.quantile`), one value more or less is hidden here. Proof: docs/privacy/personal.md, section 4.
 
-    Parameters
-    ----------
-    q : which one, from 0 to 1; 0.5 is the median. The others as for `ValueAggregate`.
-
-    Raises
-    ------
-    InputError
-        As `ValueAggregate`; unless q is a number from 0 to 1 of at most six decimals; on a budget too small to draw
-        with.
+    It is q from 0 to 1, of at most six decimals; 0.5 is the median. A budget too small to draw with is refused.
 
     >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
     5000001

@@ -80,14 +80,8 @@ class Query:
     def where(self, condition: Expression) -> Self:
         """Choose the records that meet a condition; where it is neither true nor false, they do not.
 
-        Parameters
-        ----------
-        condition : text, "kind = 'bus' and stay > 60", or a function of an Ibis table (without OWNER) to a boolean.
-
-        Raises
-        ------
-        InputError
-            If it cannot be read, names other columns, or could fail for some records.
+        It is text, "kind = 'bus' and stay > 60", or a function of an Ibis table (without OWNER) to a boolean. Raises
+        InputError if it cannot be read, names other columns, or could fail for some records.
         """
         made = self._read_condition(condition)
         return self._derive(self.table.filter(made.value), chosen_by=made.columns)
@@ -110,15 +104,9 @@ class Query:
     def flat_map(self, *rows: Mapping[str, Expression]) -> Self:
         """Make several records of each one.
 
-        Parameters
-        ----------
-        rows : what each of the new records holds, by column, all with the same columns; under "where" a condition on
-            the record that it is made of.
-
-        Raises
-        ------
-        InputError
-            If there are none, their columns differ, or the query would make more than 1,000 records of one.
+        Each row says what one of the new records holds, by column, all with the same columns; under "where" a condition
+        on the record that it is made of. Raises InputError if there are none, their columns differ, or the query would
+        make more than 1,000 records of one.
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
@@ -194,16 +182,9 @@ class Query:
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """Choose a number of records of each person at most: the first ones by some columns.
 
-        Parameters
-        ----------
-        number : at least 1.
-        by : columns that order a person's records, smallest first. Records that are alike in them stay or go
-            together: those that do not all fit are all left out. All columns if none is named.
-
-        Raises
-        ------
-        InputError
-            If the number is no whole number above zero, or a column is not there.
+        Columns (all if none is named) order a person's records, smallest first. Records that are alike in them stay or
+        go together: those that do not all fit are all left out. Raises InputError if the number is no whole number
+        above zero, or a column is not there.
         """
         import ibis
 
@@ -227,15 +208,9 @@ class Query:
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Put the columns of a public table beside the records; records without a partner in it are left out.
 
-        Parameters
-        ----------
-        public : pandas frame; it is taken into the query, and whoever reads the query reads it.
-        on : columns of both, whose values are different in all its rows, so that no record comes twice.
-
-        Raises
-        ------
-        InputError
-            If it is no frame, its keys repeat or are missing, or its columns are of other kinds or there already.
+        The public pandas frame is taken into the query, and whoever reads the query reads it. The values of the columns
+        of both (`on`) are different in all its rows, so that no record comes twice. Raises InputError if it is no
+        frame, its keys repeat or are missing, or its columns are of other kinds or there already.
         """
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:

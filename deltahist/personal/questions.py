@@ -29,16 +29,8 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 class Question:
     """A question in writing: steps from a table's records to derived ones, and the answer about these.
 
-    Parameters
-    ----------
-    steps : each a mapping of one step to its argument, such as {"where": "hour >= 22"}.
-    answer : {"kind": "count", "epsilon": 0.1}, with the other arguments of that kind.
-    table, owner, place, crs : of the records, if the file says so; crs of the columns of the place.
-
-    Raises
-    ------
-    InputError
-        On unknown steps, kinds of answers or names, on missing ones, and on not exactly one budget.
+    A step is a mapping of its name to its argument, the answer one of its kind and the arguments of that kind. Table,
+    owner, place, and CRS of the place's columns stand if the file says them.
 
     >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).kind
     'count'
