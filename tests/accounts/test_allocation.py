@@ -107,15 +107,6 @@ def test_sums_of_windows_of_one_length_are_those_written_out(length, number):
     assert (limits.around_steps(np.minimum, prices, np.inf) == least).all()
 
 
-def test_sums_of_other_windows_are_those_written_out():
-    """Windows as many as steps lack, or of one length that begin apart: neither is one for each step."""
-    for steps, length in (([0, 1, 2, 10, 11, 12], 3), ([0, 1, 5, 6], 2), ([0, 2, 3, 4], 3)):
-        limits = Constraints.of(np.array(steps), np.zeros(0, np.int64), length, 10**9)
-        amounts, prices = np.arange(1.0, len(steps) + 1), np.arange(1.0, len(limits.first) + 1)
-        assert (limits.total(amounts) == held(limits) @ amounts).all()
-        assert (limits.spread(prices) == prices @ held(limits)).all()
-
-
 @pytest.mark.parametrize("reach", [0, 6])
 def test_bands_are_those_of_the_products_written_out(monkeypatch, reach):
     monkeypatch.setattr(solver, "_IN_CACHE", 1)
@@ -134,25 +125,6 @@ def test_bands_are_those_of_the_products_written_out(monkeypatch, reach):
         assert not np.tril(full, -len(bands)).any()
         for d, band in enumerate(bands):
             assert np.allclose(band[: len(some) - d], np.diagonal(full, -d), rtol=1e-12)
-
-
-def test_full_windows_are_found_from_prices_nearby():
-    """With a tenth of the windows wrong at first; the least error decides."""
-    weights, limits = drawn_limits(3, 9, 300)
-    amounts, gap = interior_point(weights, limits, 2.0)
-    assert gap < 1e-11
-    full = limits.total(amounts) > limits.limit - 1e-12
-    prices = np.linalg.lstsq(held(limits)[full].T, 2 * weights * amounts**-3, rcond=None)[0]
-    assert prices.min() > 0
-    start = np.zeros(len(full))
-    start[full] = prices * (1 + 1e-6 * np.random.default_rng(4).normal(size=len(prices)))
-    least = np.argmin(np.where(full, start, np.inf))
-    start[least], start[np.argmin(full)] = 0.0, start[least]
-    found, found_prices = fill_windows(limits, weights, 2.0, start)
-    assert np.allclose(found, amounts, rtol=1e-9)
-    assert ((found_prices > 0) == full).all()
-    assert (limits.total(found) <= limits.limit * (1 + 1e-15)).all()
-    assert fill_windows(limits, weights, 2.0, np.zeros(len(full))) is None  # no step has a price
 
 
 def test_full_windows_are_found_from_prices_further_away():
@@ -194,23 +166,6 @@ def test_pieces_lead_to_the_same_amounts(monkeypatch):
     assert len(solved) > 3
     assert max(solved) < len(weights) / 2
     assert np.allclose(amounts, right, rtol=1e-9)
-
-
-def test_pieces_count_only_with_a_certificate(monkeypatch):
-    weights, limits = drawn_limits(5, 6, 60)
-    right, _ = interior_point(weights, limits, 2.0)
-    wrong = 0.9 * right, np.ones(len(limits.first))
-    monkeypatch.setattr(solver, "_prices_by_pieces", lambda *_: wrong[1])
-    monkeypatch.setattr(solver, "fill_windows", lambda *_: wrong)
-    amounts, gap = interior_point(weights, limits, 2.0)
-    assert gap < 1e-11
-    assert np.allclose(amounts, right, rtol=1e-5)
-
-
-def test_the_scale_of_the_limit_does_not_matter():
-    weights = np.random.default_rng(1).random(40)
-    small, large = (allocate_offline(weights, length=5, epsilon=e) for e in (0.5, 50.0))
-    assert np.allclose(100 * small, large, rtol=1e-5)
 
 
 def test_redundant_windows_are_left_out_and_no_others():

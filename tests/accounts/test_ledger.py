@@ -13,7 +13,7 @@ import pytest
 import deltahist as dh
 from deltahist.accounts import databases
 from deltahist.accounts.ledger import Ledger, differences
-from deltahist.budget import ATTO, Budget, Charge, ceil_nano, floor_nano, read_amount
+from deltahist.budget import ATTO, Budget, Charge
 from tests.accounts.processes import SERVER
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -147,36 +147,7 @@ def test_a_ledger_goes_to_other_processes_by_its_path(ledger):
     assert pickle.loads(pickle.dumps(ledger)).fact("city", "rows") == 17
 
 
-def test_an_account_that_paid_is_not_closed(tmp_path):
-    ledger = Ledger(tmp_path / "l")
-    ledger.open("city", epsilon=1)
-    ledger.charge("city", Fraction(1, 2))
-    ledger.close_if_unused("city")
-    assert (ledger.spent("city"), ledger.left("city")) == (Fraction(1, 2), Fraction(1, 2))
-    ledger.open("town", epsilon=1)
-    ledger.close_if_unused("town")
-    assert list(ledger.accounts()) == ["city"]
-
-
-def test_billionths():
-    assert ceil_nano(epsilon=0.1) == floor_nano(epsilon=0.1) == 10**8
-    assert ceil_nano(epsilon=1e-10) == 1
-    assert floor_nano(epsilon=1e-10) == 0
-    assert 3 * ceil_nano(epsilon=read_amount(epsilon=1) / 3) == 10**9 + 2
-    for bad in (float("nan"), -1, 1e10, "1", None):
-        with pytest.raises(dh.InputError, match="epsilon is"):
-            read_amount(epsilon=bad)
-
-
 # ---------------------------------------------------------------------------------- accounts by name
-
-
-def test_ten_times_a_tenth_is_one(city):
-    for _ in range(10):
-        assert city.charge("city", 0.1).amount == Fraction(1, 10)
-    assert (city.spent("city"), city.left("city")) == (1, 0)
-    with pytest.raises(dh.BudgetExceeded, match=r"amount is 1e-09: account 'city' has spent 1 of 1, 0 is left"):
-        city.charge("city", 1e-9)
 
 
 def test_it_is_the_account_of_publishers(city, where):
@@ -253,16 +224,51 @@ def test_amounts_that_are_none(tmp_path, amount, message):
     assert ledger.spent("city") == 0
 
 
-def test_accounts_that_are_not_there_or_of_another_kind(city, where):
-    dh.Window(3, epsilon=1, ledger=where, name="days").charge(4, 0.5)
-    with pytest.raises(dh.InputError, match="account 'town' is not there: open it first; there are 'city', 'days'"):
-        city.charge("town", 0.1)
-    for look in (city.spent, city.left):
-        with pytest.raises(dh.InputError, match="account 'town' is not there"):
-            look("town")
-    with pytest.raises(dh.InputError, match="'days' is of kind 'window': only a total is charged by its name"):
-        city.charge("days", 0.1)
-    assert (city.spent("days"), city.standing("days").spans[0][0]) == (Fraction(1, 2), 3)
+def test_all_that_was_charged_counts_wherever_it_stands(city):
+    with city.transaction() as change:
+        change.charge("city", 3, 5 * 10**8)
+    for _ in range(5):
+        assert city.charge("city", 0.1).amount == Fraction(1, 10)
+    assert (city.spent("city"), city.left("city")) == (1, 0)
+    with pytest.raises(dh.BudgetExceeded, match=r"amount is 1e-09: account 'city' has spent 1 of 1, 0 is left"):
+        city.charge("city", 1e-9)
+    city.close_if_unused("city")
+    city.open("town", epsilon=1)
+    city.close_if_unused("town")
+    assert list(city.accounts()) == ["city"]
+
+
+def test_the_smallest_probabilities_add_up_too(city):
+    city.open("gauss", epsilon=3, probability=Fraction(2, ATTO))
+    for _ in range(2):
+        paid = city.charge("gauss", dh.Guarantee(epsilon=Fraction(1, 2), probability=Fraction(1, 10**30)))
+        assert paid.probability == Fraction(1, ATTO)
+    with pytest.raises(dh.BudgetExceeded, match="has spent 2e-18 of 2e-18"):
+        city.charge("gauss", dh.Guarantee(epsilon=Fraction(1, 2), probability=Fraction(1, 10**30)))
+    with pytest.raises(dh.InputError, match="charged to an account of pure ε"):
+        Budget(paid / 2, probability=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda city: city.charge("town", 0.1), "account 'town' is not there: open it first; there are 'city', 'days'"),
+        (lambda city: city.spent("town"), "account 'town' is not there"),
+        (lambda city: city.charge("days", 0.1), "'days' is of kind 'window': only a total is charged by its name"),
+        (lambda city: city.charge("people", 0.1), "is of kind 'purses': only a total is charged by its name"),
+        (lambda city: city.left("people"), "'people' holds people's own budgets: nothing is told"),
+        (lambda city: city.charge("city", 0.1, key="a\tb"), "key is .* a text of 1 to 200 printable characters"),
+        (lambda city: city.charge("city", 0.1, key="k", request={"visits": np.int64(1)}), "int64.* must be JSON"),
+        (lambda city: city.charge("city", 0.1, request={}), "request is given without a key"),
+        (lambda city: city.answer("city", 0.1, lambda _: city.charge("city", 0.1)), "open in this thread already"),
+    ],
+)
+def test_what_is_refused_charges_nothing(tmp_path, ask, message):
+    city = with_accounts(tmp_path / "l")
+    with pytest.raises(dh.InputError, match=message):
+        ask(city)
+    assert city.spent("city") == Fraction(1, 2)
+    city.charge("city", 0.1, key="k" * 200)
 
 
 def test_probabilities_add_up_beside_epsilon(city):
@@ -284,25 +290,6 @@ def test_probabilities_add_up_beside_epsilon(city):
         city.charge("gauss", Budget(2, probability=1e-8))
     assert city.standing("gauss") == standing
     assert city.problems() == []
-
-
-def test_the_smallest_probabilities_add_up_too(city):
-    city.open("gauss", epsilon=3, probability=Fraction(2, ATTO))
-    for _ in range(2):
-        city.charge("gauss", dh.Guarantee(epsilon=Fraction(1, 2), probability=Fraction(1, 10**30)))
-    with pytest.raises(dh.BudgetExceeded, match="has spent 2e-18 of 2e-18"):
-        city.charge("gauss", dh.Guarantee(epsilon=Fraction(1, 2), probability=Fraction(1, 10**30)))
-    assert city.spent("gauss") == 1
-
-
-def test_a_probability_is_rounded_up_and_does_not_survive_a_division(city):
-    city.open("gauss", epsilon=3, probability=1e-6)
-    paid = city.charge("gauss", dh.Guarantee(epsilon=Fraction(1), probability=Fraction(1, 3 * 10**7)))
-    assert paid.probability == Fraction(33_333_333_334, ATTO)
-    with pytest.raises(dh.InputError, match=r"charged to an account of a probability of 3.33333e-08"):
-        Budget(paid, probability=1e-7)
-    with pytest.raises(dh.InputError, match="charged to an account of pure ε"):
-        Budget(paid / 2, probability=1e-8)
 
 
 def test_a_key_charges_once(city):
@@ -335,18 +322,6 @@ def test_a_key_of_another_request_is_refused(tmp_path, again, message):
     with pytest.raises(dh.InputError, match=f"key 'May' of account 'city' was used .*: {message}; nothing was charged"):
         ask("city", **asked | again)
     assert ledger.spent("city") == Fraction(2, 5)
-
-
-def test_keys_and_requests_that_are_none(city):
-    for key in ("", "a\tb", "k" * 201, 7):
-        with pytest.raises(dh.InputError, match=r"key is .*: it must be a text of 1 to 200 printable characters"):
-            city.charge("city", 0.1, key=key)
-    with pytest.raises(dh.InputError, match=r"request cannot be kept: .*int64.* must be JSON"):
-        city.charge("city", 0.1, key="k", request={"visits": np.int64(1)})
-    with pytest.raises(dh.InputError, match="request is given without a key"):
-        city.charge("city", 0.1, request={})
-    assert city.spent("city") == 0
-    city.charge("city", 0.1, key="k" * 200)
 
 
 def test_an_answer_is_drawn_once_and_kept(city, where):
@@ -401,25 +376,6 @@ def test_a_draw_that_fails_charges_nothing(city, key):
     assert city.answer("city", 0.4, lambda charge: 1, key=key) == 1
 
 
-def test_a_draw_must_not_use_its_own_ledger(city):
-    with pytest.raises(dh.InputError, match="open in this thread already, for which this one would wait for ever"):
-        city.answer("city", 0.4, lambda charge: city.charge("city", 0.1))
-    assert city.spent("city") == 0
-    city.charge("city", 0.1)
-
-
-def test_all_that_was_charged_counts_wherever_it_stands(where):
-    ledger = Ledger(where)
-    ledger.open("city", epsilon=1)
-    with ledger.transaction() as change:
-        change.charge("city", 3, 5 * 10**8)
-    with pytest.raises(dh.BudgetExceeded, match=r"has spent 0\.5 of 1"):
-        ledger.charge("city", 0.6)
-    ledger.charge("city", 0.5)
-    with pytest.raises(dh.BudgetExceeded):
-        ledger.charge("city", 1e-9)
-
-
 # ---------------------------------------------------------------------------------- standing
 
 
@@ -452,15 +408,6 @@ def test_how_accounts_stand(where):
         "probability": 1e-6, "probability_spent": 5e-7,
     }  # fmt: skip
     assert found["people"].describe() == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
-
-
-def test_nothing_is_told_of_peoples_own_budgets(tmp_path):
-    audited = with_accounts(tmp_path / "l")
-    for look in (audited.spent, audited.left):
-        with pytest.raises(dh.InputError, match="'people' holds people's own budgets: nothing is told"):
-            look("people")
-    with pytest.raises(dh.InputError, match="is of kind 'purses': only a total is charged by its name"):
-        audited.charge("people", 0.1)
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,6 @@ def test_purses_are_as_a_plain_list_keeps_them(tmp_path_factory, events, longest
             assert held(one) == (limits, spent, str(radii))
 
 
-def test_arrays_of_a_turn_are_read_only(purses):
-    join(purses, [5, 6])
-    with purses.turn() as turn:
-        for array in (turn.limits, turn.spent, turn.which):
-            with pytest.raises(ValueError, match="read-only"):
-                array[0] = 0
-
-
 @pytest.mark.parametrize("change", [lambda turn: turn.charge([1, 1], 1), lambda turn: turn.join([3])])
 def test_an_error_leaves_everything_as_it_was(where, change):
     purses = Purses(Ledger(where), "people")
@@ -123,22 +115,6 @@ def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
     assert held(purses)[1] == [2, 2]
 
 
-def test_a_turn_within_a_turn_is_refused(purses):
-    with purses.turn() as turn:
-        turn.join([5])
-        with pytest.raises(dh.InputError, match="is open in this thread already"):
-            join(purses, [6])
-    assert held(purses)[0] == [5]
-
-
-def test_one_turn_charges_once(purses):
-    join(purses, [5])
-    with purses.turn() as turn:
-        turn.charge([1], 3)
-        with pytest.raises(RuntimeError, match="charges once"):
-            turn.charge([1], 3)
-
-
 @pytest.mark.parametrize(
     ("limits", "radii", "why"),
     [
@@ -167,12 +143,6 @@ def test_an_account_stays_what_it_is(purses):
         join(purses, [1])
 
 
-def test_an_account_that_somebody_joined_is_not_withdrawn(purses):
-    join(purses, [1])
-    purses.ledger.close_if_unused("people")
-    assert held(purses)[0] == [1]
-
-
 def test_a_log_does_not_grow(purses, monkeypatch):
     monkeypatch.setattr(module, "_LONGEST", 5)
     join(purses, [10**9] * 3)
@@ -185,14 +155,27 @@ def test_a_log_does_not_grow(purses, monkeypatch):
     assert held(other)[1] == held(purses)[1] == [40, 0, 80]
 
 
-def test_a_log_that_begins_anew_keeps_the_order_of_radii(purses, monkeypatch):
+def test_what_a_turn_may_not_do(purses, monkeypatch):
+    """Numbers and classes go on where a log begins anew, which it does at every change here."""
     monkeypatch.setattr(module, "_LONGEST", 0)
-    for radius in (5.0, np.nan, 1.0):
-        join(purses, [100], [radius])
-    for _ in range(2):
-        with purses.turn() as turn:
-            turn.charge([1, 1, 1], [10, 20, 30])
-    assert held(Purses(purses.ledger, "people"))[1] == held(purses)[1] == [20, 40, 60]
+    with purses.turn() as turn:
+        assert [turn.join([100], [5.0]), turn.join([100, 100], [np.nan, 1.0])] == [range(1), range(1, 3)]
+        with pytest.raises(RuntimeError, match="charges before anybody joins"):
+            turn.charge([], 1)
+        with pytest.raises(dh.InputError, match="is open in this thread already"):
+            join(purses, [6])
+    with purses.turn() as turn:
+        turn.charge([1, 1, 1], [10, 20, 30])
+        assert turn.join([7]) == range(3, 4)
+        with pytest.raises(RuntimeError, match="charges once"):
+            turn.charge([1, 1, 1], 3)
+        with pytest.raises(ValueError, match="read-only"):
+            turn.spent[0] = 0
+    with purses.turn() as turn:
+        turn.charge([1, 1, 1, 0], [10, 20, 30])
+    assert held(purses)[1] == held(Purses(purses.ledger, "people"))[1] == [20, 60, 40, 0]
+    purses.ledger.close_if_unused("people")
+    assert held(purses)[0] == [100, 100, 100, 7]
 
 
 def test_a_log_that_begins_anew_remembers_that_there_was_a_question(purses, monkeypatch):
@@ -277,25 +260,6 @@ def test_processes_and_threads_take_turns(where):
     for worker in workers:
         worker.join()
     assert held(purses)[1] == held(Purses(Ledger(where), "people"))[1] == [25, 35]
-
-
-def test_numbers_go_on_where_a_log_begins_anew(purses, monkeypatch):
-    monkeypatch.setattr(module, "_LONGEST", 0)
-    assert join(purses, [1, 2, 3]) == range(3)
-    with purses.turn() as turn:
-        assert [turn.join([4, 5]), turn.join([6])] == [range(3, 5), range(5, 6)]
-    assert held(purses)[0] == [1, 2, 3, 4, 5, 6]
-
-
-def test_who_joins_in_a_turn_pays_from_the_next_one_on(purses):
-    join(purses, [5])
-    with pytest.raises(RuntimeError, match="charges before anybody joins"):
-        broken(purses, lambda turn: (turn.join([5]), turn.charge([1], 1)))
-    assert held(purses)[:2] == ([5], [0])
-    with purses.turn() as turn:
-        turn.charge([1], 1)
-        assert turn.join([7]) == range(1, 2)
-    assert held(purses)[:2] == ([5, 7], [1, 0])
 
 
 # ---------------------------------------------------------------------------------- columns as bytes
