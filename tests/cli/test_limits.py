@@ -171,6 +171,14 @@ def test_a_stream_keeps_its_limits(capsys, folder):
     assert dh.load(folder / "planned" / "0.parquet").neighbourhood.profile[-1].factor == 4
 
 
+def test_a_stream_that_began_without_limits_goes_on_without(capsys, folder):
+    line = ["stream", "v.csv", "--time", "day", "--start", "0", "--window", "2", "--x", "x", "--y", "y", *PLACE]
+    line += ["--state", "s.ledger", "--out", "days"]
+    said(capsys, *line, "--until", "0", "--limit", "any:none")
+    assert "(--limit any:4 allows" in said(capsys, *line, "--until", "1")
+    assert dh.Series.load(folder / "days").missing == []
+
+
 def test_a_refinement_keeps_what_was_promised(capsys):
     published(capsys, "--state", "v.state", "--limit", "any:3")
     line = ["refine", "v.parquet", "--state", "v.state", "--epsilon", "2", "--out", "w.parquet"]
