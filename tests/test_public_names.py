@@ -1,5 +1,9 @@
 """The public names are there, lazily, and are the ones that are documented."""
 
+import subprocess
+import sys
+from types import ModuleType
+
 import pytest
 
 import deltahist as dh
@@ -9,6 +13,11 @@ def test_every_public_name_can_be_had():
     for name in dh.__all__:
         assert getattr(dh, name) is not None
     assert set(dh.__all__) <= set(dir(dh))
+
+
+@pytest.mark.parametrize("name", [name for name in dh.__all__ if isinstance(getattr(dh, name), ModuleType)])
+def test_a_room_may_be_the_first_name_that_is_used(name):
+    subprocess.run([sys.executable, "-c", f"import deltahist; deltahist.{name}"], check=True)
 
 
 def test_functions_are_not_hidden_by_modules():

@@ -1,1 +1,5 @@
 """The public space: a domain and its map, who may be confused with whom, and workloads of queries."""
+
+import lazy_loader
+
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, submodules=["workloads"])
