@@ -142,10 +142,13 @@ def test_full_windows_are_found_from_prices_further_away():
     assert solver._gap(weights, limits, 2.0, amounts, found, limits.spread(found)) < 1e-11
 
 
-def test_what_is_filled_counts_only_with_a_certificate(monkeypatch):
+@pytest.mark.parametrize("pieces", [False, True])
+def test_what_is_filled_counts_only_with_a_certificate(monkeypatch, pieces):
     weights, limits = drawn_limits(5, 6, 60)
     right, _ = interior_point(weights, limits, 2.0)
     wrong = 0.9 * right, np.ones(len(limits.first))
+    if pieces:
+        monkeypatch.setattr(solver, "_prices_by_pieces", lambda *_: wrong[1])
     monkeypatch.setattr(solver, "fill_windows", lambda *_: wrong)
     amounts, gap = interior_point(weights, limits, 2.0)
     assert gap < 1e-11
