@@ -166,7 +166,7 @@ class Accounts:
 # ---------------------------------------------------------------------------------- databases
 
 
-def database(where: str | Path) -> Database:
+def database(where: str | Path) -> LedgerDatabase:
     """Return the database at a path or a URL; nothing is opened.
 
     Raises InputError on a URL of another kind, or one that cannot be read; no message shows a password.
@@ -191,10 +191,10 @@ def database(where: str | Path) -> Database:
             f"ledger is a URL of {kind!r}: it must be a file (a path, or sqlite:///city.ledger) or a database "
             "(postgresql://user@host/database)"
         )
-    return PostgreSQL(rest)
+    return PostgreSQLSchema(rest)
 
 
-class Database(ABC):
+class LedgerDatabase(ABC):
     """The database of one ledger, whose transactions are serial, whole and durable.
 
     Attributes
@@ -273,7 +273,7 @@ class Database(ABC):
 _APPLICATION = 1684556871
 
 
-class SQLite(Database):
+class SQLite(LedgerDatabase):
     """A ledger in a file, with a connection for each transaction: nothing is shared with forks or threads.
 
     A change is on the disk before it ends (rollback journal, synchronous EXTRA).
@@ -385,7 +385,7 @@ _CONNECTIONS = 8
 _ENGINES: dict[tuple[int, URL, str], Engine] = {}
 
 
-class PostgreSQL(Database):
+class PostgreSQLSchema(LedgerDatabase):
     """A ledger in the schema `deltahist` of a database, at the part of a URL that follows postgresql://.
 
     A change holds one lock of the database from its first look until it is committed, and is on the server's disk

@@ -131,6 +131,11 @@ class Coordinates:
                 f"--bounds are {_text(bounds)}: west {bounds[0]:g} must be less than east {bounds[2]:g} (the order is "
                 f"west, south, east, north){hint}"
             )
+        if len(bounds) == 4 and not bounds[1] < bounds[3]:
+            raise InputError(
+                f"--bounds are {_text(bounds)}: south {bounds[1]:g} must be less than north {bounds[3]:g} (the order "
+                "is west, south, east, north)"
+            )
         if self.crs == PLAIN and self.project is not None:
             raise InputError(f"--crs is 'none' with --project {self.project}: plain numbers cannot be projected")
         if self.project is not None and read_crs(self.project, "--project").is_geographic:

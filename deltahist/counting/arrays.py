@@ -206,7 +206,7 @@ class Tally:
         return self._flat.reshape(self.domain.shape)
 
 
-class Places:
+class PlaceTally:
     """Places of points, whole numbers that are kept one by one; `locate` gives them for finite columns."""
 
     def __init__(self, domain: Domain, locate: Callable[[Columns], NDArray[np.int64]]) -> None:
@@ -225,7 +225,7 @@ class Places:
 def collect(
     batches: Iterable[Batch],
     rows_of: str,
-    into: Tally | Places,
+    into: Tally | PlaceTally,
     reading: Reading,
     operation: Operation | None,
     *,
@@ -297,6 +297,8 @@ def collect(
     if bad and not reading.drop_bad_rows:
         more = "" if steps is None else " or times"
         more += "" if reading.where is None else " or values that `where` asks for"
+        if bad == rows and reading.where is not None:
+            more += f", all of them: does {reading.where!r} compare a column with another kind of value than it holds?"
         more += f" (the first is row {first:,}, about){trouble}"
         raise bad_rows_error(bad, rows, rows_of, bound is not None, more)
     if rows and bad == rows:

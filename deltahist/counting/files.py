@@ -15,7 +15,16 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._progress import progress
-from deltahist.counting.arrays import CHUNK, Batch, CountedRows, Places, Reading, Tally, collect, named_rows
+from deltahist.counting.arrays import (
+    CHUNK,
+    Batch,
+    CountedRows,
+    PlaceTally,
+    Reading,
+    Tally,
+    collect,
+    named_rows,
+)
 from deltahist.counting.conditions import Condition, refuse_place
 from deltahist.counting.outside import Outside, finite_rows
 from deltahist.counting.private import Private
@@ -129,7 +138,7 @@ def count_file(
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     """Read the points of a file on a line, on the domain's lattice, as `count_file` reads them."""
-    places = Places(domain, lambda columns: domain.lattice(columns[0])[:, 0])
+    places = PlaceTally(domain, lambda columns: domain.lattice(columns[0])[:, 0])
     read = read_file(Path(path), places, Reading(**how))
     # `Domain.lattice` gives back the steps of these coordinates.
     points = np.asarray(domain.low[0] + places.places() * domain.step[0], dtype=np.float64)
@@ -142,7 +151,7 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Prep
     Raises OutsideBounds if many points of all files together lie outside, and InputError if one could not be counted.
     """
     reading, seen = Reading(**how), Outside(domain)
-    nowhere = Places(domain, lambda columns: np.full(len(columns[0]), -1))
+    nowhere = PlaceTally(domain, lambda columns: np.full(len(columns[0]), -1))
     found = [read_file(path, nowhere, reading, seen=seen).counting for path in paths]
     if reading.outside is None:
         seen.refuse_many()
@@ -151,7 +160,7 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Prep
 
 def read_file(
     path: Path,
-    into: Tally | Places,
+    into: Tally | PlaceTally,
     reading: Reading,
     *,
     steps: StepPlaces | None = None,

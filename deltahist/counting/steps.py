@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.arrays import Batch, CountedRows, Places, Reading, locate_cells
+from deltahist.counting.arrays import Batch, CountedRows, PlaceTally, Reading, locate_cells
 from deltahist.counting.files import STDIN, read_file
 from deltahist.counting.private import Private
 from deltahist.errors import InputError, fits_memory, one_of
@@ -101,7 +101,7 @@ def count_steps(
     if steps * domain.size >= 1 << 62:
         raise InputError(f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer")
     fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
-    keys = Places(domain, lambda columns: locate_cells(columns, domain))
+    keys = PlaceTally(domain, lambda columns: locate_cells(columns, domain))
     places = StepPlaces(clock, steps, due)
     read = read_file(Path(path), keys, Reading(time=time, **how), steps=places)
     found, upto = np.sort(keys.places()), np.cumsum(places.seen)

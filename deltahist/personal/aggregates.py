@@ -242,7 +242,7 @@ class Aggregate(ABC):
 
     def describe(self) -> dict[str, Any]:
         """Describe the aggregate as JSON; of the same values, the same description is the same question."""
-        return {"question": type(self).__name__.lower(), self.unit: str(self.amount)}
+        return {"question": type(self).__name__.removesuffix("Aggregate").lower(), self.unit: str(self.amount)}
 
     def to_json(self, answer: Any) -> dict[str, Any]:
         """Describe an answer as JSON, for a ledger to keep."""

@@ -38,7 +38,7 @@ from deltahist.personal.aggregates import (
     Sum,
 )
 from deltahist.personal.maps import Map
-from deltahist.personal.quantiles import Quantile
+from deltahist.personal.quantiles import QuantileAggregate
 from deltahist.personal.query import OWNER, Expression, Query
 
 if TYPE_CHECKING:
@@ -149,8 +149,11 @@ class Records(Query):
     def quantile(
         self, column: Expression, q: float | Fraction = 0.5, *, key: str | None = None, **clip: Unpack[Clip]
     ) -> QuantileAnswer:
-        """Draw a quantile of a value within a public range (`Quantile`). Records without the value are not used."""
-        return self.ask(Quantile(column, q=q, **clip), key)
+        """Draw a quantile of a value within a public range (`QuantileAggregate`).
+
+        Records without the value are not used.
+        """
+        return self.ask(QuantileAggregate(column, q=q, **clip), key)
 
     def publish(
         self,

@@ -22,7 +22,7 @@ _MOST_COSTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Quantile(ValueAggregate):
+class QuantileAggregate(ValueAggregate):
     """A quantile of a value: of the places between its bounds, those with fewer records amiss are likelier.
 
     Neither the values nor their number are known. In ρ it costs ε²/2. Unlike quantiles of points that move
@@ -30,7 +30,7 @@ class Quantile(ValueAggregate):
 
     It is q from 0 to 1, of at most six decimals; 0.5 is the median. A budget too small to draw with is refused.
 
-    >>> Quantile("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
+    >>> QuantileAggregate("fare", clip=(0, 50), q=0.9, epsilon=0.5).places
     5000001
     """
 

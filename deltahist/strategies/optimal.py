@@ -81,7 +81,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, eq=False)
-class Solution:
+class OptimalSolution:
     """A solution: its domain, the symmetric int64 matrix (N, N), and its certificate."""
 
     domain: Domain
@@ -123,7 +123,7 @@ class Optimal(Strategy):
     near: Neighbourhood | None = None
     workload: Workload | None = None
     gap: float = 1e-3
-    kept: Solution | None = field(default=None, repr=False)
+    kept: OptimalSolution | None = field(default=None, repr=False)
     determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
 
@@ -161,7 +161,7 @@ class Optimal(Strategy):
         return (self.domain.size, self.domain.size)
 
     @functools.cached_property
-    def solution(self) -> Solution:
+    def solution(self) -> OptimalSolution:
         """The matrix and its certificate; here is where the optimisation runs."""
         if self.kept is not None:
             return self.kept
@@ -262,7 +262,7 @@ class Optimal(Strategy):
         )
         if not _entries_fit(out) or not _invertible(out):
             raise InputError("the matrix of strategy Optimal is damaged: it is too large or not invertible")
-        return cls(kept=Solution(domain, out, Certificate(primal, dual)))
+        return cls(kept=OptimalSolution(domain, out, Certificate(primal, dual)))
 
 
 def _check_size(domain: Domain) -> None:
@@ -273,7 +273,7 @@ def _check_size(domain: Domain) -> None:
         )
 
 
-def solve(near: Neighbourhood, gram: Field, gap: float) -> Solution:
+def solve(near: Neighbourhood, gram: Field, gap: float) -> OptimalSolution:
     """Return the optimal strategy in whole numbers for V (N, N), certified to within a gap.
 
     Raises InputError if the certified gap is above 5% after 200 steps, or V asks for nothing but a public total.
@@ -282,7 +282,7 @@ def solve(near: Neighbourhood, gram: Field, gap: float) -> Solution:
     # With nobody to come or go nothing changes the total: it may be measured at any precision.
     free = not (bounds.edges < 0).any()
     if not len(bounds.edges):
-        return Solution(domain, np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
+        return OptimalSolution(domain, np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
     parts = _parts(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
     if not rank:
@@ -299,7 +299,7 @@ def solve(near: Neighbourhood, gram: Field, gap: float) -> Solution:
             f"{certificate.gap:.1%} of the optimum (use the strategy Spectral, or larger cells)"
         )
     assert _invertible(matrix)
-    return Solution(domain, matrix, certificate)
+    return OptimalSolution(domain, matrix, certificate)
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> Field:

@@ -144,7 +144,7 @@ class Spectral(Strategy):
         return (math.prod(self.torus), self.domain.size)
 
     @functools.cached_property
-    def solution(self) -> Solution:
+    def solution(self) -> SpectralSolution:
         """The best spectrum, before rounding, with its certificate."""
         return solve(self.near, self.workload, self.torus)
 
@@ -374,8 +374,8 @@ def _lengths(spectrum: Field, n: int) -> Field:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """Solution of the spectral problem: X̂ = √(V̂ / L̂) and how far from the best it can be.
+class SpectralSolution:
+    """SpectralSolution of the spectral problem: X̂ = √(V̂ / L̂) and how far from the best it can be.
 
     `spectrum` is √X̂ over a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost is
     its bound; `gap` bounds the variance's excess over that of the best strategy of the torus: the dual value certifies
@@ -386,13 +386,13 @@ class Solution:
     gap: float
 
 
-def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> Solution:
+def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> SpectralSolution:
     """Return the best spectrum of a torus for a neighbourhood's moves and limits and a workload's sizes."""
     longest = int(max(near.reach.max(initial=1), len(near.reach) - 1 if len(torus) == 2 else 1, 1))
     coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
     chart = _Chart(near, workload, coarse)
     if not len(chart.scale):  # a single cell, which nobody enters: there is nothing to protect
-        return Solution(np.ones(chart.place.shape), 0.0)
+        return SpectralSolution(np.ones(chart.place.shape), 0.0)
     climb = _limited if near.profile else _plain
     found = climb(chart, chart.start(), _ROUNDS, _GAP)
     if coarse != torus:
@@ -403,7 +403,7 @@ def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]
     if not chart.arrivals:
         # The total is free, since no move changes it: measured as well as the best frequency.
         spectrum.flat[0] = spectrum.max()
-    return Solution(np.sqrt(spectrum), found.gap)
+    return SpectralSolution(np.sqrt(spectrum), found.gap)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 import deltahist as dh
 from deltahist.personal import maps
 from deltahist.personal.maps import Map
-from deltahist.personal.quantiles import Quantile
+from deltahist.personal.quantiles import QuantileAggregate
 
 DOMAIN = dh.Domain((0, 0, 800, 800), (8, 8))
 NEAR = dh.Neighbourhood(DOMAIN, 100)
@@ -199,17 +199,17 @@ def test_maps_that_cannot_be_made(people):
 @pytest.mark.parametrize("budget", [{"epsilon": 1e-9}, {"rho": 1e-9}, {"rho": Fraction(1, 10**30)}])
 def test_quantiles_that_would_take_for_ever_are_refused_at_once(budget):
     with pytest.raises(dh.InputError, match=r"for q = 0.999: .* take more (epsilon|rho), or a q of fewer decimals"):
-        Quantile("x", clip=(0, 10), q=0.999, **budget)
+        QuantileAggregate("x", clip=(0, 10), q=0.999, **budget)
 
 
 def test_quantiles_in_rho_draw_with_what_rho_allows():
-    asked = Quantile("x", (0, 1), q=0.5, rho=Fraction(1, 50))
+    asked = QuantileAggregate("x", (0, 1), q=0.5, rho=Fraction(1, 50))
     # Ledgers keep the description: the name of the class is not in it.
     assert asked.describe()["question"] == "quantile"
     assert asked.pure == Fraction(1, 5)
-    assert Quantile("x", (0, 1), rho=0.3).pure ** 2 / 2 <= Fraction(3, 10)
+    assert QuantileAggregate("x", (0, 1), rho=0.3).pure ** 2 / 2 <= Fraction(3, 10)
     with pytest.raises(dh.InputError, match=r"q is 1\.5"):
-        Quantile("x", (0, 1), q=1.5, epsilon=1)
+        QuantileAggregate("x", (0, 1), q=1.5, epsilon=1)
 
 
 QUESTIONS = [
