@@ -24,3 +24,15 @@ def test_every_line_of_the_index_is_read():
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     assert len(LINES) == sum(line.startswith("| ") and "`" in line for line in text.splitlines())
     assert len(LINES) > 50
+
+
+def test_tests_that_pages_name_exist():
+    files = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("*.py")}
+    names = {name for file in files for name in re.findall(r"^def (test_\w+)", (ROOT / file).read_text("utf-8"), re.M)}
+    missing = []
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        missing += [(page.name, file) for file in re.findall(r"\btests/[\w/]+\.py", text) if file not in files]
+        missing += [(page.name, name) for name in re.findall(r"\b(test_\w+)\b(?!\.py|\w)", text)
+                    if name not in names and not any(file.endswith(f"/{name}.py") for file in files)]
+    assert missing == []

@@ -313,7 +313,7 @@ def test_records_of_nobody_are_left_out(people):
 
 
 def test_noise_is_what_the_question_says(tmp_path):
-    """Mean size of 100 answers' noise: beyond these bounds once in 50,000 runs (Chernoff, sums of exponential draws)."""
+    """Mean size of the noise of 100 answers: beyond these bounds once in 50,000 runs at most (Chernoff)."""
     people = city(tmp_path, ROWS, epsilon=10_000)
     drawn = np.array([people.records.count(epsilon=0.5).estimate - 6 for _ in range(100)])
     p = np.exp(-0.5)
