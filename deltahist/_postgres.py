@@ -53,17 +53,17 @@ def settle(
     values: dict[str, Any] = {"local": isolation is not None}
     for at, (name, value) in enumerate(given.items()):
         values |= {f"name{at}": name, f"value{at}": value}
-    # A setting comes back as the server goes on with it.
     parts = [f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)" for at in range(len(given))]
-    isolated = "pg_catalog.current_setting('transaction_isolation')"
-    row = run(f"SELECT {', '.join([*parts, isolated])}", values)
-    found = dict(zip([*given, "transaction_isolation"], row, strict=True))
+    run(f"SELECT {', '.join(parts)}", values)
     if isolation is not None:
         wanted["transaction_isolation"] = isolation
-    for name, value in wanted.items():
-        if found[name] != value:
+    # A statement of its own: set_config returns the value that it was given, whatever the next statement finds.
+    asked = ", ".join(f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted)))
+    found = run(f"SELECT {asked}", {f"name{at}": name for at, name in enumerate(wanted)})
+    for (name, value), there in zip(wanted.items(), found, strict=True):
+        if there != value:
             raise InputError(
-                f"{where} has {name} = {found[name]!r} although {value!r} was set (is there a pooler of connections in "
+                f"{where} has {name} = {there!r} although {value!r} was set (is there a pooler of connections in "
                 "between, which does not pass it on?): nothing is read or charged there; connect to the server itself"
             )
 

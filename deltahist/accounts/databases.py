@@ -265,8 +265,9 @@ class LedgerDatabase(ABC):
 
     def _message(self, problem: Exception) -> str:
         """Return the driver's words on one line, without a password, whatever the driver shows."""
-        words = " ".join(str(getattr(problem, "orig", None) or problem).split())[:300]
-        return words.replace(self._password, "***") if self._password else words
+        words = str(getattr(problem, "orig", None) or problem)
+        words = words.replace(self._password, "***") if self._password else words
+        return " ".join(words.split())[:300]
 
 
 #: "dhLG": marks the file as a ledger.

@@ -476,7 +476,10 @@ class UserBound:
         codes, before = self._codes, len(self._codes)
         ids = encoded.dictionary.to_pylist()
         known = np.array([codes.setdefault(u, len(codes)) for u in ids], dtype=np.int64)
-        fresh = [self._hash(u) for u, code in zip(ids, known.tolist(), strict=True) if code >= before]
+        fresh: list[bytes] = []
+        for user, code in zip(ids, known.tolist(), strict=True):
+            if code == before + len(fresh):  # 0.0 and -0.0 are two ids to Arrow, and one user
+                fresh.append(self._hash(user))
         self._hashes = np.append(self._hashes, np.frombuffer(b"".join(fresh), dtype="<u8"))
         self._seen = np.append(self._seen, np.zeros(len(fresh), dtype=np.int64))
         return known[encoded.indices.to_numpy(zero_copy_only=False)]

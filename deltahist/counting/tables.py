@@ -279,12 +279,25 @@ def open_json_lines(source: Input, reading: Reading) -> OpenedTable:
         wanted = [names[i] for i in positions]
         makers = [_json_column(name, kinds[name], reading) for name in wanted]
         with io.BufferedReader(source.text()) as stream:
-            lines = iter(lambda: stream.readline(_BLOCK), b"")
-            while batch := list(itertools.islice(lines, rows)):
+            for batch in _take_lines(stream, rows):
                 found = [row for line in batch if (row := _json_row(line, source.name))]
                 yield [make([row.get(name) for row in found]) for name, make in zip(wanted, makers, strict=True)], 0
 
     return OpenedTable(names, read)
+
+
+def _take_lines(stream: io.BufferedIOBase, rows: int) -> Iterator[list[bytes]]:
+    """Yield lines of text, some at a time: fewer where they are long."""
+    batch: list[bytes] = []
+    size = 0
+    for line in iter(lambda: stream.readline(_BLOCK), b""):
+        batch.append(line)
+        size += len(line)
+        if len(batch) == rows or size >= _BUFFER:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def _json_row(line: bytes, name: str) -> dict[str, Any]:

@@ -140,7 +140,7 @@ class Map(Aggregate):
 
     def __post_init__(self) -> None:
         domain = self.near.domain
-        if len({*self.axes}) != domain.ndim:
+        if not len(self.axes) == len({*self.axes}) == domain.ndim:
             raise InputError(
                 f"x is {self.x!r} and y is {self.y!r} on a map of {domain.ndim} dimensions: it takes as many columns, "
                 "and different ones, since moves along a diagonal are longer than a radius allows for"

@@ -273,12 +273,15 @@ def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are
         assert settings_of(accounts)[2] == "repeatable read"
 
 
-def test_a_server_that_does_not_keep_settings_is_refused(schema, monkeypatch):
+@pytest.mark.parametrize("setting", ["standard_conforming_strings", "synchronous_commit"])
+def test_a_server_that_does_not_keep_settings_is_refused(schema, monkeypatch, server, setting):
     """As if a pooler of connections did not pass them on."""
+    server.execute(f"ALTER DATABASE {server.info.dbname} SET {setting} = off")
+    let_go()
     settle = _postgres.settle
 
     def lost(run, *more, **options):
-        settle(lambda said, values: run(said, {**values, "value0": "off"}), *more, **options)
+        settle(lambda said, values: None if "set_config" in said else run(said, values), *more, **options)
 
     monkeypatch.setattr(databases, "settle", lost)
     for use in (lambda: schema.charges("city"), lambda: schema.store("city", "a", 1), schema.exclusive().__enter__):

@@ -46,6 +46,17 @@ def test_the_choice_does_not_depend_on_other_users(others, most):
     assert ordinals_kept(mixed, most, "z") == alone
 
 
+def test_two_zeros_are_one_user_and_change_nobody_elses_rows():
+    kept = []
+    for zero in (0.0, -0.0):
+        bound = UserBound(1, bytes(32))
+        bound.add(pa.array([0.0, zero]), np.array([0, 1]))
+        bound.add(pa.array(np.repeat(np.arange(1.0, 51), 20)), np.arange(2, 1002))
+        assert bound.users == 51
+        kept.append(np.sort(bound.cells())[1:].tolist())
+    assert kept[0] == kept[1]
+
+
 def test_thinning_in_between_changes_nothing(monkeypatch):
     users = np.random.default_rng(1).integers(0, 50, 5_000).tolist()
     whole = rows_kept(users, 3)

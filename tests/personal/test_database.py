@@ -1,6 +1,5 @@
 """Databases with records of people: DuckDB and PostgreSQL behave alike."""
 
-import re
 import sys
 import threading
 
@@ -332,8 +331,7 @@ def test_a_server_that_does_not_keep_settings_is_refused(postgres_url, monkeypat
     execute = psycopg.Connection.execute
 
     def lost(connection, query, *more, **options):
-        kept = re.sub(r"set_config\((%\(\w+\)s), %\(\w+\)s, %\(local\)s\)", r"current_setting(\1)", query)
-        return execute(connection, kept, *more, **options)
+        return execute(connection, *(("SELECT 1",) if "set_config" in query else (query, *more)))
 
     _run(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET standard_conforming_strings = off")
     monkeypatch.setattr(psycopg.Connection, "execute", lost)
