@@ -18,6 +18,8 @@ from deltahist.errors import InputError, exact, is_number, positive, whole
 _MOST_STAGES = 4096
 #: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/process.py`).
 _FINEST = 2.0**46
+#: Largest scale of noise that is drawn.
+_MOST_SCALE = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,15 @@ class Law(abc.ABC):
     def hiding(cls, change: Fraction, amount: Fraction) -> Law:
         """Return the noise that hides a change, given to the power of the norm, at a budget.
 
-        ε is change / b, and ρ is change² / (2σ²).
+        ε is change / b, and ρ is change² / (2σ²). Raises InputError where the scale would be more than 2^50.
         """
-        return cls(change / (cls.norm * amount))
+        parameter = change / (cls.norm * amount)
+        if parameter > _MOST_SCALE**cls.norm:
+            raise InputError(
+                f"{cls.unit} is {float(amount):.10g}: noise of a scale above 2^50 would be needed, which is not drawn; "
+                "take more (epsilon of about 1, or rho of about 0.1)"
+            )
+        return cls(parameter)
 
     @property
     def scale(self) -> float:

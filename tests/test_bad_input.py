@@ -126,6 +126,8 @@ CASES = [
     *((publish(delta=d), [d, "above zero"]) for d in ("0", "-1", "nan", "inf")),
     (publish(delta="far"), ["'far'", "number"]),
     (publish(delta="1e-9"), ["1e-9", "lattice step"]),
+    (publish(epsilon="1e-300"), ["1e-300", "2^50"]),
+    (publish(epsilon="2000", strategy="auto"), ["2000", "likely"]),
     (publish(delta="500m"), ["500m", "no CRS"]),
     *((publish(cell=c), ["--cell is", "above zero"]) for c in ("0", "-1", "nan", "inf", "1e-999")),
     (publish(cell="1e-12"), ["cells"]),

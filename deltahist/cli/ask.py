@@ -103,6 +103,8 @@ def ask(
     asked = Question.read(question)
     if asked.kind == "map" and out is None:
         raise InputError("--out is missing: the answer is a map, which becomes a release file, such as night.parquet")
+    if asked.kind != "map" and out is not None and out.suffix.lower() not in (".txt", ".json"):
+        raise InputError(f"--out is {str(out)!r}: an answer is text or JSON, so its suffix must be .txt or .json")
     console.check_target(out, question, replace=overwrite or asked.kind != "map")
     answer = asked.ask(whom.people(asked).records, key)
     if asked.kind == "map":
@@ -111,7 +113,7 @@ def ask(
         console.note(f"wrote {out}: {made.promise}")
         paid = who_pays(made.budget.unit, Fraction(made.cost_under(made.neighbourhood.appearing_anywhere())))
         console.note(f"{paid[0].upper()}{paid[1:]}; who has a radius of their own paid what a move over it costs.")
-    elif as_json:
+    elif as_json or (out is not None and out.suffix.lower() == ".json"):
         console.put_json(answer.to_json(), out)
     else:
         console.put(f"{answer}\n\n{answer.words[0].upper()}{answer.words[1:]}.", out)

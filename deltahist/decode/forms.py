@@ -377,7 +377,7 @@ class PublicTotal:
 
     def reduction(self, spans: Sequence[Span]) -> Field:
         """Return the variance taken away from boxes (m,)."""
-        return np.asarray(sums_between(self._before, spans) ** 2 / self.spread)
+        return np.asarray(sums_between(self._before, spans) ** 2 / (self.spread or 1.0))  # 0: there is no noise
 
     @functools.cached_property
     def _before(self) -> Field:
@@ -389,7 +389,7 @@ class PublicTotal:
         both = self.along
         for axis in range(both.ndim):
             both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0)), 0, axis)
-        return float((self.along * both).sum()) / self.spread
+        return float((self.along * both).sum()) / (self.spread or 1.0)
 
 
 def sums_of_both(field: Field, starts: Index | None = None) -> Field:

@@ -121,7 +121,7 @@ def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
         ratios: dict[str, Any] = {"height_ratios": heights} if stacked else {"width_ratios": widths}
         panels = figure.subplots(*grid, squeeze=False, **ratios).ravel()
         if heading := look.heading(release):
-            figure.suptitle(heading, fontsize=11)
+            figure.suptitle(heading, fontsize=11, parse_math=False)
         source = _describe_promise(release, size[0])
         figure.supxlabel(source, x=0.01, ha="left", fontsize=7.5, color="0.3")
         if not release.publishable:

@@ -83,8 +83,9 @@ def check_protection(
 ) -> None:
     """Refuse a budget so large that hardly anything is protected, unless that is accepted (docs/privacy/weak.md).
 
-    With a seeded generator everything goes: that is no publication.
+    With a seeded generator everything goes: that is no publication. Noise that cannot be drawn is refused here, too.
     """
+    mechanism.laws  # noqa: B018
     weakness = None if accepted or rng is not None else mechanism.weakness
     if weakness is not None:
         unit, amount = mechanism.budget.unit, float(mechanism.budget.amount)

@@ -145,3 +145,8 @@ def test_headings_say_what_is_drawn(town, tmp_path, monkeypatch):
 def test_a_curve_has_no_regions(town, tmp_path):
     with pytest.raises(InputError, match="only is 'curve' with answers for regions"):
         save_picture(town, tmp_path / "map.png", "curve", answers=dh.answer(town, zones_of(town, 4)))
+
+
+def test_a_title_is_text_and_no_formula(town, tmp_path):
+    save_picture(town, tmp_path / "a.png", "map", title=r"Costs $\foo$ now")
+    assert (tmp_path / "a.png").stat().st_size > 1000
