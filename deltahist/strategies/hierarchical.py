@@ -111,19 +111,6 @@ class TreeDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
-        starts = self.strategy.starts
-        #: First child of every block, per level and axis, counted in blocks of the next level.
-        self.children: list[Starts] = [
-            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
-            for a, b in itertools.pairwise(starts)
-        ]
-        #: Variance of the sum of each block's children, per level but the last, and of its best estimate from below.
-        self.below: list[Field] = []
-        self.upward = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
-        for own, children in zip(self.level_variance[-2::-1], reversed(self.children), strict=True):
-            below = sum_blocks(self.upward[0], children)
-            self.below.insert(0, below)
-            self.upward.insert(0, own * below / (own + below) if own > 0 else np.zeros_like(below))
         #: Whether all blocks of a level are of one size; small trees of others are better served by their matrices.
         self.regular = all(
             n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
@@ -131,6 +118,34 @@ class TreeDecoder(Decoder):
             for n in self.domain.shape
         )
         self._small = not self.regular and self.domain.size <= MOST_DENSE
+
+    # These have arrays of the whole map, which planning does without.
+    @functools.cached_property
+    def children(self) -> list[Starts]:
+        """First child of every block, per level and axis, counted in blocks of the next level."""
+        return [
+            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
+            for a, b in itertools.pairwise(self.strategy.starts)
+        ]
+
+    @functools.cached_property
+    def _variances(self) -> tuple[list[Field], list[Field]]:
+        below: list[Field] = []
+        upward = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
+        for own, children in zip(self.level_variance[-2::-1], reversed(self.children), strict=True):
+            below.insert(0, sum_blocks(upward[0], children))
+            upward.insert(0, own * below[0] / (own + below[0]) if own > 0 else np.zeros_like(below[0]))
+        return below, upward
+
+    @property
+    def below(self) -> list[Field]:
+        """Variance of the sum of each block's children, per level but the last."""
+        return self._variances[0]
+
+    @property
+    def upward(self) -> list[Field]:
+        """Variance of the best estimate of each block from below, per level."""
+        return self._variances[1]
 
     def solve(self, values: Field) -> Field:
         groups = zip(self.strategy.groups, self.strategy.blocks, strict=True)
