@@ -142,7 +142,6 @@ def publish(
 
 def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism could publish no counts, whatever they are."""
-    check_protection(mechanism, accepted, rng)
     strategy = mechanism.strategy
     check_groups(strategy)
     if not is_own(strategy):
@@ -151,6 +150,7 @@ def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator 
             raise InputError(
                 f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
             )
+    check_protection(mechanism, accepted, rng)
     fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
