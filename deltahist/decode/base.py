@@ -258,7 +258,8 @@ class Decoder:
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
         if self.closed:
-            spans, variance = work.spans(self.domain), self._variance_of_boxes(work)
+            spans = work.spans(self.domain)
+            variance = self._variance_of_boxes(spans)
             draws = self.draws_summed(spans, variance)
             return Moments(variance, self.kurtosis(spans, variance), draws=draws, note=self.note)
         return self.solved_moments(work) if len(work) <= MOST_SOLVED else self._simulated_moments(work)
@@ -266,7 +267,7 @@ class Decoder:
     def variance(self, work: Asked) -> NDArray[np.float64]:
         """Return the variance of the answers alone (m,), which planning compares."""
         if isinstance(work, Boxes | AllRanges) and self.closed:
-            return self._variance_of_boxes(work)
+            return self._variance_of_boxes(work.spans(self.domain))
         return self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
@@ -277,8 +278,8 @@ class Decoder:
             return mean_of(terms, self.domain.shape)
         return float(self.moments(work if len(work) <= MOST_SOLVED else work.sample(_SAMPLE)).variance.mean())
 
-    def _variance_of_boxes(self, work: Boxes | AllRanges) -> NDArray[np.float64]:
-        variance = self.box_variance(work.spans(self.domain))
+    def _variance_of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
+        variance = self.box_variance(spans)
         return np.where(variance < self.rounding_floor, 0.0, variance)
 
     def solved_moments(self, work: Asked) -> Moments:
