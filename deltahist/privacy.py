@@ -18,8 +18,9 @@ from deltahist.errors import InputError, exact, is_number, positive, whole
 _MOST_STAGES = 4096
 #: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/process.py`).
 _FINEST = 2.0**46
-#: Largest scale of noise that is drawn.
-_MOST_SCALE = 1 << 50
+#: Largest scale of noise that is drawn: larger ones would let whole numbers of 64 bits overflow with a probability
+#: worth naming.
+MOST_SCALE = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Law(abc.ABC):
         ε is change / b, and ρ is change² / (2σ²). Raises InputError where the scale would be more than 2^50.
         """
         parameter = change / (cls.norm * amount)
-        if parameter > _MOST_SCALE**cls.norm:
+        if parameter > MOST_SCALE**cls.norm:
             raise InputError(
                 f"{cls.unit} is {float(amount):.10g}: noise of a scale above 2^50 would be needed, which is not drawn; "
                 "take more (epsilon of about 1, or rho of about 0.1)"

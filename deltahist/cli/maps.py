@@ -125,17 +125,15 @@ class Coordinates:
                 )
             extent = extent_of(bounds)
             return extent.bounds, extent.crs
-        if len(bounds) == 4 and not bounds[0] < bounds[2]:
-            hint = "; degrees that go across the antimeridian take --project auto" * (max(map(abs, bounds)) <= 180)
-            raise InputError(
-                f"--bounds are {_text(bounds)}: west {bounds[0]:g} must be less than east {bounds[2]:g} (the order is "
-                f"west, south, east, north){hint}"
-            )
-        if len(bounds) == 4 and not bounds[1] < bounds[3]:
-            raise InputError(
-                f"--bounds are {_text(bounds)}: south {bounds[1]:g} must be less than north {bounds[3]:g} (the order "
-                "is west, south, east, north)"
-            )
+        for axis, (first, last) in enumerate((("west", "east"), ("south", "north")) if len(bounds) == 4 else ()):
+            low, high = bounds[axis], bounds[axis + 2]
+            if not low < high:
+                across = axis == 0 and max(map(abs, bounds)) <= 180
+                hint = "; degrees that go across the antimeridian take --project auto" * across
+                raise InputError(
+                    f"--bounds are {_text(bounds)}: {first} {low:g} must be less than {last} {high:g} (the order is "
+                    f"west, south, east, north){hint}"
+                )
         if self.crs == PLAIN and self.project is not None:
             raise InputError(f"--crs is 'none' with --project {self.project}: plain numbers cannot be projected")
         if self.project is not None and read_crs(self.project, "--project").is_geographic:
@@ -175,6 +173,12 @@ def _auto(bounds: tuple[float, ...]) -> str:
     return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 
 
+def sources_option(default: str) -> Any:
+    """Return the option that declares sources."""
+    text = "Where people may appear or vanish: none, boundary, left, right or a file."
+    return option("WHERE", text, default=default, panel=MAP)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
     """The map with its cells, and who may be confused with whom on it."""
@@ -194,12 +198,7 @@ class MapOptions:
         "CRS/STEP", "Instead of --project and --cell: cells of a grid, such as EPSG:3035/1km.", panel=MAP
     )
     align: bool = flag("Cells lie at multiples of --cell, a length on the map then.", panel=MAP)
-    sources: str = option(
-        "WHERE",
-        "Where people may appear or vanish: none, boundary, left, right or a file.",
-        default="none",
-        panel=MAP,
-    )
+    sources: str = sources_option("none")
 
     #: Whether cells are chosen where no option is about them.
     _CHOOSES: ClassVar[bool] = True

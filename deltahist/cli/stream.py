@@ -15,13 +15,13 @@ from deltahist._progress import progress
 from deltahist.cli import console
 from deltahist.cli.groups import CONFIG, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
 from deltahist.cli.maps import (
-    MAP,
     Coordinates,
     MapOptions,
     PlanOptions,
     about_map,
     choose_map,
     describe_limit,
+    sources_option,
 )
 from deltahist.cli.options import amount, argument, length as read_length, option, whole_number, window_limit
 from deltahist.errors import NANO, InputError, shortened, typed
@@ -63,12 +63,7 @@ class _Place(MapOptions):
     cell: float | str | None = option(
         "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", read_length
     )
-    sources: str = option(
-        "WHERE",
-        "Where people may appear or vanish: none, boundary, left, right or a file.",
-        default="boundary",
-        panel=MAP,
-    )
+    sources: str = sources_option("boundary")
     _CHOOSES: ClassVar[bool] = False
 
 

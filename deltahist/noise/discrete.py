@@ -27,14 +27,13 @@ from deltahist.noise.exact import (
     ratio,
     source,
 )
+from deltahist.privacy import MOST_SCALE
 
 #: Entries of one table; larger scales are drawn digit by digit in this base.
 _BASE = 1024
 _LONGEST = 4096
 #: A law with scale b is all but surely (2^−64) within so many b.
 _SPREAD = 45
-#: Larger scales would let whole numbers of 64 bits overflow with a probability worth naming.
-_MOST_SCALE = 1 << 50
 #: A geometric variable of a larger scale is drawn up to this power of the base, which int64 holds.
 _MOST_DIGITS = 6
 #: Where a capped geometric variable ends: beyond every value that noise of a scale of at most 2^50 takes.
@@ -78,7 +77,7 @@ def discrete_laplace(
     >>> discrete_laplace(2.5, (2, 3)).shape
     (2, 3)
     """
-    exact = _exact(_MOST_SCALE, scale=scale)
+    exact = _exact(MOST_SCALE, scale=scale)
     words = source(rng)
     if exact * _SPREAD <= _LONGEST:
         return _filled(shape, lambda number: _signed(_magnitudes(exact, number, words), words))
@@ -120,9 +119,9 @@ def discrete_gaussian(
     if (sigma is None) == (variance is None):
         raise InputError("give sigma or variance, one of them")
     if sigma is not None:
-        exact = _exact(_MOST_SCALE, sigma=sigma) ** 2
+        exact = _exact(MOST_SCALE, sigma=sigma) ** 2
     else:
-        exact = _exact(_MOST_SCALE**2, variance=variance)
+        exact = _exact(MOST_SCALE**2, variance=variance)
     words = source(rng)
     if exact <= _TABLED_VARIANCE:
         return _filled(shape, lambda number: _signed(_gaussian_magnitudes(exact, number, words), words))
@@ -196,7 +195,7 @@ def geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
 
 def capped_geometric(scale: Fraction, number: int, words: Words) -> NDArray[np.int64]:
     """min(G, 2^60) with P(G ≥ k) = e^(−k / scale), of any scale, however large."""
-    if scale <= _MOST_SCALE:
+    if scale <= MOST_SCALE:
         return geometric(scale, number, words)
     out = np.full(number, CAP, dtype=np.int64)
     below = np.flatnonzero(_beyond_cap(scale).draw(number, words))

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 #: Probability of the intervals.
 LEVEL = 0.95
-#: Noise of a larger scale may overflow.
-_MOST_SCALE = 1 << 50
 #: Steps of a value: sums over any number of records stay within 64 bits.
 _MOST_STEPS = 10**9
 #: Steps between the bounds of a value, if no resolution is given.
@@ -265,13 +263,7 @@ class Measured(Aggregate):
     @property
     def law(self) -> Law:
         """The law of the noise that each measured number gets."""
-        law = scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
-        if law.parameter > _MOST_SCALE**law.norm:
-            raise InputError(
-                f"{self.unit} is {float(self.amount):g} where one record changes {self.sensitivity:,} steps: noise "
-                "would overflow; take a larger budget or a coarser resolution"
-            )
-        return law
+        return scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
 
     def answer(self, columns: Columns, number: int) -> Any:
         measured = self.measure(columns, number)

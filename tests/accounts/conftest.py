@@ -50,6 +50,11 @@ def where(request, tmp_path):
 
 @pytest.fixture
 def ledger(where):
+    return make_city(where)
+
+
+def make_city(where):
+    """A ledger with one account, which keeps a fact."""
     ledger = Ledger(where)
     ledger.account("city", {"length": 3})
     ledger.store("city", "rows", 17)

@@ -17,7 +17,7 @@ from deltahist import _postgres
 from deltahist.accounts import databases
 from deltahist.accounts.ledger import Ledger
 from deltahist.publishers.stream import Stream
-from tests.accounts.conftest import let_go
+from tests.accounts.conftest import let_go, make_city
 
 # ---------------------------------------------------------------------------------- a SQLite file
 
@@ -30,10 +30,7 @@ def path(tmp_path):
 @pytest.fixture
 def file(path):
     """A ledger in a file."""
-    ledger = Ledger(path)
-    ledger.account("city", {"length": 3})
-    ledger.store("city", "rows", 17)
-    return ledger
+    return make_city(path)
 
 
 def test_a_ledger_that_appears_meanwhile_is_not_replaced(path, monkeypatch):
@@ -213,10 +210,7 @@ def server(url):
 @pytest.fixture
 def schema(url):
     """A ledger in a schema."""
-    ledger = Ledger(url)
-    ledger.account("city", {"length": 3})
-    ledger.store("city", "rows", 17)
-    return ledger
+    return make_city(url)
 
 
 def _break_all(server):
