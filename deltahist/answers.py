@@ -160,7 +160,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
     index = pd.Index(map(str, range(len(shapes))), name="region")
 
     def framed(found: Columns) -> pd.DataFrame:
-        columns = fitted.joined(found)
+        columns = fitted.spread_over_regions(found)
         # By position: an index may hold a label twice.
         return _frame(columns, index) if frame is None else frame.assign(**columns)
 

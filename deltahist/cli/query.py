@@ -76,7 +76,7 @@ class QueryOptions(Zones):
         work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
         found = {str(name): np.asarray(each) for name, each in ask(work).items()}
         if fitted is not None:
-            own["geometry"], found = shapes, fitted.joined(found)
+            own["geometry"], found = shapes, fitted.spread_over_regions(found)
         times = len(found["estimate"]) // len(names)
         return {name: np.tile(each, times) for name, each in own.items()} | found
 

@@ -11,8 +11,8 @@ True
 
 from deltahist.plots.cells import plot_map
 from deltahist.plots.curves import plot_frontier, plot_protection, protection_curve, save_frontier
-from deltahist.plots.ground import PICTURES, check_picture
-from deltahist.plots.pictures import picture, save_picture
+from deltahist.plots.ground import PICTURES
+from deltahist.plots.pictures import check_picture, picture, save_picture
 from deltahist.plots.regions import plot_intervals, plot_regions
 
 __all__ = [

@@ -117,8 +117,8 @@ def plot_map(
         ax.set_facecolor("0.94")
     else:
         _colour_cells(release, ax, merged, noise, nonnegative=positive, per=per)
-        how = "below that is pale" if plain else "cells that do not stand out from it are merged"
-        lines = [f"{kind}; standard error of one cell: {error};", how]
+        explanation = "below that is pale" if plain else "cells that do not stand out from it are merged"
+        lines = [f"{kind}; standard error of one cell: {error};", explanation]
         if positive:
             lines = [kind, f"Standard error of one cell, unbiased: {error}"]
     if rim:

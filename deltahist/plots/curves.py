@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import form_of
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
-from deltahist.plots.ground import check_picture, figure_of, new_figure, own_axes, write_figure
+from deltahist.plots.ground import FORMS, figure_of, new_figure, own_axes, write_figure
 from deltahist.privacy import NOISES
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.profile import some_below
@@ -257,7 +258,7 @@ def save_frontier(found: Sequence[Any], path: str | Path) -> None:
 
     Raises InputError on another suffix, or without points.
     """
-    check_picture(path)
+    form_of(path, FORMS)
     figure = new_figure(figsize=_SIZE, layout="constrained")
     plot_frontier(found, figure.subplots())
     write_figure(figure, path)

@@ -49,21 +49,14 @@ def own_axes(ax: Axes | None) -> Axes:
     return new_figure(layout="constrained").add_subplot()
 
 
-def new_figure(**how: Any) -> Figure:
+def new_figure(**options: Any) -> Figure:
     """Return a figure that belongs to no window system."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(**how)
+    figure = Figure(**options)
     FigureCanvasAgg(figure)
     return figure
-
-
-def check_picture(path: str | Path, only: str | None = None) -> None:
-    """Raise InputError unless a picture can be called that, and `only` is None, "map" or "curve"."""
-    form_of(path, FORMS)
-    if only not in (None, "map", "curve"):
-        raise InputError(f"only is {only!r}: it must be map or curve")
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:

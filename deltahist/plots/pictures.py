@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist._files import form_of
 from deltahist.errors import InputError
 from deltahist.plots.cells import plot_map
 from deltahist.plots.curves import plot_protection
-from deltahist.plots.ground import check_picture, is_narrow, is_wide, new_figure, sides, write_figure
+from deltahist.plots.ground import FORMS, is_narrow, is_wide, new_figure, sides, write_figure
 from deltahist.plots.regions import Values, draw_intervals, draw_regions, height_of_rows, values_of
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
             _mark_unpublishable(figure)
         # The map comes last: where its labels fit is known when everything else has its place.
         for part, ax in reversed(list(zip(parts, panels, strict=True))):
-            _draw(release, part, ax, look, keyed="list" in parts)
+            _DRAWN[part](release, ax, look, "list" in parts)
     return figure
 
 
@@ -149,19 +150,37 @@ def _inches(release: BaseRelease, parts: Sequence[str], look: _Look) -> tuple[li
     return list(widths), list(heights)
 
 
-def _draw(release: BaseRelease, part: str, ax: Axes, look: _Look, *, keyed: bool) -> None:
-    ways: dict[str, Any] = {"axes": look.axes, "context": look.context}
-    if part == "curve":
-        plot_protection(release, ax)
-    elif look.values is None:
-        plot_map(release, ax, plain=look.plain, nonnegative=look.nonnegative, per=look.per, **ways)
-    elif part == "list":
+def _draw_curve(release: BaseRelease, ax: Axes, look: _Look, keyed: bool) -> None:
+    plot_protection(release, ax)
+
+
+def _draw_list(release: BaseRelease, ax: Axes, look: _Look, keyed: bool) -> None:
+    if look.values is not None:
         draw_intervals(look.values, ax, look.level)
+
+
+def _draw_map(release: BaseRelease, ax: Axes, look: _Look, keyed: bool) -> None:
+    ways: dict[str, Any] = {"axes": look.axes, "context": look.context}
+    if look.values is None:
+        plot_map(release, ax, plain=look.plain, nonnegative=look.nonnegative, per=look.per, **ways)
     else:
         draw_regions(release, look.values, ax, level=look.level, keyed=keyed, **ways)
-    if part == "map" and release.domain.ndim == 2:
+    if release.domain.ndim == 2:
         beside = "N" if keyed and not is_wide(release.domain) else "C"
         ax.set_anchor("W" if is_narrow(release.domain) else beside)
+
+
+#: Pictures that may be asked for alone, and the function that draws each.
+PARTS: dict[str, Callable[[BaseRelease, Axes, _Look, bool], None]] = {"map": _draw_map, "curve": _draw_curve}
+#: The same, and what is drawn only beside a map of regions.
+_DRAWN = {**PARTS, "list": _draw_list}
+
+
+def check_picture(path: str | Path, only: str | None = None) -> None:
+    """Raise InputError unless a picture can be called that, and `only` is None or one of `PARTS`."""
+    form_of(path, FORMS)
+    if only is not None and only not in PARTS:
+        raise InputError(f"only is {only!r}: it must be {' or '.join(PARTS)}")
 
 
 def _describe_promise(release: BaseRelease, width: float) -> str:

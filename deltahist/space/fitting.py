@@ -52,7 +52,7 @@ class Fitted:
         """(m,) which regions can be answered."""
         return np.array([shape is not None for shape in self.shapes], dtype=bool)
 
-    def joined(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+    def spread_over_regions(self, columns: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
         """Return columns of answers to the shapes (held,) as columns of all regions (m,), which say what was done.
 
         There may be several answers to each, such as one per step, all of them one after another.

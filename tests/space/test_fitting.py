@@ -180,7 +180,7 @@ def test_other_regions_that_are_no_question():
 def test_answers_come_back_to_all_regions_and_steps():
     found = fitted([shapely.box(1, 1, 2, 2), shapely.box(20, 20, 21, 21), shapely.box(0, 0, 1, 1)])
     given = {"step": np.array(list("aabb")), "estimate": np.arange(4), "by": np.array(list("xxyy"), object)}
-    columns = found.joined(given)
+    columns = found.spread_over_regions(given)
     assert columns["step"].tolist() == list("aaabbb")
     assert columns["estimate"].tolist() == pytest.approx([0, np.nan, 1, 2, np.nan, 3], nan_ok=True)
     assert columns["by"].tolist()[3::2] == ["y", "y"]
