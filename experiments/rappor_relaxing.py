@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.kinds.channels import Channel
-from deltahist.kinds.rappor import Rappor, Reports, decode_counts
+from deltahist.kinds.rappor import Channel, Rappor, Reports, decode_counts
 from deltahist.publishers.rappor import Clients
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
 

@@ -15,8 +15,7 @@ import pytest
 import scipy.stats
 from bits import cut_pairs, laplace_pairs, texts_of_filters
 
-from deltahist.kinds.channels import Channel
-from deltahist.kinds.rappor import Rappor
+from deltahist.kinds.rappor import Channel, Rappor
 from deltahist.noise import discrete_laplace
 from deltahist.noise.exact import coins
 from deltahist.publishers import rappor as publishing

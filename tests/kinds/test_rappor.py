@@ -12,8 +12,7 @@ from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filte
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.kinds.channels import Threshold
-from deltahist.kinds.rappor import Rappor
+from deltahist.kinds.rappor import Rappor, Threshold
 from deltahist.publishers import rappor as publishing, state
 from deltahist.publishers.rappor import Clients
 

@@ -9,8 +9,7 @@ import pytest
 import scipy.stats
 
 from deltahist.errors import InputError
-from deltahist.kinds.channels import Channel
-from deltahist.kinds.rappor import Rappor, Reports
+from deltahist.kinds.rappor import Channel, Rappor, Reports
 
 F = Fraction
 both_forms = pytest.mark.parametrize("form", ["channels", "laplace"])
