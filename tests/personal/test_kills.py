@@ -30,14 +30,20 @@ def ask_until_killed(folder, begin):
             out.flush()
 
 
-def killed_run(folder, begin, seconds):
-    """A process of its own, killed after so long; forked, so that it need not import everything again."""
+def killed_run(folder, begin, seconds, answered):
+    """A process of its own, killed so long after its start, or after its first answer; forked to save the imports."""
+    answers = folder / "answers"
+    answers.touch()
+    before = answers.stat().st_size
     child = os.fork()
     if child == 0:
         try:
             ask_until_killed(folder, begin)
         finally:
             os._exit(1)
+    deadline = time.monotonic() + 60
+    while answered and answers.stat().st_size == before and time.monotonic() < deadline:
+        time.sleep(0.005)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -55,17 +61,19 @@ def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     base.close()
     chance = random.Random(5)
     for run in range(kills):
-        killed_run(tmp_path, 1000 * run, chance.uniform(0.15, 0.5))
+        # Every second run has answered before it is killed, however slow the machine is.
+        answered = run % 2 == 0
+        killed_run(tmp_path, 1000 * run, chance.uniform(0, 0.3) if answered else chance.uniform(0.15, 0.5), answered)
     ledger, name = Ledger(tmp_path / "l"), "people"
     with Purses(ledger, name).turn() as turn:
         kept = {
             key: turn.accounts.find_answer(name, key)
-            for key in (f"question {1000 * run + i}" for run in range(kills) for i in range(200))
+            for key in (f"question {1000 * run + i}" for run in range(kills) for i in range(1000))
         }
         spent = [Fraction(nano, 10**9) for nano in turn.spent.tolist()]
     answered = {key: answer for key, answer in kept.items() if answer is not None}
     told = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")]
-    assert len(told) > kills / 10  # how many there are depends on the machine
+    assert len(told) >= kills // 3  # a kill may cut short the line of a first answer
     assert all(answered[key][1]["estimate"] == estimate for key, estimate in told)
     # What is kept was charged, and nothing else was: a charge and its answer are one transaction.
     assert spent[0] == EPSILON * len(answered)
