@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
-from deltahist.kinds.quantile import smooth_sensitivity
-from deltahist.kinds.quantile_methods import METHODS as WAYS, Smooth
+from deltahist.kinds.quantile import METHODS as WAYS, Smooth, smooth_sensitivity
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)

@@ -12,8 +12,15 @@ from deltahist.accounts.window import Account, amounts_for
 from deltahist.budget import Budget
 from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError
-from deltahist.kinds.quantile import PointsAround, Quantile, QuantileMechanism, check_quantile, lattice_steps
-from deltahist.kinds.quantile_methods import SIGMA, PlaceNoise
+from deltahist.kinds.quantile import (
+    SIGMA,
+    PlaceNoise,
+    PointsAround,
+    Quantile,
+    QuantileMechanism,
+    check_quantile,
+    lattice_steps,
+)
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, on_a_line, places_for
 from deltahist.noise.exact import source
 from deltahist.noise.quantiles import draw_place, rounded

@@ -14,8 +14,7 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.kinds.quantile import METHODS, PointsAround
-from deltahist.kinds.quantile_methods import rate_of
+from deltahist.kinds.quantile import METHODS, PointsAround, rate_of
 from deltahist.kinds.sorted import noise_law, sorted_steps
 from deltahist.noise import quantiles
 from deltahist.publishers import points as publishing
@@ -306,7 +305,7 @@ def test_halved_noise_is_caught(method, monkeypatch):
         "rounded",
         lambda kind, centre, scale, words, **k: right(kind, centre, scale / 2, words, **k),
     )
-    monkeypatch.setattr("deltahist.kinds.quantile_methods.rate_of", lambda *budget: 2 * rate_of(*budget))
+    monkeypatch.setattr("deltahist.kinds.quantile.rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES[method])
 
 

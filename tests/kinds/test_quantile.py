@@ -12,8 +12,15 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.kinds.quantile import METHODS, PointsAround, rank_of, smooth_sensitivity
-from deltahist.kinds.quantile_methods import SLACK, mean_of_places, rate_of
+from deltahist.kinds.quantile import (
+    METHODS,
+    SLACK,
+    PointsAround,
+    mean_of_places,
+    rank_of,
+    rate_of,
+    smooth_sensitivity,
+)
 from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
 
