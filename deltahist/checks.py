@@ -13,8 +13,7 @@ from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.privacy import Gaussian
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges
-from deltahist.strategies.base import Group, Strategy
-from deltahist.strategies.registry import from_description
+from deltahist.strategies.base import Group, Strategy, from_description
 
 #: Cells up to which a strategy is compared with its matrix, and its cost with the definition over all edges.
 _MOST_CELLS = 2048

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.space.workloads import range_gram
-from deltahist.strategies.cuts import augment
+from deltahist.strategies.grids import augment
 from experiments._common import BLUE, RED, Found, command, figure, save, write_csv
 
 Corner = tuple[int, int]

@@ -12,7 +12,7 @@ from examples import EVERY_STRATEGY, quiet, random_domain, random_neighbourhood
 
 import deltahist as dh
 from deltahist.decode import Decoder, DenseDecoder, decoder
-from deltahist.strategies import Group, named, registry
+from deltahist.strategies import Group, base, named
 from deltahist.strategies.grids import CellsDecoder
 
 LINE = dh.Domain((0, 8), (8,))
@@ -22,7 +22,7 @@ NEAR = dh.Neighbourhood(LINE, 1)
 @pytest.fixture(autouse=True)
 def known(monkeypatch):
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(registry, "_KNOWN", dict(registry._KNOWN))
+    monkeypatch.setattr(base, "_KNOWN", dict(base._KNOWN))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -365,21 +365,21 @@ def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[deltahist.strategies]\nelsewhere = elsewhere:Elsewhere\n")
     monkeypatch.syspath_prepend(tmp_path)
-    registry._load_entry_points.cache_clear()
+    base._load_entry_points.cache_clear()
     try:
         release = dh.publish(np.ones(8, dtype=int), NEAR, "elsewhere", epsilon=1)
         assert release.strategy.name == "Elsewhere"
         release.save(tmp_path / "r.parquet")
         assert dh.load(tmp_path / "r.parquet").strategy.name == "Elsewhere"
     finally:
-        registry._load_entry_points.cache_clear()
+        base._load_entry_points.cache_clear()
         sys.modules.pop("elsewhere", None)
 
 
 def test_a_file_of_an_unknown_strategy_says_what_to_do(tmp_path):
     dh.register(Pairs)
     dh.publish(np.ones(8, dtype=int), NEAR, Pairs(LINE), epsilon=1).save(tmp_path / "r.parquet")
-    del registry._KNOWN["Pairs"]
+    del base._KNOWN["Pairs"]
     with pytest.raises(dh.InputError, match=r"strategy is 'Pairs'.*import that package first"):
         dh.load(tmp_path / "r.parquet")
 

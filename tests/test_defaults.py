@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import defaults, table
 from benchmarks.defaults import Sample
-from deltahist.strategies.registry import strategies
+from deltahist.strategies.base import strategies
 
 KNOWN = {"publish": 10.0, "plan": 4.0}
 

@@ -23,7 +23,7 @@ from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span, range_gram
-from deltahist.space.workloads.cover import box_sums, explicit
+from deltahist.space.workloads.cover import Pieces, box_sums, explicit
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
@@ -283,28 +283,48 @@ class Decoder:
         return np.where(variance < self.rounding_floor, 0.0, variance)
 
     def solved_moments(self, work: Asked) -> Moments:
-        """Return moments query by query, from the coefficients with which noise draws enter the answer."""
-        queries, strategy = rows_of(work, self.domain), self.strategy
-        variance, kurtosis, unresolved = np.zeros((3, queries.shape[0]))
-        step = max(1, _DENSE // queries.shape[1])  # to slice a single row costs as much as a query
-        for start in range(0, queries.shape[0], step):
-            for i, query in enumerate(queries[start : start + step].toarray(), start):
-                weight = self.coefficients(query)
-                part = strategy.gather(weight) ** 2 * self.draw_variance
-                variance[i] = part.sum()
-                if variance[i] < self.rounding_floor:
-                    variance[i] = 0.0
-                elif variance[i] > LEAST_SQUARED:
-                    kurtosis[i] = (part * part * self.draw_kurtosis).sum() / variance[i] ** 2
-                if not strategy.determines_cells:
-                    # aᵀA is what is measured of q; a public total adds its own share.
-                    missing = query - np.asarray(strategy.rmatvec(weight))
-                    if self.total_known:
-                        _, direction, spread = self.onto_total
-                        missing = missing - (query @ direction) / spread if spread > 0 else missing
-                    unresolved[i] = float(missing @ missing) / float(query @ query)
-        unresolved[unresolved < 1e-9] = 0.0
-        return Moments(variance, kurtosis, unresolved=None if strategy.determines_cells else unresolved)
+        """Return moments from the coefficients with which noise draws enter each answer, query by query."""
+        queries = rows_of(work, self.domain)
+        # To slice a single row costs as much as a query.
+        parts = [
+            self._moments_of(queries[i : i + self._batch].toarray()) for i in range(0, queries.shape[0], self._batch)
+        ]
+        variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
+        return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
+
+    @property
+    def _batch(self) -> int:
+        """Queries whose coefficients are looked at together."""
+        return max(1, _DENSE // self.domain.size)
+
+    def _all_coefficients(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a(q) of queries (m, N), beside the public total (m, k)."""
+        return np.stack([self.coefficients(query) for query in queries])
+
+    def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return how draws enter answers (m, draws), from how values do (m, k)."""
+        if self.strategy.row_by_row:
+            return coefficients
+        return np.stack([self.strategy.gather(weight) for weight in coefficients])
+
+    def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+        """Return variance, excess kurtosis and what is not resolved of queries (m, N)."""
+        weight = self._all_coefficients(queries)
+        part = self._by_draw(weight) ** 2 * self.draw_variance
+        variance = part.sum(axis=1)
+        variance[variance < self.rounding_floor] = 0.0
+        kurtosis, unresolved = np.zeros((2, len(queries)))
+        some = variance > LEAST_SQUARED
+        kurtosis[some] = ((part * part) @ self.draw_kurtosis)[some] / variance[some] ** 2
+        if not self.strategy.determines_cells:
+            # aᵀA is what is measured of q; a public total adds its own share.
+            missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
+            if self.total_known:
+                _, direction, spread = self.onto_total
+                missing -= (queries @ direction)[:, None] / spread if spread > 0 else 0.0
+            unresolved = (missing * missing).sum(axis=1) / (queries * queries).sum(axis=1)
+            unresolved[unresolved < 1e-9] = 0.0
+        return variance, kurtosis, unresolved
 
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:
         """Return moments from simulated noise, which needs public figures only, so that anybody may draw it."""
@@ -401,7 +421,6 @@ class DenseDecoder(Decoder):
         return np.asarray(scipy.linalg.solve_triangular(root, inverse.T, lower=True, trans="T").T)
 
     def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how draws enter answers (m, draws), from how values do (m, k)."""
         return coefficients if self._entry is None else coefficients @ self._entry
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -411,16 +430,19 @@ class DenseDecoder(Decoder):
         return query @ self.inverse
 
     def moments(self, work: Asked) -> Moments:
-        determined = self.strategy.determines_cells
         if isinstance(work, Boxes | AllRanges) and len(work) * self.strategy.shape[0] > _MOST_COEFFICIENTS:
             variance = self._corner_variance(work.spans(self.domain))
             # Too many are asked to look at what is not resolved of each.
-            unknown = None if determined else np.full(len(variance), np.nan)
+            unknown = None if self.strategy.determines_cells else np.full(len(variance), np.nan)
             return Moments(variance, np.zeros(len(variance)), unresolved=unknown)
-        rows = rows_of(work, self.domain)
-        parts = [self._moments_of(rows[i : i + _BATCH].toarray()) for i in range(0, rows.shape[0], _BATCH)]
-        variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
-        return Moments(variance, kurtosis, unresolved=None if determined else unresolved)
+        return self.solved_moments(work)
+
+    @property
+    def _batch(self) -> int:
+        return _BATCH
+
+    def _all_coefficients(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
+        return queries @ self._full_inverse
 
     def mean_variance(self, work: AllRanges) -> float:
         # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)
@@ -440,24 +462,6 @@ class DenseDecoder(Decoder):
         """S (N, draws) with S Sᵀ the covariance of the estimates."""
         return self._by_draw(self._full_inverse) * np.sqrt(self.draw_variance)
 
-    def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        weight = queries @ self._full_inverse
-        part = self._by_draw(weight) ** 2 * self.draw_variance
-        variance = part.sum(axis=1)
-        variance[variance < self.rounding_floor] = 0.0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            kurtosis = np.where(
-                variance > LEAST_SQUARED, (part * part) @ self.draw_kurtosis / variance**2, 0.0
-            )
-        missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
-        if self.total_known:
-            _, direction, spread = self.onto_total
-            if spread > 0:
-                missing -= (queries @ direction)[:, None] / spread
-        unresolved = (missing * missing).sum(axis=1) / (queries * queries).sum(axis=1)
-        unresolved[unresolved < 1e-9] = 0.0
-        return variance, kurtosis, unresolved
-
     @functools.cached_property
     def _corners(self) -> NDArray[np.float64]:
         """Covariance of the prefix sums at all pairs of corners, flat."""
@@ -474,12 +478,8 @@ class DenseDecoder(Decoder):
         number = len(spans[0][0])
         places = [(np.zeros(number, dtype=np.int64), np.ones(number))]
         for (low, high), n in zip(spans, self.domain.shape, strict=True):
-            along = []
-            for edge, sign in ((low, -1.0), (high, 1.0)):
-                below = np.minimum(edge.astype(np.int64), n - 1)
-                share = edge - below
-                along += [(below, sign * (1 - share)), (below + 1, sign * share)]
-            places = [(at * (n + 1) + i, w * v) for at, w in places for i, v in along if v.any()]
+            edges = Pieces.of(low, high).edges
+            places = [(at * (n + 1) + i, w * v) for at, w in places for i, v in edges]
         out = np.zeros(number)
         for at, w in places:
             for other, v in places:

@@ -29,8 +29,7 @@ from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
-from deltahist.strategies.base import Members, Strategy, whole_shares
-from deltahist.strategies.registry import from_description, named
+from deltahist.strategies.base import Members, Strategy, from_description, named, whole_shares
 
 #: δ must be at least so many times as long as what the way to the map tears apart.
 _MOST_JUMPS = 100

@@ -22,8 +22,7 @@ from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import NOISES, law_for
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
-from deltahist.strategies.base import Strategy
-from deltahist.strategies.registry import named, strategies
+from deltahist.strategies.base import Strategy, named, strategies
 
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000

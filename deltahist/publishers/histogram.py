@@ -27,8 +27,7 @@ from deltahist.publishers.publication import (
 from deltahist.releases import Release
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
-from deltahist.strategies.base import Strategy
-from deltahist.strategies.registry import is_own
+from deltahist.strategies.base import Strategy, is_own
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52

@@ -13,14 +13,12 @@ Hierarchical 12 348.4
 Flow 1 3.9
 """
 
-from deltahist.strategies.base import Group, Strategy
-from deltahist.strategies.cuts import CutAugmented
+from deltahist.strategies.base import Group, Strategy, from_description, named, register, strategies
 from deltahist.strategies.flow import Flow
-from deltahist.strategies.grids import Identity, ShiftedGrids, dyadic_grids
+from deltahist.strategies.grids import CutAugmented, Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.hierarchical import Hierarchical
 from deltahist.strategies.optimal import Optimal
 from deltahist.strategies.product import Cumulative, Wavelet
-from deltahist.strategies.registry import from_description, named, register, strategies
 from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 

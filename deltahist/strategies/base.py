@@ -1,4 +1,4 @@
-"""Strategy: a measurement of counts as an integer linear operator, with its noise, cost and decoder."""
+"""Strategy: a measurement of counts as an integer linear operator, and the registry of all strategies by name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,15 +240,6 @@ def _multiply(
     return found.reshape(len(found), *x.shape[1:])
 
 
-def refuse_pure(text: str, norm: int) -> None:
-    """Raise InputError where a strategy for Gaussian noise is asked for with Laplace noise."""
-    numbers_of(text, 0)
-    if norm == 1:
-        raise InputError(
-            f"strategy is {text!r} with pure ε: it is made for Gaussian noise; give rho, or a probability as well"
-        )
-
-
 def numbers_of(text: str, most: int) -> list[int]:
     """Return the numbers behind a text's colon; InputError unless they are whole, above 0, and few enough."""
     rest = text.partition(":")[2]
@@ -287,3 +279,131 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return value
+
+
+#: Entry points by which installed packages make their strategies known.
+ENTRY_POINTS = "deltahist.strategies"
+_KNOWN: dict[str, type[Strategy]] = {}
+_Kind = TypeVar("_Kind", bound=type[Strategy])
+
+
+def register(strategy: _Kind) -> _Kind:
+    """Make a class of strategies known, so that its releases load and it is planned with; a class decorator.
+
+    An installed package does the same by an entry point of the group "deltahist.strategies".
+
+    Raises
+    ------
+    InputError
+        If it is no strategy, or its name is taken.
+
+    >>> import dataclasses, numpy as np, deltahist as dh
+    >>> @dh.register
+    ... @dataclasses.dataclass(frozen=True, eq=False)
+    ... class Doubled(dh.Strategy):
+    ...     domain: dh.Domain
+    ...     @property
+    ...     def shape(self):
+    ...         return self.domain.size, self.domain.size
+    ...     def _matmat(self, x):
+    ...         return 2 * x
+    ...     _rmatmat = _matmat
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> int(dh.sensitivity(Doubled(near.domain), near))
+    4
+    """
+    if not (isinstance(strategy, type) and issubclass(strategy, Strategy)):
+        raise InputError(f"strategy is {strategy!r}: it must be a subclass of deltahist.Strategy")
+    name = strategy.__name__
+    taken = _words_of(*_KNOWN.values()) | _KNOWN
+    for word in (name, *_words_of(strategy)):
+        owner = taken.get(word, strategy)
+        if (owner.__module__, owner.__qualname__) != (strategy.__module__, strategy.__qualname__):
+            raise InputError(
+                f"strategy {name} of {strategy.__module__} cannot be registered: {word!r} is "
+                f"{owner.__qualname__} of {owner.__module__} already; give it another name"
+            )
+    _KNOWN[name] = strategy
+    return strategy
+
+
+def strategies() -> dict[str, type[Strategy]]:
+    """Return every known strategy by class name: the package's own, registered ones, and entry points'."""
+    _load_entry_points()
+    return dict(_KNOWN)
+
+
+def is_own(strategy: Strategy) -> bool:
+    """Return whether a strategy's class is the package's own, whose tests have checked it."""
+    return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+@functools.cache
+def _load_entry_points() -> None:
+    for point in entry_points(group=ENTRY_POINTS):
+        register(point.load())
+
+
+def texts() -> str:
+    """Return all texts that `named` takes, for help and messages."""
+    return ", ".join(text for cls in strategies().values() for text in cls.texts)
+
+
+def _words_of(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
+    return {text.partition("[")[0].partition(":")[0]: cls for cls in strategies for text in cls.texts}
+
+
+def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
+    """Return the strategy of a text such as "flow" or "hierarchical:8"; lengths are in cells.
+
+    Parameters
+    ----------
+    near : the neighbourhood. norm : 1 for Laplace, 2 for Gaussian noise.
+
+    Raises
+    ------
+    InputError
+        On an unknown name or parameters that do not fit.
+
+    >>> import deltahist as dh
+    >>> named("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
+    'Hierarchical'
+    """
+    said = text.strip().lower()
+    _load_entry_points()
+    found = _words_of(*_KNOWN.values()).get(said.partition(":")[0])
+    if found is None:
+        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
+    return found.named(near, said, norm)
+
+
+def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
+    """Return the strategy that `Strategy.describe` described.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown or a parameter does not fit.
+    """
+    parameters = dict(description)
+    name = parameters.pop("strategy", None)
+    if name not in _KNOWN:
+        _load_entry_points()
+    if name not in _KNOWN:
+        raise InputError(
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (a file of a newer version, or of a strategy "
+            "from another package? import that package first, or let it have an entry point)"
+        )
+    for key, value in parameters.items():
+        if key == "shares" and value is not None:
+            parameters[key] = tuple(Fraction(s) for s in value)
+        elif isinstance(value, list):
+            parameters[key] = _tuples(value)
+    try:
+        return _KNOWN[name].restore(domain, **parameters)
+    except TypeError as problem:
+        raise InputError(f"strategy {name} has unknown or missing parameters: {problem}") from None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value

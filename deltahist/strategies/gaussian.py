@@ -1,23 +1,46 @@
-"""Shared parts of the best strategies for Gaussian noise: bounds on costs, steps uphill, matrices as text."""
+"""Shared parts of the best strategies for Gaussian noise: how they are asked for, bounds on costs, steps uphill."""
 
 from __future__ import annotations
 
 import base64
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
+from deltahist.strategies.base import Strategy, numbers_of
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
 
 Field = NDArray[np.float64]
 #: Entries of saved arrays are below this: four of them, squared, fit 64 bits.
 _LARGEST = 1 << 30
+
+
+class BestGaussian(Strategy):
+    """A strategy that is best for Gaussian noise, made of a neighbourhood and a workload (all ranges when None)."""
+
+    determines_cells: ClassVar[bool] = True
+
+    @classmethod
+    def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Self:
+        """Return the optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
+        if norm == 1:
+            raise InputError(
+                f"strategy is {cls.texts[0]!r} with pure ε: it is made for Gaussian noise; give rho, or a probability "
+                "as well"
+            )
+        return cls(near, workload)  # type: ignore[call-arg]
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Self:
+        numbers_of(text, 0)
+        return cls.tuned(near, norm=norm)
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], Field]:

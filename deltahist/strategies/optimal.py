@@ -33,8 +33,8 @@ from deltahist.decode.base import Decoder, DenseDecoder
 from deltahist.errors import InputError, positive
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Workload, range_gram
-from deltahist.strategies.base import Strategy, refuse_pure
-from deltahist.strategies.gaussian import Ascent, EdgeBounds, arrival_squares, pack, unpack
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.gaussian import Ascent, BestGaussian, EdgeBounds, arrival_squares, pack, unpack
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -90,7 +90,7 @@ class OptimalSolution:
 
 
 @dataclass(frozen=True, eq=False)
-class Optimal(Strategy):
+class Optimal(BestGaussian):
     """The best Gaussian strategy for a workload, in whole numbers; for at most 2,000 cells.
 
     N rows, one dense symmetric matrix. It is computed when first used: some seconds at 32 × 32 cells. The
@@ -124,19 +124,7 @@ class Optimal(Strategy):
     workload: Workload | None = None
     gap: float = 1e-3
     kept: OptimalSolution | None = field(default=None, repr=False)
-    determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
-
-    @classmethod
-    def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Optimal:
-        """Return the optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
-        refuse_pure("optimal", norm)
-        return cls(near, workload)
-
-    @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Optimal:
-        refuse_pure(text, norm)
-        return cls(near)
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,42 +28,18 @@ if TYPE_CHECKING:
     from deltahist.space.workloads import Workload
 
 Field = NDArray[np.float64]
+Factor: TypeAlias = "_Sums | _Haar"
 #: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
 MOST_TABLED = 4096
-
-
-class Factor:
-    """A square integer matrix F (n, n) along the first axis of an array, and its inverse."""
-
-    #: Cells along the axis.
-    n: int
-
-    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
-        """Return F x."""
-        raise NotImplementedError
-
-    def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return Fᵀ y."""
-        raise NotImplementedError
-
-    def solve(self, y: NDArray[Any]) -> Field:
-        """Return F⁻¹ y."""
-        raise NotImplementedError
-
-    def solve_transpose(self, q: NDArray[Any]) -> Field:
-        """Return F⁻ᵀ q."""
-        raise NotImplementedError
-
-    def prefix_power(self) -> float:
-        """Return Σ_e |F⁻ᵀ P_e|² over the prefixes P_e, all before edge e = 0, ..., n."""
-        raise NotImplementedError
 
 
 class Product(Strategy):
     """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
 
     determines_cells: ClassVar[bool] = True
-    #: One factor per axis.
+    #: A square integer matrix F (n, n) for each axis. Methods take arrays along the first axis: `apply` returns F x,
+    #: `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q; `prefix_power` is Σ_e |F⁻ᵀ P_e|² over the prefixes P_e,
+    #: all cells before edge e = 0, ..., n.
     factors: tuple[Factor, ...]
 
     @functools.cached_property
@@ -88,7 +64,9 @@ class Product(Strategy):
 
 
 @dataclass(frozen=True)
-class _Sums(Factor):
+class _Sums:
+    """Sums of all cells up to each cell, or from each cell on."""
+
     n: int
     suffix: bool
 
@@ -177,7 +155,7 @@ class Cumulative(Product):
 
 
 @dataclass(frozen=True)
-class _Haar(Factor):
+class _Haar:
     """Row 0 sums everything; every other row is +1 on the left and −1 on the right half of a segment."""
 
     n: int

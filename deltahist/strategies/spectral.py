@@ -29,8 +29,8 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span
 from deltahist.space.workloads.cover import Pieces
 from deltahist.space.workloads.queries import power
-from deltahist.strategies.base import Strategy, refuse_pure
-from deltahist.strategies.gaussian import Ascent, arrival_squares, bound_levels, pack, unpack
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.gaussian import Ascent, BestGaussian, arrival_squares, bound_levels, pack, unpack
 from deltahist.strategies.torus import (
     convolve,
     cosines,
@@ -67,7 +67,7 @@ _CELLS = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Spectral(Strategy):
+class Spectral(BestGaussian):
     """Rows that are shifts of one kernel on a torus, the best for Gaussian noise (use `rho`).
 
     Minimises tr(V X⁻¹) over circulant X = AᵀA with (e_u − e_v)ᵀ X (e_u − e_v) ≤ 1 for every move within δ, and
@@ -101,19 +101,7 @@ class Spectral(Strategy):
     workload: Workload | None = None
     pad: int | None = None
 
-    determines_cells: ClassVar[bool] = True
     texts: ClassVar[tuple[str, ...]] = ("spectral",)
-
-    @classmethod
-    def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Spectral:
-        """Return the optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
-        refuse_pure("spectral", norm)
-        return cls(near, workload)
-
-    @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Spectral:
-        refuse_pure(text, norm)
-        return cls(near)
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

@@ -84,18 +84,6 @@ def test_variance_from_corners_equals_that_from_coefficients(name):
         )
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_dense_moments_equal_those_solved_one_by_one(name):
-    for rng, A, laws, known in cases(name, 4):
-        dense = DenseDecoder(A, laws, known)
-        rows = random_boxes(rng, A.domain, 20).matrix(A.domain)
-        whole, single = dense.moments(rows), dense.solved_moments(rows)
-        assert np.allclose(whole.variance, single.variance)
-        assert np.allclose(whole.kurtosis, single.kurtosis)
-        if single.unresolved is not None:
-            assert np.allclose(whole.unresolved, single.unresolved, atol=1e-9)
-
-
 def test_many_queries_without_a_closed_form_are_priced_by_simulation():
     # A hundred noise fields: each variance is off by a factor of chi-square(100)/100; six standard
     # deviations of that are 0.85, so that a false alarm is less likely than one in a million.

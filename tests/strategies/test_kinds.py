@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 import deltahist as dh
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Hierarchical, ShiftedGrids, dyadic_grids
-from deltahist.strategies.cuts import augment, box_sets
+from deltahist.strategies.grids import augment, box_sets
 
 FOUR = dh.Domain((0, 1), (4,))
 
