@@ -308,7 +308,7 @@ class Decoder:
         return np.stack([self.strategy.gather(weight) for weight in coefficients])
 
     def _moments_of(self, queries: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-        """Return variance, excess kurtosis and what is not resolved of queries (m, N)."""
+        """Return variance, excess kurtosis and the unresolved share of queries (m, N)."""
         weight = self._all_coefficients(queries)
         part = self._by_draw(weight) ** 2 * self.draw_variance
         variance = part.sum(axis=1)
