@@ -13,7 +13,6 @@ from tests.audits.harness import (
     Pair,
     at_once,
     audit,
-    design,
     edge_costs,
     gaussian,
     gaussian_losses,
@@ -22,7 +21,6 @@ from tests.audits.harness import (
     log_ratio_bound,
     pure,
     refuted,
-    report,
     worst_pairs,
 )
 
@@ -40,10 +38,6 @@ def test_the_bound_is_below_the_truth_as_often_as_it_should_be():
 def test_the_bound_at_the_ends(hits, false_hits):
     bound = log_ratio_bound(hits, false_hits, 10, 0.0, ERROR)
     assert bound < (math.log(10) if hits else -1e300)
-
-
-def test_the_bound_gives_nothing_away_where_delta_explains_everything():
-    assert log_ratio_bound(10, 0, 100, 0.5, ERROR) == -math.inf
 
 
 def test_the_learned_event_is_the_worst_one():
@@ -100,21 +94,6 @@ def test_the_gaussian_curve_by_enumeration():
         assert hockey_stick(loss, chance, epsilon) == pytest.approx(direct, abs=1e-10)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
-def test_a_smaller_bug_takes_more_releases(rows):
-    assert design(rows, factor=0.95)[1] > 3 * design(rows, factor=0.9)[1]
-    assert design(rows, points=3)[1] >= design(rows)[1]
-
-
-def test_no_noise_at_all_is_caught():
-    strategy, near = build("Identity")
-
-    def bare(counts, number, rng):
-        return np.tile(np.append(counts.ravel(), counts.sum()), (number, 1))
-
-    assert refuted(audit(bare, worst_pairs(strategy, near), pure(5), releases=2_000, seed=1))
-
-
 def test_one_row_without_noise_is_caught():
     strategy, near = build("Hierarchical")
     right = at_once(near, strategy, epsilon=1.0)
@@ -127,14 +106,6 @@ def test_one_row_without_noise_is_caught():
     pairs = worst_pairs(strategy, near)
     assert not refuted(audit(right, pairs, pure(1), releases=2_000, seed=2))
     assert refuted(audit(partly, pairs, pure(1), releases=2_000, seed=2))
-
-
-def test_the_report_says_what_was_found():
-    strategy, near = build("Identity")
-    findings = audit(
-        at_once(near, strategy, epsilon=4.0), worst_pairs(strategy, near), pure(1), releases=5_000, seed=3
-    )
-    assert "REFUTED" in report(findings)
 
 
 @pytest.mark.slow

@@ -102,22 +102,6 @@ def test_anything_within_the_diameter_is_any_move_at_all(name):
         assert sensitivity(strategy, near.moves_within(near.diameter)) == worst
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("cells", [0.5, 1, 1.3, 2])
-def test_a_point_near_a_source_geometry_is_in_a_source_cell(domain, cells):
-    """A geometry is rounded to the lattice: δ less two lattice steps is what is guaranteed."""
-    rng = np.random.default_rng(4)
-    reach = cells * min(domain.cell) - 2 * max(domain.step)
-    for _ in range(20):
-        place = rng.uniform(domain.low, domain.high)
-        near = quiet(domain, cells * min(domain.cell), shapely.Point(*place, *[0.0] * (2 - domain.ndim)))
-        around = rng.normal(size=(200, domain.ndim))
-        around *= reach / np.linalg.norm(around, axis=1, keepdims=True)
-        points = place + around
-        inside = ((points >= domain.low) & (points < domain.high)).all(axis=1)
-        assert near.source_cells[tuple(domain.locate(points[inside]).T)].all()
-
-
 def _source(kind, rng, low, high, ndim):
     """A geometry inside, across or outside the bounds."""
     span = np.array(high) - np.array(low)
@@ -150,13 +134,13 @@ def _some_of(geometry, rng, number):
 
 @pytest.mark.parametrize("kind", ["point", "points", "road", "across", "area", "ring", "far"])
 def test_no_raw_arrival_near_a_source_geometry_is_unpriced(kind):
-    """10⁶ raw points in all, inside and outside of the bounds, each within δ less two lattice steps of a source.
+    """Some 300,000 raw points, inside and outside of the bounds, each within δ less two lattice steps of a source.
 
     A point outside is counted in the cell at the rim that is nearest to it, which is then the one that must be priced.
     """
     rng = np.random.default_rng(41)
     number, outside, cells = 600, 0, 0
-    for _ in range(240):
+    for _ in range(80):
         ndim = int(rng.integers(1, 3))
         shape = tuple(rng.integers(1, 12, ndim).tolist())
         low = rng.uniform(-3, 3, ndim)
@@ -172,5 +156,5 @@ def test_no_raw_arrival_near_a_source_geometry_is_unpriced(kind):
         outside += int(((points < domain.low) | (points > domain.high)).any(axis=1).sum())
         cells += int(near.source_cells.sum())
         assert near.source_cells[tuple(domain.locate(points).T)].all(), (domain, delta, geometry.wkt)
-    assert outside > 0.2 * 240 * number
-    assert cells > 240
+    assert outside > 0.2 * 80 * number
+    assert cells > 80

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import deltahist as dh
 from deltahist.decode import Posterior
 from experiments import _maps as maps, nonnegative_intervals as intervals
 
@@ -82,20 +80,6 @@ def test_the_lowest_bin_is_found_if_it_holds_enough_boxes(column, inside, name):
     assert name in [row["bin"] for row in measured(more[:101]).rows]
 
 
-def test_boxes_of_all_sizes_are_asked_and_the_same_again():
-    domain = dh.Domain((0, 0, 64, 64), (64, 64))
-    work = intervals.asked(domain, 2_000, seed=3)
-    assert np.array_equal(work.corners, intervals.asked(domain, 2_000, seed=3).corners)
-    assert not np.array_equal(work.corners, intervals.asked(domain, 2_000, seed=4).corners)
-    sides = work.corners[:, 2:] - work.corners[:, :2]
-    assert (sides == np.rint(sides)).all()
-    assert (sides.min(), sides.max()) == (1, 64)
-    assert (work.corners.min(), work.corners.max()) == (0, 64)
-    # Of all ranges a third has sides on average, of even logarithms a quarter; half of the latter are shorter than 8.
-    assert sides[:1000].mean() == pytest.approx(66 / 3, rel=0.05)
-    assert (sides[1000:] < 8).mean() == pytest.approx(math.log(8) / math.log(65), abs=0.04)
-
-
 def counted(release_of: intervals.Case) -> intervals.Measured:
     counts = maps.cities(16, np.random.default_rng(1))
     frame = intervals.measured(release_of.mechanism(16), counts, 2, 400, lambda number: None)
@@ -115,25 +99,6 @@ def test_intervals_that_are_too_narrow_are_found(monkeypatch):
     found = counted(FLOW)
     assert found.figures[0]["coverage"] < right["coverage"] - 0.1
     assert "coverage" in found.missed
-
-
-def test_releases_that_fall_back_are_counted(monkeypatch):
-    monkeypatch.setattr("deltahist.releases.histogram.posterior", lambda *_: None)
-    found = counted(dataclasses.replace(FLOW, budget=dh.Budget(epsilon=2)))
-    assert found.printed["fell back"] == "2 of 2"
-    assert found.figures[0]["error / nearest"] == pytest.approx(1)
-
-
-def test_invented_maps_are_what_their_names_say():
-    found = dict(maps.invented(128))
-    again = dict(maps.invented(128))
-    assert all(np.array_equal(found[name], again[name]) for name in found)
-    assert all(counts.shape == (128, 128) and counts.min() >= 0 for counts in found.values())
-    assert found["dense and smooth"].min() > 50
-    assert found["sparse singletons"].mean() == pytest.approx(0.05, rel=0.15)
-    assert (found["one full cell"] > 0).sum() == 1
-    assert sorted((found["thin roads"].mean(axis=1) > 3).nonzero()[0]) != []
-    assert 0.8 < (found["thin roads"] == 0).mean() < 0.95
 
 
 def test_public_data_are_read_where_they_are(tmp_path: Path):

@@ -89,7 +89,7 @@ def test_least_squares_is_its_definition(length, monkeypatch):
     prior, grids = Prior(clusters=6.5e6, length=length), Shifted(0.1, 0.2, 0.1)
     squares = Squares.of(POINTS, SIZES, 20)
     monkeypatch.setattr(_shifted, "_NOISE", {})
-    monkeypatch.setattr(_shifted, "FIELDS", 800)
+    monkeypatch.setattr(_shifted, "FIELDS", 200)
     A, n = grids.strategy.matrix().toarray().astype(float), grids.domain.shape[0]
     from scipy.fft import dct
 
@@ -102,7 +102,7 @@ def test_least_squares_is_its_definition(length, monkeypatch):
     noise = squares.mean(grids.noise * ((queries @ inverse) ** 2).sum(axis=1))
     found = least_squares(POINTS, squares, grids, prior)
     np.testing.assert_allclose(found[0], bias, rtol=1e-3)
-    np.testing.assert_allclose(found[1], noise, rtol=0.1)
+    np.testing.assert_allclose(found[1], noise, rtol=0.2)
 
 
 def test_the_prior_keeps_the_variance_of_a_cell():

@@ -11,22 +11,13 @@ import scipy.stats
 from deltahist.noise import reals
 from deltahist.noise.reals import FALL_SLOTS, RISE_SLOTS, Uniforms
 from experiments.euclidean import Euclidean
+from tests.noise.test_paths import characteristic, normal_p
 
 #: False alarms of all tests of this file together: 1 in 1,000, shared by so many single ones.
 ALARM = 1e-3 / 100
 ROWS = 20_000
 DIMENSIONS = (1, 2, 3, 20)
 LOW, HIGH = 0.5, 0.9
-
-
-def normal_p(samples, mean):
-    """Two-sided p-value of a sample's mean, by the central limit theorem."""
-    z = (samples.mean() - mean) / (samples.std() / np.sqrt(len(samples)))
-    return 2 * scipy.stats.norm.sf(abs(z))
-
-
-def characteristic(s, level, dimension):
-    return (1 + (s / level) ** 2) ** (-(dimension + 1) / 2)
 
 
 def pairs_p(coarse, fine):
@@ -46,26 +37,6 @@ def pairs_p(coarse, fine):
     ).pvalue
 
 
-@pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_pairs_have_the_law_whichever_comes_first(dimension):
-    """7 p-values for each of 4 dimensions and 2 directions."""
-    noise, rng = Euclidean(dimension), np.random.default_rng(dimension)
-    rows = ROWS if dimension < 20 else ROWS // 4
-    coarse = noise.start(LOW, rows, rng=rng)
-    assert min(pairs_p(coarse, noise.refine(coarse, LOW, HIGH, rng=rng))) > ALARM
-    fine = noise.start(HIGH, rows, rng=rng)
-    assert min(pairs_p(noise.tighten(fine, HIGH, LOW, rng=rng), fine)) > ALARM
-
-
-def test_the_law_is_lost_where_a_clock_runs_too_fast(monkeypatch):
-    """What the test above sees: the second clock at twice its rate."""
-    right = reals.next_above
-    monkeypatch.setattr(reals, "next_above", lambda size, uniforms: right(2 * size, uniforms))
-    noise, rng = Euclidean(2), np.random.default_rng(2)
-    coarse = noise.start(LOW, ROWS, rng=rng)
-    assert min(pairs_p(coarse, noise.refine(coarse, LOW, HIGH, rng=rng))) < ALARM
-
-
 @pytest.mark.parametrize("size", [0.3, 4.0])
 def test_which_clock_rang_matters(size):
     """T given z: t^(1/2) e^(−t − z²/(4t)), in every dimension; with the other clock's variable it is another law."""
@@ -78,30 +49,6 @@ def test_which_clock_rang_matters(size):
         for clock in (by_size, ~by_size)
     )
     assert scipy.stats.kstest(right, law.cdf).pvalue > ALARM > scipy.stats.kstest(wrong, law.cdf).pvalue
-
-
-@pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_values_stay_with_a_probability_that_knows_no_dimension(dimension):
-    """P(no jump | x) = (ε1/ε2) e^(−(ε2 − ε1)|x|): 2 p-values for each of 4 dimensions."""
-    for length in (0, 1.5):
-        value = np.zeros((ROWS, dimension))
-        value[:, -1] = length
-        after = Euclidean(dimension).refine(value, 1, 1.4, rng=np.random.default_rng(dimension))
-        chance = np.exp(-0.4 * length) / 1.4
-        stayed = int((after == value).all(axis=1).sum())
-        assert scipy.stats.binomtest(stayed, ROWS, chance).pvalue > ALARM
-
-
-@pytest.mark.parametrize("dimension", [1, 2, 20])
-def test_jumps_upwards_are_poisson(dimension):
-    """(n + 1) ln(ε2/ε1) of them on average; chi-square on 300 paths for each of 3 dimensions."""
-    noise, rng, ratio = Euclidean(dimension), np.random.default_rng(5), 3 if dimension < 20 else 1.2
-    met = [len(noise.jumps(v, 1, ratio, rng=rng)[0]) for v in noise.start(1, 300, rng=rng)]
-    law = scipy.stats.poisson((dimension + 1) * np.log(ratio))
-    edges = np.arange(int(law.ppf(0.97)) + 1)
-    seen = np.bincount(np.minimum(met, len(edges)), minlength=len(edges) + 1)
-    expected = 300 * np.append(law.pmf(edges), law.sf(edges[-1]))
-    assert scipy.stats.chisquare(seen, expected).pvalue > ALARM
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)

@@ -286,20 +286,6 @@ def test_answers_do_not_depend_on_the_precision_of_the_floats(monkeypatch, paths
     assert (answers() == true).all()
 
 
-def test_requests_next_to_a_jump(monkeypatch):
-    """The billionth where a value begins, and the one before it, with coarser floats."""
-    first = VectorPaths(KEY, 2, 1000)
-    starts = [first.signal(user, UNIT // 2, 8 * UNIT)[0][1:] for user in range(20)]
-    users = np.repeat(np.arange(20), [2 * len(s) for s in starts])
-    levels = np.concatenate([np.concatenate([s, s - 1]) for s in starts])
-    true = first.at(users, levels)
-    monkeypatch.setattr(module, "Uniforms", coarse(32))
-    assert (VectorPaths(KEY, 2, 1000).at(users, levels) != true).any()
-    monkeypatch.setattr(module, "_PRECISION", 19)
-    monkeypatch.setattr(module, "_EDGE", 4)
-    assert (VectorPaths(KEY, 2, 1000).at(users, levels) == true).all()
-
-
 def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
     """At the billionth below it the response would tell of a level that is above what was promised."""
     monkeypatch.setattr(module, "PathSteps", Recorded)
@@ -309,20 +295,6 @@ def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
             jumps = (x for (kind, row, *_), (x, _) in exact.items() if (kind, row) == ("level", user))
             above = {math.floor(x * UNIT) + 1 for x in jumps}
             assert set(paths.signal(user, *bit, UNIT // 2, 8 * UNIT)[0][1:].tolist()) <= above
-
-
-def test_all_through_decimal(monkeypatch):
-    users, levels = requests(300, 4, 0.5, 8)
-    true = VectorPaths(KEY, 3, 1000).at(users, levels)
-    right = module.KeyedPaths._evaluated
-    monkeypatch.setattr(
-        module.KeyedPaths,
-        "_evaluated",
-        lambda self, users, span, planes: (
-            [None] * len(users) if planes == 2 else right(self, users, span, planes)
-        ),
-    )
-    assert (VectorPaths(KEY, 3, 1000).at(users, levels) == true).all()
 
 
 # Input.

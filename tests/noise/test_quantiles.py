@@ -180,20 +180,6 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     assert 0 < min(given) < max(given) < len(every)
 
 
-def test_only_points_that_matter_are_asked_for():
-    """At λ = 1 fewer than 100 points on either side are, however many there are."""
-    asked = []
-
-    def nearest(number):
-        asked.append(number)
-        return np.arange(number) * 10, np.arange(number) * 10
-
-    words = source(np.random.default_rng(7))
-    found = [quantiles.draw_place(nearest, (10**9, 10**9), 10**6, Fraction(1), words) for _ in range(200)]
-    assert max(asked) < 110
-    assert max(map(abs, found)) < 300
-
-
 #: Family-wise 0.1% over the cases below.
 @pytest.mark.parametrize(
     ("costs", "widths", "rate"),
