@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError as NoConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoResultFound, TimeoutError as NoConnection
 
 from deltahist._files import check_secret, exclusive, sync_folder
 from deltahist._postgres import settle
@@ -256,7 +256,7 @@ class LedgerDatabase(ABC):
             yield
         except json.JSONDecodeError as problem:
             raise DamagedFile(f"{self._name} is damaged: a rule in it cannot be read ({problem})") from None
-        except (DBAPIError, NoConnection) as problem:
+        except (DBAPIError, NoConnection, NoResultFound) as problem:
             code = getattr(getattr(problem, "orig", None), "sqlite_errorcode", 0) & 0xFF
             damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
             raise (DamagedFile if damaged else InputError)(
@@ -328,7 +328,7 @@ class SQLite(LedgerDatabase):
             if _pragma(found, "application_id") != _APPLICATION:
                 raise DamagedFile(f"{self._name} is no ledger (cut short, or something else?); nothing was charged")
             self._check_version(_pragma(found, "user_version"))
-            verdict = _pragma(found, "quick_check")
+            verdict = _pragma(found, "quick_check(1)")
             # Compared within the transaction: other processes cannot let the file grow meanwhile.
             size, there = _pragma(found, "page_count") * _pragma(found, "page_size"), self.path.stat().st_size
         if verdict != "ok" or size != there:
@@ -353,7 +353,7 @@ class SQLite(LedgerDatabase):
         if not self.path.exists():
             raise InputError(f"{self._name} is gone: nothing is published without it")
         with self._translate_problems(), self._engine.begin() as connection:
-            _pragma(connection, "synchronous = EXTRA")
+            connection.exec_driver_sql("PRAGMA synchronous = EXTRA")
             connection.exec_driver_sql("BEGIN IMMEDIATE" if change else "BEGIN")
             mode = _pragma(connection, "journal_mode")
             if mode != "delete":
@@ -366,9 +366,8 @@ class SQLite(LedgerDatabase):
 
 
 def _pragma(connection: Connection, pragma: str) -> Any:
-    """Set or ask a setting; a pragma takes no parameters."""
-    found = connection.exec_driver_sql(f"PRAGMA {pragma}")
-    return found.scalar() if found.returns_rows else None
+    """Ask for a setting."""
+    return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
 
 
 SCHEMA = "deltahist"

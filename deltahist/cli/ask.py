@@ -13,8 +13,8 @@ from deltahist.cli.options import amount, argument, flag, option
 from deltahist.errors import InputError, is_number
 
 if TYPE_CHECKING:
+    from deltahist.personal.asking import Question
     from deltahist.personal.people import People
-    from deltahist.personal.questions import Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
     from deltahist.personal.aggregates import who_pays
-    from deltahist.personal.questions import Question
+    from deltahist.personal.asking import Question
 
     asked = Question.read(question)
     if asked.kind == "map" and out is None:

@@ -8,8 +8,8 @@ import pytest
 
 import deltahist as dh
 from deltahist.personal import maps
+from deltahist.personal.aggregates import QuantileAggregate
 from deltahist.personal.maps import Map
-from deltahist.personal.quantiles import QuantileAggregate
 
 DOMAIN = dh.Domain((0, 0, 800, 800), (8, 8))
 NEAR = dh.Neighbourhood(DOMAIN, 100)

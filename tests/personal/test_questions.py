@@ -6,7 +6,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.personal.questions import Question
+from deltahist.personal.asking import Question
 from deltahist.space.operations import Operation
 
 NIGHT = """
