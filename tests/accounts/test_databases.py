@@ -63,20 +63,17 @@ def test_a_file_that_is_cut_short_at_any_length_is_refused(file, tmp_path):
 
 def test_files_that_are_no_ledger(tmp_path, file):
     (tmp_path / "text").write_text("a,b\n1,2\n" * 500)
-    with pytest.raises(dh.DamagedFile, match="cannot be used: file is not a database"):
-        Ledger(tmp_path / "text")
     sqlite3.connect(tmp_path / "other").execute("CREATE TABLE a (b)").connection.close()
-    with pytest.raises(dh.DamagedFile, match="something else"):
-        Ledger(tmp_path / "other")
-    with pytest.raises(dh.InputError, match="is no file"):
-        Ledger(tmp_path)
-    with pytest.raises(dh.InputError, match="does not exist"):
-        Ledger(tmp_path / "no" / "ledger")
-    connection = sqlite3.connect(file.path)
-    connection.execute("PRAGMA user_version = 9")
-    connection.close()
-    with pytest.raises(dh.InputError, match="version 9"):
-        Ledger(file.path)
+    sqlite3.connect(file.path).execute("PRAGMA user_version = 9").connection.close()
+    for path, problem, message in (
+        (tmp_path / "text", dh.DamagedFile, "cannot be used: file is not a database"),
+        (tmp_path / "other", dh.DamagedFile, "something else"),
+        (tmp_path, dh.InputError, "is no file"),
+        (tmp_path / "no" / "ledger", dh.InputError, "does not exist"),
+        (file.path, dh.InputError, "version 9"),
+    ):
+        with pytest.raises(problem, match=message):
+            Ledger(path)
     file.path.unlink()
     with pytest.raises(dh.InputError, match="is gone"):
         file.charges("city")

@@ -1,7 +1,6 @@
 """The ledger in every database: transactions, runs, forks; accounts by name, keys and answers; standing and audits."""
 
 import contextlib
-import json
 import multiprocessing
 import os
 import pickle
@@ -440,15 +439,3 @@ def test_an_audit_finds_what_cannot_be_right(tmp_path, change, said):
     assert [said in problem for problem in problems] == [True], problems
     with audited.read() as accounts:
         assert before == [accounts.rules(), *(accounts.charges(name) for name in accounts.rules())]
-
-
-def test_an_audit_reads_the_whole_file(tmp_path):
-    ledger = Ledger(tmp_path / "l")
-    ledger.open("city", epsilon=1)
-    data = bytearray(ledger.path.read_bytes())
-    name = json.dumps({"epsilon_nano": 10**9, "kind": "total"}).encode()
-    at = data.index(name)
-    data[at - 10 : at - 2] = b"\xff" * 8
-    ledger.path.write_bytes(data)
-    with contextlib.suppress(dh.DamagedFile):
-        assert ledger.problems() != []

@@ -212,20 +212,11 @@ ONE, TWO = np.array([1]), np.array([1, 1], dtype=np.uint8)
         (Entry(1, "charge", 0, pack(np.array([1, 1, 1]), TWO)), "prices do not fit"),
         (Entry(1, "charge", 0, pack(np.array([10]), TWO)), "more than their limits"),
         (Entry(1, "charge", 0, pack(ONE, np.array([1, 2**63], dtype=np.uint64))), "too large"),
-        (
-            Entry(1, "charge", 0, pack(ONE, TWO, np.array([0, 2], dtype=np.uint32))),
-            "persons that there are not",
-        ),
+        (Entry(1, "charge", 0, pack(ONE, TWO, np.array([0, 2], dtype=np.uint32))), "persons that there are not"),
         (Entry(1, "charge", 0, pack(ONE, TWO, np.array([1, 1], dtype=np.uint32))), "one of them twice"),
         (Entry(1, "join", 1, pack(np.array([1]), np.array([2]), np.array([0.0]), MARK)), "spent more"),
-        (
-            Entry(1, "join", 1, pack(np.array([1]), np.array([0, 0]), np.array([0.0]), MARK)),
-            "different lengths",
-        ),
-        (
-            Entry(1, "join", 1, pack(np.array([1]), np.array([0]), np.array([0.0]), MARK[1:])),
-            "different lengths",
-        ),
+        (Entry(1, "join", 1, pack(ONE, np.array([0, 0]), np.array([0.0]), MARK)), "different lengths"),
+        (Entry(1, "join", 1, pack(ONE, np.array([0]), np.array([0.0]), MARK[1:])), "different lengths"),
         (Entry(1, "join", 1, pack(ONE)), "does not know"),
     ],
 )

@@ -104,18 +104,6 @@ def test_charges_are_kept_for_the_longest_limit(tmp_path, durable):
     assert (short.unit, short.equal, len(short.charges())) == ("rho", Fraction(1, 10), 3)
 
 
-def test_an_account_that_was_opened_anew_with_limits_is_not_spent_without_them(tmp_path):
-    """Whoever still has the window of before would forget charges that the limits are about."""
-    ledger = Ledger(str(tmp_path / "a.ledger"))
-    ledger.open("other", epsilon=1)
-    before = dh.Window(2, 1, ledger=ledger)
-    ledger.close_if_unused("window")
-    dh.Window(2, 1, ledger=ledger, limits=[(4, 1)]).charge(1, 1)
-    with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
-        before.charge(3, 1)
-    assert ledger.charges("window") == {1: 10**9}
-
-
 def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
     assert dh.Window(7, 1, limits=[(28, 2)]).equal == Fraction(71428571, 10**9)
     assert dh.Window(7, 1, limits=[(14, 2)]).equal == dh.Window(7, 1).equal
@@ -372,31 +360,6 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
     assert len(paid) > 2
     for first in range(1, max(paid) + 1):
         assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
-
-
-def _spend(path, results, seed):
-    window = dh.Window(length=4, epsilon=1, ledger=path)
-    rng = random.Random(seed)
-    won = []
-    for step in range(1, 30):
-        amount = Fraction(rng.randint(1, 400), 1000)
-        with contextlib.suppress(dh.InputError):
-            won.append((step, window.charge(step, amount).amount))
-    results.put(won)
-
-
-def test_two_processes_share_one_budget(where):
-    dh.Window(length=4, epsilon=1, ledger=where)
-    results = SERVER.Queue()
-    runs = [SERVER.Process(target=_spend, args=(where, results, seed)) for seed in (1, 2, 3)]
-    for run in runs:
-        run.start()
-    won = [charge for _ in runs for charge in results.get(timeout=120)]
-    for run in runs:
-        run.join()
-    assert len(won) > 20
-    for first in range(30):
-        assert sum(amount for step, amount in won if first <= step < first + 4) <= 1
 
 
 @pytest.mark.parametrize("charged", ["in memory", "as a window", "by name"])

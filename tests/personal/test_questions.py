@@ -24,6 +24,10 @@ by = ["hour"]
 kind = "count"
 epsilon = 0.25
 """
+MAP = (
+    'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
+    "bounds = [0, 0, 8, 4]\ncell = 1\ndelta = 1\n"
+)
 COUNT = {"kind": "count", "epsilon": 0.1}
 
 
@@ -89,21 +93,14 @@ def test_a_copy_that_was_put_back_is_taken_once_it_is_said(folder, capsys):
     found.database.close()
 
 
-def people_price(release):
-    """What one record of somebody without a radius costs: to appear anywhere."""
-    made = release.mechanism
-    return f"{float(made.cost_under(made.neighbourhood.appearing_anywhere())):.10g}"
-
-
 def test_a_map_and_data(folder, capsys):
-    (folder / "map.toml").write_text(
-        'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
-        "bounds = [0, 0, 8, 4]\ncell = 1\ndelta = 1\n"
-    )
+    (folder / "map.toml").write_text(MAP)
     assert ask(folder, "map.toml", "--limit", "1") == 2
     assert "--out is missing" in capsys.readouterr().err
     assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet") == 0
-    price = people_price(dh.load(folder / "m.parquet"))
+    made = dh.load(folder / "m.parquet").mechanism
+    # One record of somebody without a radius: to appear anywhere.
+    price = f"{float(made.cost_under(made.neighbourhood.appearing_anywhere())):.10g}"
     assert f"Each person paid ε = {price} for each of their records that was used" in capsys.readouterr().err
     assert dh.load(folder / "m.parquet").cells().shape == (8, 4)
     assert ask(folder, "map.toml", "--out", folder / "m.parquet") == 2
@@ -113,17 +110,13 @@ def test_a_map_and_data(folder, capsys):
 
 
 def test_a_map_under_limits(folder, capsys):
-    question = (
-        'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
-        "bounds = [0, 0, 8, 4]\ncell = 1\ndelta = 1\nlimits = "
-    )
     for said, factors in (('[[3, 1.5], ["any", 2]]', [1.5, 2]), ("[]", [])):
-        (folder / "map.toml").write_text(question + said)
+        (folder / "map.toml").write_text(f"{MAP}limits = {said}")
         assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet", "--overwrite") == 0
         assert [float(limit.factor) for limit in dh.load(folder / "m.parquet").neighbourhood.profile] == factors
     capsys.readouterr()
     for said, words in (("4", "limits is 4"), ("[[0.5, 2]]", "longer than delta=1"), ('["any:4"]', "must be a pair")):
-        (folder / "map.toml").write_text(question + said)
+        (folder / "map.toml").write_text(f"{MAP}limits = {said}")
         assert ask(folder, "map.toml", "--out", folder / "other.parquet") == 2
         assert words in capsys.readouterr().err
 
