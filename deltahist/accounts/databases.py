@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -166,7 +165,7 @@ class Accounts:
 # ---------------------------------------------------------------------------------- databases
 
 
-def database(where: str | Path) -> LedgerDatabase:
+def database(where: str | Path) -> SQLite | PostgreSQLSchema:
     """Return the database at a path or a URL; nothing is opened.
 
     Raises InputError on a URL of another kind, or one that cannot be read; no message shows a password.
@@ -194,8 +193,8 @@ def database(where: str | Path) -> LedgerDatabase:
     return PostgreSQLSchema(rest)
 
 
-class LedgerDatabase(ABC):
-    """The database of one ledger, whose transactions are serial, whole and durable.
+class LedgerDatabase:
+    """The common part of the databases of ledgers, whose transactions are serial, whole and durable.
 
     Attributes
     ----------
@@ -211,30 +210,7 @@ class LedgerDatabase(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.place!r})"
 
-    @abstractmethod
-    def exists(self) -> bool:
-        """Return whether a ledger is there."""
-
-    @abstractmethod
-    def create(self) -> None:
-        """Make a ledger without accounts, whole, unless another process has just made one."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Refuse whatever is no whole ledger, or one of a newer version."""
-
-    @abstractmethod
-    def begin(self, change: bool) -> contextlib.AbstractContextManager[Connection]:
-        """Begin a transaction: a look at one moment, or a change that runs alone and is durable when it ends.
-
-        Other changes wait from the first look on, not from the first change.
-        """
-
-    @abstractmethod
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Lock the ledger for a run; the lock ends with the process, however that ends."""
-
-    def discard(self) -> None:  # noqa: B027
+    def discard(self) -> None:
         """Remove a ledger without accounts, where no other process can have opened it meanwhile."""
 
     def problems(self) -> list[str]:
@@ -297,9 +273,11 @@ class SQLite(LedgerDatabase):
         return create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": PATIENCE})
 
     def exists(self) -> bool:
+        """Return whether a ledger is there."""
         return self.path.exists()
 
     def create(self) -> None:
+        """Make a ledger without accounts, whole, unless another process has just made one."""
         folder = self.path.parent
         if not folder.is_dir():
             raise InputError(f"folder {str(folder)!r} of the ledger does not exist: make it first")
@@ -337,6 +315,7 @@ class SQLite(LedgerDatabase):
             )
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        """Lock the ledger for a run; the lock ends with the process, however that ends."""
         return exclusive(self.path, "ledger")
 
     def discard(self) -> None:
@@ -350,6 +329,10 @@ class SQLite(LedgerDatabase):
 
     @contextlib.contextmanager
     def begin(self, change: bool) -> Iterator[Connection]:
+        """Begin a transaction: a look at one moment, or a change that runs alone and is durable when it ends.
+
+        Other changes wait from the first look on, not from the first change.
+        """
         if not self.path.exists():
             raise InputError(f"{self._name} is gone: nothing is published without it")
         with self._translate_problems(), self._engine.begin() as connection:

@@ -296,16 +296,6 @@ def test_probabilities_add_up_beside_epsilon(city):
     assert city.problems() == []
 
 
-def test_a_key_charges_once(city):
-    for _ in range(3):
-        assert city.charge("city", 0.4, key="May", request={"visits": [1, 2]}) == Charge(Fraction(2, 5), "epsilon")
-    assert city.spent("city") == Fraction(2, 5)
-    city.open("town", epsilon=1)
-    city.charge("town", 0.1, key="May")  # keys are per account
-    city.charge("city", 0.6, key="June")
-    assert city.charge("city", 0.4, key="May", request={"visits": (1, 2)}).amount == Fraction(2, 5)  # nothing is left
-
-
 @pytest.mark.parametrize(
     ("again", "message"),
     [

@@ -121,11 +121,10 @@ def test_the_best_policy_on_two_steps():
     from experiments._policy import best_policy
 
     grid = np.arange(1, 20) / 20
-    first = 1 + 0.5 * 0  # alone: everything
     found = best_policy(0.5, 2, 2, 20)
-    assert found[0] == pytest.approx(0.5 * first)
+    assert found[0] == pytest.approx(0.5)  # alone: everything
     assert best_policy(0.5, 2, 2, 20, bound=True)[1] < found[1] < best_policy(0.5, 2, 2, 10)[1] + 1e-9
-    asked = np.min(np.append(grid**-2.0 + 0.5 * (1 - grid) ** -2.0, np.inf))
+    asked = np.min(grid**-2.0 + 0.5 * (1 - grid) ** -2.0)
     assert found[1] == pytest.approx(0.5 * asked + 0.5 * 0.5)
 
 

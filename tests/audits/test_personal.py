@@ -111,7 +111,7 @@ def _charges_forgotten(patch):
 
     def forgetful(self, entry):
         read(self, entry)
-        self._columns[1][:] = 0
+        self.spent[:] = 0
 
     patch.setattr(purses.PurseLog, "_read", forgetful)
 
