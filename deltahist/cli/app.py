@@ -43,6 +43,7 @@ COMMANDS = {
     "statement": "Write the statement as a page for the web or for print.",
     "plot": "Draw the map and the protection by distance.",
     "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
+    "serve": "Answer range queries over HTTP from published releases.",
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +44,22 @@ class Answerer:
     """
 
     def __init__(self, release: CountEstimates) -> None:
-        self.release = release
+        self.release, self._asked = release, 0.0
+
+    def prepare(self) -> None:
+        """Let sums over the map give every answer: bit for bit the same, whatever is asked before or along with it."""
+        self._asked = math.inf
+        for name in ("_unbiased", "_nonnegative"):
+            vars(self).pop(name, None)
+        _ = self._unbiased.whole
 
     @functools.cached_property
     def _unbiased(self) -> _Estimates:
-        return _Estimates(self.release, self.release.cells(), True)
+        return _Estimates(self.release, self.release.cells(), True, self._asked)
 
     @functools.cached_property
     def _nonnegative(self) -> _Estimates:
-        return _Estimates(self.release, self.release.cells(nonnegative=True), False)
+        return _Estimates(self.release, self.release.cells(nonnegative=True), False, self._asked)
 
     def answer(self, work: Workload, *, level: float, nonnegative: bool = False) -> dict[str, NDArray[Any]]:
         """Answers to a workload: the columns of `dh.answer`, an array (m,) each.

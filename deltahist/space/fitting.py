@@ -158,6 +158,14 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
         DeltaHistWarning,
         stacklevel=4,
     )
+    return bend_boxes(corners, domain)
+
+
+def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
+    """Return boxes (m, 4) in longitude and latitude as polygons (m,), whose sides are cut where the map bends them."""
+    import shapely
+
+    west, south, east, north = corners.T
     # Anticlockwise from the southern side: where each begins, and ends with the next (5, axes, m).
     turns = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
     number = _count_pieces(turns, domain).T.ravel()

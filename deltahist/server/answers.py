@@ -1,0 +1,165 @@
+"""Answers over HTTP: boxes that arrive together are answered together."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.answers import answer
+from deltahist.errors import DeltaHistWarning, InputError
+from deltahist.releases.base import BaseRelease
+from deltahist.space.fitting import bend_boxes
+from deltahist.space.geometries import LONGITUDE_LATITUDE
+from deltahist.space.operations import read_crs
+from deltahist.space.workloads import boxes
+
+#: Columns of answers (m,), by name.
+Columns: TypeAlias = dict[str, NDArray[Any]]
+#: Columns that tell of cells that a box cuts.
+OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
+#: The CRS of longitude and latitude, as OGC's services name it.
+CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
+_EPSG = "http://www.opengis.net/def/crs/EPSG/0/"
+
+
+class Busy(Exception):  # noqa: N818
+    """More is asked than can be answered in time."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that is asked but the boxes: of which release, in which coordinates, which interval.
+
+    Parameters
+    ----------
+    degrees : whether boxes are in longitude and latitude, not in the release's own coordinates.
+    level, nonnegative : as for `dh.answer`.
+    """
+
+    release: BaseRelease
+    degrees: bool
+    level: float
+    nonnegative: bool
+
+    def answer(self, corners: NDArray[np.float64]) -> Columns:
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line; InputError as there."""
+        if not self.degrees:
+            return self.release.answers(boxes(corners), level=self.level, nonnegative=self.nonnegative)
+        import geopandas as gpd
+
+        _check_boxes(corners)
+        shapes = gpd.GeoSeries(bend_boxes(corners, self.release.domain), crs=LONGITUDE_LATITUDE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeltaHistWarning)  # the column note says the same
+            frame = answer(self.release, shapes, level=self.level, nonnegative=self.nonnegative)
+        return {str(name): frame[name].to_numpy() for name in frame.columns}
+
+
+def _check_boxes(corners: NDArray[np.float64]) -> None:
+    """Raise InputError if a box (m, 4) is reversed, empty, or nowhere in longitude and latitude."""
+    west, south, east, north = corners.T
+    sound = (west < east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
+    if not sound.all():
+        raise InputError(
+            f"bbox is {corners[np.argmin(sound)].tolist()}: it must be west, south, east, north, in degrees, with west "
+            "below east and south below north (latitude first? or in the release's own crs, without saying so?)"
+        )
+
+
+def asks_degrees(release: BaseRelease, crs: str | None) -> bool:
+    """Return whether coordinates in a CRS are longitude and latitude, and not the release's own.
+
+    None is longitude and latitude, as OGC's services have it; the coordinates of a plane if the release has no CRS.
+    Raises InputError on any other CRS than these two.
+    """
+    own = release.domain.crs
+    if crs is None or crs in (CRS84, "CRS84", "OGC:CRS84"):
+        if crs is not None and own is None:
+            raise InputError(f"crs is {crs!r}: the release is of a plane without a CRS; leave crs out")
+        return own is not None
+    code = f"EPSG:{crs.removeprefix(_EPSG)}" if crs.startswith(_EPSG) else crs
+    if own is None or not read_crs(code).equals(read_crs(own), ignore_axis_order=True):
+        raise InputError(
+            f"crs is {crs!r}: it must be the release's own, {own or 'none'}, or {CRS84} (longitude, latitude)"
+        )
+    return False
+
+
+@dataclass
+class Batcher:
+    """Answers to single boxes: those that arrive while others are answered share one call.
+
+    Parameters
+    ----------
+    most : boxes that may wait; more are refused (`Busy`).
+    """
+
+    most: int = 1_000
+    _waiting: dict[Question, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
+    _number: int = 0
+    _running: bool = False
+
+    async def answer(self, question: Question, corners: NDArray[np.float64]) -> Columns:
+        """Return the columns (1,) of the answer to a box (4,), or (2,) on a line; InputError as of `dh.answer`."""
+        if self._number >= self.most:
+            raise Busy
+        self._number += 1
+        future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(question, []).append((corners, future))
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().create_task(self._run())
+        return await future
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(0)  # whoever is served in this round of the loop joins
+        while self._waiting:
+            question, asked = next(iter(self._waiting.items()))
+            del self._waiting[question]
+            found = await loop.run_in_executor(None, _answer_each, question, [corners for corners, _ in asked])
+            self._number -= len(asked)
+            for (_, future), each in zip(asked, found, strict=True):
+                if future.cancelled():
+                    continue
+                if isinstance(each, Exception):
+                    future.set_exception(each)
+                else:
+                    future.set_result(each)
+        self._running = False
+
+
+def _answer_each(question: Question, asked: list[NDArray[np.float64]]) -> list[Columns | Exception]:
+    """Return the columns (1,) of each box, or its problem, exactly as it has them alone."""
+    try:
+        columns = question.answer(np.array(asked))
+        alone = np.isnan(columns["estimate"]) & (len(asked) > 1)  # why a box has no answer is said of it alone
+    except Exception as problem:
+        if len(asked) == 1:
+            return [problem]
+        columns, alone = {}, np.ones(len(asked), dtype=bool)
+    rows = ([_row(columns, at)] if not alone[at] else _answer_each(question, [each]) for at, each in enumerate(asked))
+    return [row for found in rows for row in found]
+
+
+def _row(columns: Columns, at: int) -> Columns:
+    """Return the columns (1,) of one box, without those that only other boxes of the call have."""
+    row = {name: values[[at]] for name, values in columns.items()}
+    if "cut" in row and not row["cut"][0]:
+        row = {name: value for name, value in row.items() if name not in OF_CUT_BOXES}
+    if not row.get("outside", [1.0])[0]:
+        del row["outside"]
+    if "note" in row and not isinstance(row["note"][0], str):
+        del row["note"]
+    return row
+
+
+def in_thread(call: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:
+    """Run a call in a thread, so that others are served meanwhile."""
+    return asyncio.get_running_loop().run_in_executor(None, call, *given)

@@ -1,0 +1,415 @@
+"""The application: routes, problem documents and headers. `deltahist serve` runs it, any ASGI server may."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import logging
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+from fastapi import FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deltahist import __version__
+from deltahist.answers import answer
+from deltahist.decode import check_level
+from deltahist.errors import InputError
+from deltahist.releases.page import render_page
+from deltahist.releases.tables import encode_table
+from deltahist.server.answers import Batcher, Busy, Question, asks_degrees, in_thread
+from deltahist.server.catalogue import Catalogue, Served
+
+_LOG = logging.getLogger("deltahist.server")
+_JSON, _PROBLEM, _GEOJSON = "application/json", "application/problem+json", "application/geo+json"
+_ARROW = "application/vnd.apache.arrow.stream"
+#: Said with every answer.
+_FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
+#: Seconds between two looks at the files.
+_PACE = 1.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of an operator.
+
+    Parameters
+    ----------
+    origins : web pages of these origins may ask ("*": all).
+    most_bytes : of a request's body.
+    most_boxes : in one request, features included.
+    """
+
+    origins: tuple[str, ...] = ()
+    most_bytes: int = 16 << 20
+    most_boxes: int = 100_000
+
+
+class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of a request for answers to boxes."""
+
+    boxes: list[list[float]]
+    crs: str | None = None
+    level: float = 0.95
+    nonnegative: bool = False
+
+
+def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
+    """Return the application that answers range queries from the releases of a catalogue.
+
+    >>> import tempfile, numpy as np, deltahist as dh
+    >>> from fastapi.testclient import TestClient
+    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dh.publish(np.ones((4, 4), dtype=int), near, epsilon=1).save(f"{folder}/city.parquet")
+    ...     with TestClient(create_app(Catalogue([folder]))) as client:
+    ...         client.get("/releases/city/answer?bbox=0,0,4,4").json()["estimate"]
+    16.0
+    """
+    settings, batcher = settings or Settings(), Batcher()
+
+    @contextlib.asynccontextmanager
+    async def watch(_: FastAPI) -> AsyncIterator[None]:
+        task = asyncio.create_task(_refresh_for_ever(catalogue))
+        yield
+        task.cancel()
+
+    app = FastAPI(
+        title="deltahist",
+        version=__version__,
+        description="Range queries over releases that were published under distance-aware differential privacy. "
+        + _FREE,
+        lifespan=watch,
+    )
+
+    def find(name: str) -> Served:
+        served = catalogue.find(name)
+        if served is None:
+            raise HTTPException(404, f"release is {name!r}: it must be one of those at /releases")
+        return served
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        """Say that the service is up, and how many releases it serves."""
+        return _json({"status": "ok", "releases": len(catalogue)})
+
+    @app.get("/releases")
+    async def list_releases() -> Response:
+        """List all releases with their promises."""
+        return _json({"releases": [_summarize(served) for served in catalogue]})
+
+    @app.get("/releases/{name}")
+    async def describe(name: str, request: Request) -> Response:
+        """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html) or text."""
+        served = find(name)
+        form = _negotiate(request, {_JSON: "json", "text/html": "html", "text/plain": "text"})
+        headers = {"vary": "Accept"}
+        if unchanged := _unchanged(request, served, form, headers):
+            return unchanged
+        if form == "json":
+            return _json(_summarize(served) | {"statement": served.release.facts()}, headers)
+        page = await in_thread(render_page, served.release, form, served.name)
+        return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
+
+    @app.get("/releases/{name}/download")
+    async def download(name: str) -> Response:
+        """Hand out the release file."""
+        served = find(name)
+        return FileResponse(served.path, filename=f"{served.name}.parquet", media_type="application/vnd.apache.parquet")
+
+    @app.get("/releases/{name}/answer")
+    async def answer_box(
+        request: Request,
+        name: str,
+        bbox: str = Query(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"]),
+        crs: str | None = Query(None, description="CRS of bbox: the release's own, or CRS84 (longitude, latitude)"),
+        level: float = Query(0.95, description="of the interval, between 0 and 1"),
+        nonnegative: bool = Query(False, description="estimates that are never negative, no longer unbiased"),
+    ) -> Response:
+        """Return the estimated number of points in a box, with standard error and interval."""
+        served = find(name)
+        question = _ask(served, crs, level, nonnegative)
+        corners = _read_box(bbox, served)
+        headers: dict[str, str] = {}
+        if unchanged := _unchanged(request, served, "json", headers):
+            return unchanged
+        columns = await batcher.answer(question, corners)
+        values = {column: _plain(value[0]) for column, value in columns.items()}
+        return _json({"release": served.name, "bbox": corners.tolist(), **values, **_meaning(question)}, headers)
+
+    @app.post("/releases/{name}/answers")
+    async def answer_many(
+        request: Request,
+        name: str,
+        crs: str | None = Query(None, description="CRS of a FeatureCollection; CRS84 when none is given"),
+        level: float = Query(0.95, description="of the interval, between 0 and 1; of a FeatureCollection"),
+        nonnegative: bool = Query(False, description="never negative, no longer unbiased; of a FeatureCollection"),
+    ) -> Response:
+        """Return answers to `{"boxes": [[W, S, E, N], ...]}`, or to the features of a GeoJSON FeatureCollection.
+
+        Answers to boxes are columns, in the order of the boxes: JSON, CSV or Arrow (Accept). Features come back as
+        GeoJSON with their properties and answers.
+        """
+        served = find(name)
+        body = await _read_body(request, settings.most_bytes)
+        if request.headers.get("content-type", "").startswith(_GEOJSON) or b'"FeatureCollection"' in body[:1000]:
+            question = _ask(served, crs, level, nonnegative)
+            _negotiate(request, {_GEOJSON: "", _JSON: ""})
+            content = await in_thread(_answer_features, question, body, settings.most_boxes)
+            return Response(content, media_type=_GEOJSON)
+        asked = _decode(body, settings.most_boxes)
+        question = _ask(served, asked.crs, asked.level, asked.nonnegative)
+        form = _negotiate(request, {_JSON: "json", "text/csv": "csv", _ARROW: "arrow"})
+        content = await in_thread(_answer_boxes, question, asked, form)
+        media = {"json": _JSON, "csv": "text/csv; charset=utf-8", "arrow": _ARROW}[form]
+        return Response(content, media_type=media, headers={"vary": "Accept"})
+
+    _explain_problems(app)
+    app.add_middleware(GZipMiddleware, minimum_size=2_000)
+    if settings.origins:
+        app.add_middleware(CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["GET", "POST"])
+    app.add_middleware(_Manners)
+    return app
+
+
+async def _refresh_for_ever(catalogue: Catalogue) -> None:
+    while True:
+        await asyncio.sleep(_PACE)
+        try:
+            await in_thread(catalogue.refresh)
+        except Exception:
+            _LOG.exception("the files could not be looked through")
+
+
+def _ask(served: Served, crs: str | None, level: float, nonnegative: bool) -> Question:
+    check_level(level)
+    return Question(served.release, asks_degrees(served.release, crs), level, nonnegative)
+
+
+def _read_box(text: str, served: Served) -> NDArray[np.float64]:
+    """Return the corners of a box, (4,) or on a line (2,); InputError if they are no numbers or too many."""
+    sides = 2 * served.release.domain.ndim
+    try:
+        corners = np.array([float(part) for part in text.split(",")])
+    except ValueError:
+        corners = np.array([np.nan])
+    if len(corners) != sides or not np.isfinite(corners).all():
+        order = "west,south,east,north" if sides == 4 else "low,high"
+        raise InputError(f"bbox is {text[:80]!r}: it must be {sides} numbers, {order}")
+    return corners
+
+
+async def _read_body(request: Request, most: int) -> bytes:
+    """Return the body of a request; HTTPException 413 as soon as it is too long."""
+    body = bytearray()
+    if int(request.headers.get("content-length", 0)) > most:
+        raise HTTPException(413, f"the body has {request.headers['content-length']} bytes: at most {most:,} are read")
+    async for part in request.stream():
+        body += part
+        if len(body) > most:
+            raise HTTPException(413, f"the body has more than {most:,} bytes: ask in several requests")
+    return bytes(body)
+
+
+def _decode(body: bytes, most: int) -> _Boxes:
+    """Return a body's boxes; InputError if it is no such JSON, HTTPException 413 if they are too many."""
+    try:
+        asked = msgspec.json.decode(body, type=_Boxes)
+    except msgspec.DecodeError as problem:
+        raise InputError(
+            f'the body cannot be read ({problem}): it must be {{"boxes": [[W, S, E, N], ...]}}, or a GeoJSON '
+            "FeatureCollection"
+        ) from None
+    _check_number(len(asked.boxes), most, "boxes")
+    return asked
+
+
+def _check_number(number: int, most: int, name: str) -> None:
+    if number > most:
+        raise HTTPException(413, f"there are {number:,} {name}: at most {most:,} are answered at once")
+    if number == 0:
+        raise InputError(f"there are 0 {name}: give at least one")
+
+
+def _answer_boxes(question: Question, asked: _Boxes, form: str) -> bytes:
+    sides = 2 * question.release.domain.ndim
+    wrong = next((box for box in asked.boxes if len(box) != sides), None)
+    if wrong is not None:
+        raise InputError(f"boxes holds {wrong[:8]}: every box must be {sides} numbers")
+    columns = question.answer(np.array(asked.boxes))
+    if form == "json":
+        content = {name: _plain_column(values) for name, values in columns.items()}
+        return orjson.dumps(content | _meaning(question), option=orjson.OPT_SERIALIZE_NUMPY)
+    import pandas as pd
+
+    if form == "csv":
+        return encode_table(pd.DataFrame(columns), "csv", question.release.domain)
+    import pyarrow as pa
+
+    about = {name: str(value) for name, value in _meaning(question).items()}
+    table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=about)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()
+
+
+def _answer_features(question: Question, body: bytes, most: int) -> bytes:
+    import geopandas as gpd
+    import shapely
+
+    try:
+        features = list(orjson.loads(body)["features"])
+        shapes = [orjson.dumps(each.get("geometry")) for each in features[: most + 1]]
+        properties = [dict(each.get("properties") or {}) for each in features[: most + 1]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError("the body cannot be read: it must be a GeoJSON FeatureCollection") from None
+    _check_number(len(features), most, "features")
+    crs = "OGC:CRS84" if question.degrees else question.release.domain.crs
+    frame = gpd.GeoDataFrame(properties, geometry=shapely.from_geojson(shapes, on_invalid="ignore"), crs=crs)
+    found = answer(question.release, frame, level=question.level, nonnegative=question.nonnegative)
+    return encode_table(found, "geojson", question.release.domain)
+
+
+def _meaning(question: Question) -> dict[str, Any]:
+    """Return what every answer says besides its figures."""
+    return {
+        "unit": "points",
+        "level": question.level,
+        "estimates": question.release.estimator(question.nonnegative),
+        "digest": question.release.digest,
+        "cost": _FREE,
+    }
+
+
+def _summarize(served: Served) -> dict[str, Any]:
+    release, domain = served.release, served.release.domain
+    base = f"/releases/{served.name}"
+    return {
+        "id": served.name,
+        "kind": release.mechanism.words,
+        "promise": release.mechanism.promise,
+        "may_be_published": release.may_be_published,
+        "bounds": list(domain.bounds),
+        "crs": domain.crs,
+        "shape": list(domain.shape),
+        "digest": release.digest,
+        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "download")},
+    }
+
+
+# --- manners ------------------------------------------------------------------------------------------------
+
+
+def _json(content: Any, headers: dict[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(content, default=str), media_type=_JSON, headers=headers)
+
+
+def _plain(value: Any) -> Any:
+    """Return a figure as JSON has it: none where it is not known."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _plain_column(values: NDArray[Any]) -> Any:
+    return np.ascontiguousarray(values) if values.dtype != object else [_plain(value) for value in values]
+
+
+def _negotiate(request: Request, forms: dict[str, str]) -> str:
+    """Return the form that a request accepts, the first of equals; HTTPException 406 if none is offered."""
+    wanted: list[tuple[float, str]] = []  # quality, type of media
+    for part in request.headers.get("accept", "*/*").lower().split(","):
+        media, *parameters = (piece.strip() for piece in part.split(";"))
+        stated = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        wanted.append((float(stated) if re.fullmatch(r"[01](\.\d*)?", stated) else 1.0, media))
+    for quality, media in sorted(wanted, key=lambda each: -each[0]):
+        for offered, form in forms.items():
+            if quality and media in (offered, "*/*", f"{offered.partition('/')[0]}/*"):
+                return form
+    raise HTTPException(406, f"Accept must have one of {', '.join(forms)}")
+
+
+def _unchanged(request: Request, served: Served, form: str, headers: dict[str, str]) -> Response | None:
+    """Enter the headers by which copies are kept; return the response to whoever has the same already, or None."""
+    tag = f'"{served.release.digest[:32]}-{form}-{__version__}"'
+    headers |= {"etag": tag, "cache-control": "no-cache"}  # a copy is good while the release is the same
+    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+    return Response(status_code=304, headers=headers) if tag in known or "*" in known else None
+
+
+def _explain_problems(app: FastAPI) -> None:
+    """Let every error be a problem document (RFC 9457) that names value and rule, without paths or traces."""
+
+    def problem(status: int, detail: str, **more: Any) -> Response:
+        titles = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable"}
+        titles |= {413: "Too large", 503: "Busy"}
+        content = {"type": "about:blank", "title": titles.get(status, "Error"), "status": status, "detail": detail}
+        return Response(orjson.dumps(content | more), status_code=status, media_type=_PROBLEM)
+
+    @app.exception_handler(InputError)
+    async def refuse(_: Request, error: InputError) -> Response:
+        return problem(400, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_parameters(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        name = str(first["loc"][-1])
+        given = "is missing" if first["type"] == "missing" else f"is {str(first['input'])[:80]!r}"
+        return problem(400, f"{name} {given}: {first['msg'].removesuffix('.')}", field=name)
+
+    @app.exception_handler(HTTPException)
+    async def refuse_request(_: Request, error: HTTPException) -> Response:
+        answer = problem(error.status_code, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(Busy)
+    async def put_off(_: Request, error: Busy) -> Response:
+        answer = problem(503, "more is asked than can be answered in time: ask again in a second")
+        answer.headers["retry-after"] = "1"
+        return answer
+
+    @app.exception_handler(Exception)
+    async def fail(_: Request, error: Exception) -> Response:
+        return problem(500, "the service failed; its log tells why")
+
+
+class _Manners:
+    """Middleware: HEAD is GET without a body; every response says its request's id and how long it took."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        head, begin = scope["method"] == "HEAD", time.perf_counter()
+
+        async def say(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                took = 1000 * (time.perf_counter() - begin)
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", uuid.uuid4().hex.encode()),
+                    (b"server-timing", f"total;dur={took:.1f}".encode()),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
+            elif head:
+                message = {**message, "body": b""}
+            await send(message)
+
+        await self.app({**scope, "method": "GET"} if head else scope, receive, say)

@@ -1,0 +1,112 @@
+"""Releases that a service hands out, by name; files that appear or are replaced are taken up while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltahist.errors import InputError
+from deltahist.releases.base import BaseRelease, load
+from deltahist.releases.histogram import CountEstimates
+
+_LOG = logging.getLogger("deltahist.server")
+#: Time of change, size and number of a file: it is read again when one of them differs.
+_Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A release with the name and the file by which it is served."""
+
+    name: str
+    path: Path
+    release: BaseRelease
+
+
+class Catalogue:
+    """Releases by the names of their files, without the ending.
+
+    Parameters
+    ----------
+    paths : release files, and folders of which every Parquet file is a release.
+
+    Raises
+    ------
+    InputError
+        If a file is no release or one that is not for publication, two have one name, or there is none at all.
+    """
+
+    def __init__(self, paths: Sequence[str | Path]) -> None:
+        self._paths = [Path(path) for path in paths]
+        self._stamps: dict[Path, _Stamp | None] = {}
+        self._served: dict[str, Served] = {}
+        found = list(self._files())
+        for path in found:
+            twin = next((other for other in found if other != path and other.stem == path.stem), None)
+            if twin is not None:
+                raise InputError(f"{path} and {twin} have one name, {path.stem!r}: rename one of them")
+            self._read(path)
+        if not found:
+            raise InputError(f"there is no release in {', '.join(map(str, paths))}: a folder must hold .parquet files")
+
+    def __iter__(self) -> Iterator[Served]:
+        return iter(list(self._served.values()))
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def find(self, name: str) -> Served | None:
+        """Return the release of a name; None if there is none."""
+        return self._served.get(name)
+
+    def refresh(self) -> None:
+        """Take up files that appeared or were replaced, and leave out those that are gone.
+
+        A release is exchanged whole. A file that is no release, or whose name another file has, is logged once, and the
+        release that was served under its name stays.
+        """
+        found = list(self._files())
+        for path in found:
+            other = self._served.get(path.stem)
+            if self._stamps.get(path) == _stamp(path):
+                continue
+            try:
+                if other is not None and other.path != path and other.path in found:
+                    self._stamps[path] = _stamp(path)
+                    raise InputError(f"{path} has the name of {other.path}, which is served already: rename it")
+                self._read(path)
+                _LOG.info("serving %s", path)
+            except (InputError, OSError) as problem:
+                _LOG.warning("not taken up: %s", problem)
+        for served in self:
+            if served.path not in found:
+                del self._served[served.name]
+                self._stamps.pop(served.path, None)
+                _LOG.info("no longer serving %s", served.path)
+
+    def _files(self) -> Iterator[Path]:
+        for path in self._paths:
+            yield from sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+
+    def _read(self, path: Path) -> None:
+        """Read a file, and serve its release from now on."""
+        self._stamps[path] = _stamp(path)  # before it is read: who replaces it meanwhile is noticed
+        release = load(path)
+        if not release.publishable:
+            raise InputError(
+                f"{path} is not for publication: its noise came from a seeded generator, or from no publisher of this "
+                "toolkit; publish the data without a seed"
+            )
+        if isinstance(release, CountEstimates):
+            release.answerer().prepare()
+        self._served[path.stem] = Served(path.stem, path, release)
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        return None
+    return about.st_mtime_ns, about.st_size, about.st_ino

@@ -1,0 +1,215 @@
+"""server/app.py and answers.py: answers equal the library's, forms of answers, headers, and malformed requests."""
+
+import io
+import json
+import threading
+import warnings
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import shapely
+from hypothesis import given, settings, strategies as st
+
+import deltahist as dh
+from tests.server.conftest import BOUNDS
+
+CITY = "/releases/city"
+DEGREES = [-74.02, 40.66, -73.97, 40.70]
+
+
+def corners_on_the_map():
+    place = st.integers(0, 80).map(lambda tenths: 100.0 * tenths)
+    pair = st.tuples(place, place).filter(lambda ends: ends[0] < ends[1])
+    west, south = BOUNDS[:2]
+    return st.tuples(pair, pair).map(lambda p: [west + p[0][0], south + p[1][0], west + p[0][1], south + p[1][1]])
+
+
+@settings(max_examples=40)
+@given(box=corners_on_the_map(), nonnegative=st.booleans(), level=st.sampled_from([0.5, 0.95]))
+def test_answers_are_those_of_the_library_bit_for_bit(client, catalogue, box, nonnegative, level):
+    release = catalogue.find("city").release
+    expected = dh.answer(release, [box], level=level, nonnegative=nonnegative).iloc[0].to_dict()
+    asked = {"crs": "EPSG:32618", "level": level, "nonnegative": nonnegative}
+    single = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(repr, box)), **asked}).json()
+    many = client.post(f"{CITY}/answers", json={"boxes": [box, box], **asked}).json()
+    for name, value in expected.items():
+        assert single[name] == value
+        assert many[name] == [value, value]
+
+
+def test_degrees_are_the_usual_coordinates(client, catalogue):
+    release = catalogue.find("city").release
+    with pytest.warns(dh.DeltaHistWarning, match="look like degrees"):
+        expected = dh.answer(release, [DEGREES])
+    found = client.post(f"{CITY}/answers", json={"boxes": [DEGREES]}).json()
+    assert found["estimate"] == expected["estimate"].tolist()
+    bbox = ",".join(map(str, DEGREES))
+    for crs in ({}, {"crs": "CRS84"}, {"crs": "http://www.opengis.net/def/crs/OGC/1.3/CRS84"}):
+        assert client.get(f"{CITY}/answer", params={"bbox": bbox, **crs}).json()["estimate"] == found["estimate"][0]
+    own = client.get(f"{CITY}/answer", params={
+        "bbox": ",".join(map(str, BOUNDS)), "crs": "http://www.opengis.net/def/crs/EPSG/0/32618",
+    })  # fmt: skip
+    assert own.json()["estimate"] == release.total
+
+
+def test_a_clipped_box_is_noted_and_others_beside_it_are_not(client):
+    clipped = client.get(f"{CITY}/answer", params={"bbox": "-74.1,40.66,-73.97,40.70"}).json()
+    assert clipped["note"].startswith("clipped: ")
+    assert 0 < clipped["outside"] < 1
+    whole = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, DEGREES))}).json()
+    assert not {"note", "outside"} & set(whole)
+
+
+def test_boxes_that_arrive_together_have_their_own_answers(client):
+    """One of them is wrong, others are clipped or cut no cell: every answer is the one that it has alone."""
+    boxes = ["-74.02,40.66,-73.97,40.70", "-74.1,40.66,-73.97,40.70", "0,0,1,1", "-74.01,40.67,-73.99,40.68"]
+    alone = [client.get(f"{CITY}/answer", params={"bbox": box}) for box in boxes]
+    together: dict[int, object] = {}
+
+    def ask(number):
+        together[number] = client.get(f"{CITY}/answer", params={"bbox": boxes[number % 4]})
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.status_code for each in alone] == [200, 200, 400, 200]
+    for number, found in together.items():
+        assert found.json() == alone[number % 4].json()
+
+
+def test_forms_of_many_answers(client):
+    asked = {"boxes": [list(BOUNDS), [580000, 4500000, 584000, 4504000]], "crs": "EPSG:32618"}
+    plain = client.post(f"{CITY}/answers", json=asked).json()
+    assert (plain["unit"], plain["level"], plain["estimates"]) == ("points", 0.95, "unbiased")
+    table = pd.read_csv(io.StringIO(client.post(f"{CITY}/answers", json=asked, headers={"accept": "text/csv"}).text))
+    assert table["estimate"].tolist() == plain["estimate"]
+    arrow = client.post(f"{CITY}/answers", json=asked, headers={"accept": "application/vnd.apache.arrow.stream"})
+    found = pa.ipc.open_stream(arrow.content).read_all()
+    assert found["low"].to_pylist() == plain["low"]
+    assert found.schema.metadata[b"digest"].decode() == plain["digest"]
+
+
+def test_features_come_back_with_answers(client, catalogue):
+    zones = gpd.GeoDataFrame(
+        {"zone": ["a", "b"]},
+        geometry=[shapely.box(*DEGREES), shapely.Point(-74.0, 40.67).buffer(0.01)],
+        crs="EPSG:4326",
+    )
+    answer = client.post(f"{CITY}/answers", content=zones.to_json(), headers={"content-type": "application/geo+json"})
+    assert answer.headers["content-type"] == "application/geo+json"
+    found = gpd.read_file(io.BytesIO(answer.content))
+    expected = dh.answer(catalogue.find("city").release, zones)
+    assert found["zone"].tolist() == ["a", "b"]
+    np.testing.assert_array_equal(found["estimate"], expected["estimate"])
+
+
+def test_a_line_without_a_crs(client):
+    found = client.get("/releases/line/answer", params={"bbox": "0,8"}).json()
+    assert found["estimate"] == 28
+    refused = client.get("/releases/line/answer", params={"bbox": "0,8", "crs": "CRS84"})
+    assert "the release is of a plane without a CRS" in refused.json()["detail"]
+
+
+def test_releases_say_what_they_promise(client, catalogue, published):
+    listed = client.get("/releases").json()["releases"]
+    assert [each["id"] for each in listed] == ["city", "line"]
+    assert "ε = 1" in listed[0]["promise"]
+    release = catalogue.find("city").release
+    assert client.get(CITY).json()["statement"]["digest"] == release.digest
+    page = client.get(CITY, headers={"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"})
+    assert page.text.startswith("<!DOCTYPE html>")
+    assert client.get(CITY, headers={"accept": "text/plain"}).text.startswith("city")
+    file = client.get(f"{CITY}/download")
+    assert file.content == (published / "city.parquet").read_bytes()
+    assert client.get(f"{CITY}/download", headers={"range": "bytes=0-3"}).content == b"PAR1"
+    assert client.get("/healthz").json() == {"status": "ok", "releases": 2}
+    assert "/releases/{name}/answer" in client.get("/openapi.json").json()["paths"]
+
+
+def test_copies_are_kept_while_the_release_is_the_same(client):
+    first = client.get(CITY)
+    again = client.get(CITY, headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert client.get(CITY, headers={"accept": "text/plain"}).headers["etag"] != first.headers["etag"]
+    head = client.head(CITY)
+    assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", first.headers["etag"])
+    assert first.headers["x-request-id"] != again.headers["x-request-id"]
+    assert first.headers["server-timing"].startswith("total;dur=")
+
+
+#: Requests that cannot be answered: path, status, and what the problem document says.
+REFUSED = {
+    "/releases/nowhere": (404, "release is 'nowhere': it must be one of those at /releases"),
+    "/nowhere": (404, "Not Found"),
+    f"{CITY}/answer": (400, "bbox is missing"),
+    f"{CITY}/answer?bbox=1,2,3": (400, "bbox is '1,2,3': it must be 4 numbers, west,south,east,north"),
+    f"{CITY}/answer?bbox=a,b,c,d": (400, "bbox is 'a,b,c,d'"),
+    f"{CITY}/answer?bbox=nan,0,1,1": (400, "it must be 4 numbers"),
+    f"{CITY}/answer?bbox=1,1,0,0": (400, "with west below east"),
+    f"{CITY}/answer?bbox=580000,4500000,588000,4508000": (400, "in the release's own crs, without saying so?"),
+    f"{CITY}/answer?bbox=0,0,1,1": (400, "0 of 1 regions are inside the domain"),
+    f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:32618": (400, "is not inside the domain"),
+    f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:3035": (400, "crs is 'EPSG:3035': it must be the release's own, EPSG:32618"),
+    f"{CITY}/answer?bbox=0,0,1,1&crs=here": (400, "crs is 'here'"),
+    f"{CITY}/answer?bbox=0,0,1,1&level=95": (400, "level is 95.0: it must lie between 0 and 1"),
+    f"{CITY}/answer?bbox=0,0,1,1&level=high": (400, "level is 'high'"),
+    f"{CITY}/answer?bbox=0,0,1,1&nonnegative=perhaps": (400, "nonnegative is 'perhaps'"),
+    "/releases/line/answer?bbox=0,0,1,1": (400, "it must be 2 numbers, low,high"),
+}
+
+
+def check_problem(answer, status, said):
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    document = answer.json()
+    assert document["status"] == status
+    assert said in document["detail"]
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_malformed_requests_get_problem_documents(client, path):
+    check_problem(client.get(path), *REFUSED[path])
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "the body cannot be read"),
+        (b"{}", 400, "missing required field `boxes`"),
+        (b'{"boxes": [], "crs": "EPSG:32618"}', 400, "there are 0 boxes"),
+        (b'{"boxes": [[1, 2, 3]]}', 400, "boxes holds [1.0, 2.0, 3.0]: every box must be 4 numbers"),
+        (b'{"boxes": [["a"]]}', 400, "Expected `float`, got `str`"),
+        (b'{"boxes": [[0, 0, 1, 1]], "colour": 1}', 400, "unknown field `colour`"),
+        (json.dumps({"boxes": [[0, 0, 1, 1]] * 101}).encode(), 413, "there are 101 boxes: at most 100"),
+        (b" " * 100_001, 413, "at most 100,000 are read"),
+        (b'{"type": "FeatureCollection"}', 400, "it must be a GeoJSON FeatureCollection"),
+        (b'{"type": "FeatureCollection", "features": []}', 400, "there are 0 features"),
+        (b'{"type": "FeatureCollection", "features": [{}]}', 400, "0 of 1 regions can be answered"),
+        (b'{"type": "FeatureCollection", "features": [7]}', 400, "it must be a GeoJSON FeatureCollection"),
+    ],
+)
+def test_malformed_bodies_get_problem_documents(client, body, status, said):
+    check_problem(client.post(f"{CITY}/answers", content=body), status, said)
+
+
+def test_other_methods_and_forms_are_refused(client):
+    check_problem(client.delete(CITY), 405, "Method Not Allowed")
+    check_problem(client.get(CITY, headers={"accept": "image/png"}), 406, "Accept must have one of application/json")
+    boxes = {"boxes": [DEGREES]}
+    check_problem(client.post(f"{CITY}/answers", json=boxes, headers={"accept": "text/html"}), 406, "text/csv")
+
+
+def test_a_body_without_a_stated_length_is_measured_as_it_comes(client):
+    parts = (b" " * 10_000 for _ in range(20))
+    check_problem(client.post(f"{CITY}/answers", content=parts), 413, "more than 100,000 bytes")
+
+
+def test_warnings_of_answers_reach_no_log_as_errors(client):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert client.get(f"{CITY}/answer", params={"bbox": "-74.1,40.66,-73.97,40.70"}).status_code == 200

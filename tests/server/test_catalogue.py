@@ -1,0 +1,85 @@
+"""server/catalogue.py: files that appear, change, go or are damaged, and releases that must not be served."""
+
+import asyncio
+import logging
+import shutil
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.server.answers import Batcher, Busy, Question
+from deltahist.server.catalogue import Catalogue
+
+
+@pytest.fixture
+def folder(published, tmp_path):
+    return shutil.copytree(published, tmp_path / "served")
+
+
+def test_files_that_appear_change_and_go(folder, tmp_path):
+    catalogue = Catalogue([folder])
+    city = catalogue.find("city").release
+    shutil.copy(folder / "line.parquet", folder / "other.parquet")
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(folder / "line.parquet")
+    catalogue.refresh()
+    assert [served.name for served in catalogue] == ["city", "line", "other"]
+    assert catalogue.find("line").release.total == 8
+    assert catalogue.find("city").release is city  # what did not change is not read again
+    (folder / "other.parquet").unlink()
+    catalogue.refresh()
+    assert catalogue.find("other") is None
+
+
+def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)  # as other tools' set-up may leave it
+    catalogue = Catalogue([folder])
+    city = catalogue.find("city").release
+    content = (folder / "city.parquet").read_bytes()
+    (folder / "city.parquet").write_bytes(content[:-40])
+    (folder / "new.parquet").write_bytes(b"PAR1")
+    with caplog.at_level(logging.WARNING, "deltahist.server"):
+        catalogue.refresh()
+        catalogue.refresh()
+    assert catalogue.find("city").release is city
+    assert catalogue.find("new") is None
+    assert len(caplog.records) == 2  # one for each file, once
+    (folder / "city.parquet").write_bytes(content)
+    catalogue.refresh()
+    assert catalogue.find("city").release.digest == city.digest
+
+
+def test_what_is_not_for_publication_is_refused(folder):
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    dh.publish(np.ones(8, dtype=int), near, epsilon=1, rng=np.random.default_rng(1)).save(folder / "seeded.parquet")
+    with pytest.raises(dh.InputError, match=r"seeded.parquet is not for publication"):
+        Catalogue([folder])
+    (folder / "seeded.parquet").rename(folder / "hidden")
+    catalogue = Catalogue([folder])
+    (folder / "hidden").rename(folder / "seeded.parquet")
+    catalogue.refresh()
+    assert catalogue.find("seeded") is None
+
+
+def test_names_must_differ_and_there_must_be_a_release(folder, published, tmp_path):
+    with pytest.raises(dh.InputError, match="have one name, 'city': rename one of them"):
+        Catalogue([folder, published])
+    with pytest.raises(dh.InputError, match="there is no release in"):
+        Catalogue([tmp_path])
+    with pytest.raises(dh.InputError, match="nowhere"):
+        Catalogue([folder, tmp_path / "nowhere.parquet"])
+
+
+def test_more_than_can_wait_is_put_off(published):
+    release = dh.load(published / "line.parquet")
+    question = Question(release, False, 0.95, False)
+
+    async def ask():
+        batcher = Batcher(most=3)
+        asked = [batcher.answer(question, np.array([0.0, 8.0])) for _ in range(5)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert [isinstance(each, Busy) for each in found] == [False, False, False, True, True]
+    assert found[0]["estimate"].tolist() == [28.0]
