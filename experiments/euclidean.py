@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.noise import reals
-from deltahist.noise.exact import Words, source
-from deltahist.noise.reals import Uniforms, norm
+from deltahist.noise import paths
+from deltahist.noise.exact import Uniforms, Words, norm, source
 
 #: Rows that are worked on at a time: their arrays fit into a processor's cache.
 _BLOCK = 1 << 14
@@ -36,10 +35,10 @@ class Euclidean:
 
     def start(self, level: float, rows: int, *, rng: Rng = None) -> Rows:
         """Noise (rows, n) at a level."""
-        words, slots = source(rng), reals.start_slots(self.dimension) + self._pairs
+        words, slots = source(rng), paths.first_value_slots(self.dimension) + self._pairs
 
         def draw(part: Rows) -> None:
-            part[:] = reals.start(self.dimension, _uniforms(words, len(part), slots)).value / level
+            part[:] = paths.first_value(self.dimension, _uniforms(words, len(part), slots)).value / level
 
         return _in_blocks(np.empty((rows, self.dimension)), draw)
 
@@ -74,24 +73,24 @@ class Euclidean:
         """Change the rows in place, round by round those that still jump; note the jumps of a single one."""
         going, level = np.arange(len(rows)), np.full(len(rows), float(low))
         while len(going):
-            first, second = reals.next_above(level * norm(rows[going]), _uniforms(words, len(going), 2))
+            first, second = paths.next_level_above(level * norm(rows[going]), _uniforms(words, len(going), 2))
             level = level * np.minimum(first, second)
             stay = level <= high
             going, level, by_size = going[stay], level[stay], (second < first)[stay]
-            uniforms = _uniforms(words, len(going), reals.RISE_SLOTS + self._pairs)
+            uniforms = _uniforms(words, len(going), paths.UP_SLOTS + self._pairs)
             factor = level[:, None]
-            rows[going] = reals.rise(factor * rows[going], by_size, uniforms).jump.value / factor
+            rows[going] = paths.jump_up(factor * rows[going], by_size, uniforms).jump.value / factor
             if met is not None and len(going):
                 met.append((float(level[0]), rows[0].copy()))
 
     def _tightened(self, rows: Rows, high: float, low: float, words: Words) -> None:
         going, level = np.arange(len(rows)), np.full(len(rows), float(high))
         while len(going):
-            level = level * reals.next_below(self.dimension, _uniforms(words, len(going), 1))
+            level = level * paths.next_level_below(self.dimension, _uniforms(words, len(going), 1))
             stay = level >= low
             going, level = going[stay], level[stay]
-            uniforms = _uniforms(words, len(going), reals.FALL_SLOTS + self._pairs)
-            rows[going] += reals.fall(self.dimension, uniforms).value / level[:, None]
+            uniforms = _uniforms(words, len(going), paths.DOWN_SLOTS + self._pairs)
+            rows[going] += paths.jump_down(self.dimension, uniforms).value / level[:, None]
 
 
 def _in_blocks(rows: Rows, change: Callable[[Rows], None]) -> Rows:

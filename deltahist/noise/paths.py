@@ -1,11 +1,15 @@
 """Noise at every level at once, rounded exactly, for every user: a function of a key, and of nothing else.
 
-A path is the process of `noise/reals.py` from a fixed base, ε = 1, downwards and upwards as far as is needed. Its
-uniform reals are read from a keyed cipher, so that any response can be given at any time, in any order, without a
-store. Rounded to whole numbers, paths are piecewise constant on a scale of whole levels. They are evaluated in float64
-for all users at once, with a bound of the rounding error beside every number. Where it leaves a decision open that
-matters to a request, the user's path is evaluated again in Decimal, from more bits of the same uniform reals, until
-nothing is open: no response has a floating-point error (docs/processes.md).
+V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). Downwards in ε it makes independent jumps at the rate n + 1 per unit
+of ln ε, each √(2W)/ε · N(0, I) with W ~ Exp(1). Upwards, from the value x, it makes them at the rate 1 + ε|x|
+(docs/processes.md). Formulas reckon with values times their level, w = εx, whose law is the same at every level.
+
+A path is that process from a fixed base, ε = 1, downwards and upwards as far as is needed. Its uniform reals are read
+from a keyed cipher, so that any response can be given at any time, in any order, without a store. Rounded to whole
+numbers, paths are piecewise constant on a scale of whole levels. They are evaluated in float64 for all users at once,
+with a bound of the rounding error beside every number. Where it leaves a decision open that matters to a request, the
+user's path is evaluated again in Decimal, from more bits of the same uniform reals, until nothing is open: no
+response has a floating-point error (docs/processes.md).
 """
 
 from __future__ import annotations
@@ -23,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, one_of, whole
-from deltahist.noise import reals
-from deltahist.noise.reals import Keyed, Reals, Uniforms, exp, expm1, log1p, norm
+from deltahist.noise.exact import Keyed, Reals, Uniforms, exp, expm1, log1p, norm, sqrt
 
 #: Purposes of uniform reals.
-_BASE, _FALL, _RISE, _RESET = range(4)
+_BASE, _DOWN, _UP, _RESET = range(4)
 #: Noise exceeds this many times n + 1 scales with a probability below 2^−64.
 _SPREAD = 48
 #: Planes of the uniform reals (64 bits of each) that floats are made of. Decimal takes more, and 20 digits for each.
@@ -45,6 +48,93 @@ _BEYOND = 2.0**-8
 _TOGETHER = 4096
 #: Values and levels are less than this.
 _FARTHEST = 1 << 62
+
+
+class Jump(NamedTuple):
+    """A new value times its level, and what it was made of: for bounds of its rounding error."""
+
+    value: Reals  # (rows, n)
+    scale: Reals  # (rows,) of the normal
+    normal: Reals  # (rows, n)
+    radius: Reals  # (rows,) of all its pairs
+    spread: Reals  # (rows,) the squared radius of the normals in the scale
+
+
+class JumpUp(NamedTuple):
+    """A jump upwards, and what decided it."""
+
+    jump: Jump
+    size: Reals  # z = |w| before the jump, as all that follows
+    roots: tuple[Reals, Reals]  # the smaller and the larger one of the inverse Gaussian law
+    coin: Reals  # decides between them
+    smaller: NDArray[np.bool_]  # which one it was
+    total: Reals  # T = W + S
+    share: Reals  # S / T
+
+
+#: Uniform reals that a step downwards and one upwards take, its level and its jump, besides the reals of a normal.
+DOWN_SLOTS, UP_SLOTS = 2, 7
+
+
+def first_value_slots(dimension: int) -> int:
+    """Return how many uniform reals `first_value` takes, besides the reals of a normal."""
+    return (dimension + 1) // 2 + (0 if dimension % 2 else 2)
+
+
+def first_value(dimension: int, uniforms: Uniforms) -> Jump:
+    """√(2S) · N(0, I), S ~ Gamma((n + 1)/2)."""
+    mixing, slot = uniforms.exponential(0), (dimension + 1) // 2
+    for i in range(1, slot):
+        mixing = mixing + uniforms.exponential(i)
+    spread = 0 * mixing
+    if dimension % 2 == 0:  # and half of a squared normal
+        half, radius = uniforms.normals(slot, 1)
+        mixing, spread = mixing + half[:, 0] ** 2 / 2, radius**2
+    normal, radius = uniforms.normals(first_value_slots(dimension), dimension)
+    scale = sqrt(2 * mixing)
+    return Jump(scale[:, None] * normal, scale, normal, radius, spread)
+
+
+def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
+    """(rows,) the level of the next jump downwards, relative to the present one."""
+    return exp(-uniforms.exponential(0) / (dimension + 1))  # type: ignore[no-any-return]
+
+
+def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
+    """√(2W) · N(0, I), W ~ Exp(1): the addition of a jump downwards."""
+    scale = sqrt(2 * uniforms.exponential(1))
+    normal, radius = uniforms.normals(DOWN_SLOTS, dimension)
+    return Jump(scale[:, None] * normal, scale, normal, radius, 0 * scale)
+
+
+def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
+    """(rows,) when two clocks ring first, relative to the present level: at rate 1 in ln ε, and |x| in ε; z = `size`.
+
+    The earlier one makes the process jump.
+    """
+    with np.errstate(divide="ignore", over="ignore"):  # from the value 0 the second one never rings
+        return 1 / uniforms.value[:, 0], 1 + uniforms.exponential(1) / size
+
+
+def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> JumpUp:
+    """Draw a jump upwards from `value` (rows, n), times the level of the jump; `by_size` where the second clock rang.
+
+    T is the sum of an inverse Gaussian variable and a Gamma one: Gamma(3/2) or, by size, Gamma(1). The inverse Gaussian
+    one is drawn as Michael, Schucany and Haas (1976) do, with both roots free of cancellation.
+    """
+    dimension, size, coin = value.shape[1], norm(value), uniforms.value[:, 4]
+    two, spread = uniforms.normals(2, 2)
+    square = two[:, 0] ** 2
+    larger = size / 2 + square / 4 + sqrt(size * square + square * square / 4) / 2
+    roots = size * size / 4 / larger, larger
+    smaller = (coin * (size / 2 + roots[0]) <= size / 2).astype(bool)
+    total = np.where(smaller, *roots) + uniforms.exponential(5) + np.where(by_size, 0, two[:, 1] ** 2 / 2)
+    exponent = 2 * uniforms.exponential(6) / (dimension + 1)
+    share = exp(-exponent)
+    width = sqrt(-2 * share * expm1(-exponent) * total)
+    normal, radius = uniforms.normals(UP_SLOTS, dimension)
+    new = share[:, None] * value + width[:, None] * normal
+    return JumpUp(Jump(new, width, normal, radius, spread**2), size, roots, coin, smaller, total, share)
 
 
 class _Path(NamedTuple):
@@ -340,7 +430,7 @@ class VectorPaths(KeyedPaths):
         steps, base = PathSteps(len(users)), self._start(users, planes)
         self._note(steps, base, 0, planes)
         steps.undecided |= base.undecided
-        for sign, moved in ((-1, self._fallen), (1, self._risen)):
+        for sign, moved in ((-1, self._moved_down), (1, self._moved_up)):
             state = base
             for place in itertools.count():
                 state = moved(users[state.rows], state, place, planes)
@@ -363,25 +453,25 @@ class VectorPaths(KeyedPaths):
     # docs/processes.md derives the slopes.
 
     def _start(self, users: NDArray[np.int64], planes: int) -> _State:
-        uniforms, edge = self._uniforms(_BASE, users, 0, reals.start_slots(self.dimension) + self._pairs, planes)
-        drawn, unit = reals.start(self.dimension, uniforms), _precision(planes)
+        uniforms, edge = self._uniforms(_BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes)
+        drawn, unit = first_value(self.dimension, uniforms), _precision(planes)
         scale, normal = _real(drawn.scale), _real(norm(drawn.normal))
         drift = unit * (scale * _real(drawn.radius) + normal * (scale + _real(drawn.spread) / scale))
         level = 0 * uniforms.value[:, 0] + 1
         return _State(np.arange(len(users)), level, drawn.value, 0 * drift, drift, edge)
 
-    def _fallen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
-        uniforms, edge = self._uniforms(_FALL, users, step, reals.FALL_SLOTS + self._pairs, planes)
-        ratio, unit = reals.next_below(self.dimension, uniforms), _precision(planes)
-        kept, added = ratio[:, None] * state.value, reals.fall(self.dimension, uniforms)
+    def _moved_down(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
+        uniforms, edge = self._uniforms(_DOWN, users, step, DOWN_SLOTS + self._pairs, planes)
+        ratio, unit = next_level_below(self.dimension, uniforms), _precision(planes)
+        kept, added = ratio[:, None] * state.value, jump_down(self.dimension, uniforms)
         sizes = _real(norm(kept)) + _real(added.scale) * (_real(added.radius) + _real(norm(added.normal)))
         drift = _real(ratio) * state.drift + unit * sizes
         return _State(state.rows, state.level * ratio, kept + added.value, state.blur + unit, drift, edge)
 
-    def _risen(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
-        uniforms, edge = self._uniforms(_RISE, users, step, reals.RISE_SLOTS + self._pairs, planes)
+    def _moved_up(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
+        uniforms, edge = self._uniforms(_UP, users, step, UP_SLOTS + self._pairs, planes)
         unit, size = _precision(planes), norm(state.value)
-        clocks = reals.next_above(size, uniforms)
+        clocks = next_level_above(size, uniforms)
         by_size = (clocks[1] < clocks[0]).astype(bool)
         ratio = np.where(by_size, clocks[1], clocks[0])
         vague = state.drift / _real(size)
@@ -389,18 +479,18 @@ class VectorPaths(KeyedPaths):
         undecided = edge | (vague > _VAGUE)
         undecided |= _open(clocks[0] - clocks[1], _real(clocks[0]) * blurs[0] + _real(clocks[1]) * blurs[1])
 
-        rise = reals.rise(ratio[:, None] * state.value, by_size, uniforms)
-        jump = rise.jump
-        parts = (rise.size, rise.total, rise.share, jump.scale, jump.spread)
+        step_up = jump_up(ratio[:, None] * state.value, by_size, uniforms)
+        jump = step_up.jump
+        parts = (step_up.size, step_up.total, step_up.share, jump.scale, jump.spread)
         z, total, share, width, spread = (_real(part) for part in parts)
         # Of the value before the jump: of all of it, and of its size, which is z and another real by the second clock.
         carried = _real(ratio) * state.drift + unit * z
         bend = np.where(by_size, state.drift + unit * z, carried)
         rounding = unit * (z + total + spread + np.sqrt(spread * z))
-        coin = rise.coin * (rise.size / 2 + rise.roots[0]) - rise.size / 2
+        coin = step_up.coin * (step_up.size / 2 + step_up.roots[0]) - step_up.size / 2
         undecided |= _open(coin, 2 * bend + rounding)
         # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
-        slope = np.where(rise.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
+        slope = np.where(step_up.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
         loose = (slope * bend + rounding) / total
         undecided |= loose > _VAGUE
         steep = unit * (1 - np.log(share))

@@ -7,7 +7,6 @@ Source: Koufogiannis, Han, Pappas 2015, theorems 10 and 12, on the integers here
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from collections.abc import Callable
@@ -63,35 +62,7 @@ _LEAST_ADDED = 3
 _COPY_MARGIN = 1 + Fraction(1, 1 << 30)
 
 
-class Process(abc.ABC):
-    """Noise of one law at any level."""
-
-    @abc.abstractmethod
-    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw noise at a first level, int64 of `shape`."""
-
-    @abc.abstractmethod
-    def add(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw what takes released numbers to a lower level, where their own noise is not known."""
-
-    def nearest(self, values: Integers) -> Integers:
-        """Return values as whole numbers, which is how they enter a release."""
-        return values
-
-
-class Path(Process):
-    """A process whose values can be moved to any other level."""
-
-    @abc.abstractmethod
-    def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
-        """Move values to a higher level; earlier ones do not matter."""
-
-    @abc.abstractmethod
-    def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
-        """Move values to a lower level; the addition does not depend on the values."""
-
-
-class GeometricProcess(Path):
+class GeometricProcess:
     """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as a process in the level; exact.
 
     With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
@@ -106,14 +77,17 @@ class GeometricProcess(Path):
     """
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Draw noise at a first level, int64 of `shape`."""
         return discrete_laplace(1 / exact(level=level), shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
+        """Move values to a higher level; earlier ones do not matter."""
         a, b = rising(level, finer)
         words = source(rng)
         return _in_blocks(values, lambda part: _refined(part, a, b, words))
 
     def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
+        """Move values to a lower level; the addition does not depend on the values."""
         a, b = rising(coarser, level, "coarser", "level")
         stays, words = _stays_when_tightened(a, b), source(rng)
 
@@ -126,7 +100,12 @@ class GeometricProcess(Path):
         return _in_blocks(values, tightened)
 
     def add(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Draw what takes released numbers to a lower level, where their own noise is not known."""
         return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
+
+    def nearest(self, values: Integers) -> Integers:
+        """Return values as whole numbers, which is how they enter a release."""
+        return values
 
 
 def _refined(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
@@ -208,7 +187,7 @@ def _stays_when_tightened(a: Fraction, b: Fraction) -> InversionTable:
     return chance_table(bounds)
 
 
-class GaussianProcess(Process):
+class GaussianProcess:
     """Discrete Gaussian noise on whole numbers. It has no path: two of them do not refine one another exactly."""
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
@@ -223,9 +202,12 @@ class GaussianProcess(Process):
             )
         return discrete_gaussian(variance=_COPY_MARGIN / a - 1 / b, shape=shape, rng=rng)
 
+    def nearest(self, values: Integers) -> Integers:
+        return values
+
 
 @dataclass(frozen=True)
-class Brownian(GaussianProcess, Path):
+class Brownian(GaussianProcess):
     """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `nearest` rounds it to whole numbers.
 
     Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
@@ -319,6 +301,10 @@ def _gaussian_around(values: Integers, share: Fraction, variance: Fraction, word
         left = left[~accept]
     return out
 
+
+#: Noise of one law at any level; and that whose values can be moved to any other level.
+Process = GeometricProcess | GaussianProcess
+Refinable = GeometricProcess | Brownian
 
 #: Name of a law -> its process, from the first level of a chain.
 PROCESSES: dict[str, Callable[[Fraction], Process]] = {

@@ -19,7 +19,7 @@ from deltahist.errors import InputError
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, Chain, stamp
-from deltahist.noise.process import Path as PathOfNoise, process_of
+from deltahist.noise.process import Refinable, process_of
 from deltahist.privacy import Law
 from deltahist.publishers.publication import Noise, check_protection, publish_measured
 from deltahist.publishers.state import State, check_new, lock_state
@@ -337,10 +337,10 @@ def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
     return mechanism.scatter(noise)
 
 
-def _path_of(mechanism: BaseMechanism, law: Law) -> PathOfNoise:
+def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
     """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
     chain = mechanism.chain
     assert chain is not None
     path = process_of(law, chain.amounts[0] / chain.amount / law.parameter)
-    assert isinstance(path, PathOfNoise)
+    assert isinstance(path, Refinable)
     return path

@@ -8,8 +8,9 @@ import scipy.integrate
 import scipy.special
 import scipy.stats
 
-from deltahist.noise import reals
-from deltahist.noise.reals import FALL_SLOTS, RISE_SLOTS, Uniforms
+from deltahist.noise import paths
+from deltahist.noise.exact import Uniforms
+from deltahist.noise.paths import DOWN_SLOTS, UP_SLOTS
 from experiments.euclidean import Euclidean
 from tests.noise.test_paths import characteristic, normal_p
 
@@ -41,11 +42,11 @@ def pairs_p(coarse, fine):
 def test_which_clock_rang_matters(size):
     """T given z: t^(1/2) e^(−t − z²/(4t)), in every dimension; with the other clock's variable it is another law."""
     rng, rows = np.random.default_rng(7), ROWS // 8
-    words = rng.integers(0, 1 << 64, (rows, RISE_SLOTS + 2, 1), np.uint64)
+    words = rng.integers(0, 1 << 64, (rows, UP_SLOTS + 2, 1), np.uint64)
     by_size = rng.random(rows) < size / (1 + size)
     law = scipy.stats.geninvgauss(1.5, size, scale=size / 2)
     right, wrong = (
-        reals.rise(np.full((rows, 1), size), clock, Uniforms(words)).total
+        paths.jump_up(np.full((rows, 1), size), clock, Uniforms(words)).total
         for clock in (by_size, ~by_size)
     )
     assert scipy.stats.kstest(right, law.cdf).pvalue > ALARM > scipy.stats.kstest(wrong, law.cdf).pvalue
@@ -55,9 +56,9 @@ def test_which_clock_rang_matters(size):
 def test_jumps_downwards_have_the_papers_bessel_law(dimension):
     """Its Table I: r^(n/2) K_(n/2 − 1)(r), at level 1; one p-value for each of 4 dimensions."""
     words = np.random.default_rng(dimension).integers(
-        0, 1 << 64, (ROWS, FALL_SLOTS + dimension + dimension % 2, 1), np.uint64
+        0, 1 << 64, (ROWS, DOWN_SLOTS + dimension + dimension % 2, 1), np.uint64
     )
-    radius = np.linalg.norm(reals.fall(dimension, Uniforms(words)).value, axis=1)
+    radius = np.linalg.norm(paths.jump_down(dimension, Uniforms(words)).value, axis=1)
     # ∫ r^(n/2) K_(n/2 − 1) = −r^(n/2) K_(n/2).
     order, scale = dimension / 2, 2 ** (1 - dimension / 2) / scipy.special.gamma(dimension / 2)
 

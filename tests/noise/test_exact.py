@@ -16,8 +16,16 @@ from scipy import stats
 import deltahist as dh
 from deltahist.noise import discrete_gaussian, discrete_laplace, exact
 from deltahist.noise.discrete import _digit_table, _gaussian_table, _geometric_table, _magnitude_table
-from deltahist.noise.exact import InversionTable, KeyStream, Seeded, coins, exp_bounds, less_than, source
-from deltahist.noise.reals import Keyed
+from deltahist.noise.exact import (
+    InversionTable,
+    Keyed,
+    KeyStream,
+    Seeded,
+    coins,
+    exp_bounds,
+    less_than,
+    source,
+)
 
 #: One false alarm in a million for each of the goodness-of-fit tests.
 ALARM = 1e-6

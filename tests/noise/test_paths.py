@@ -11,8 +11,8 @@ import scipy.stats
 
 from deltahist.errors import InputError
 from deltahist.noise import paths as module
+from deltahist.noise.exact import Uniforms
 from deltahist.noise.paths import BitPaths, VectorPaths
-from deltahist.noise.reals import Uniforms
 
 KEY = bytes(range(32))
 UNIT = 10**9

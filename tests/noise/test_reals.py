@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from deltahist.noise import reals
-from deltahist.noise.reals import Uniforms
+from deltahist.noise import exact as reals
+from deltahist.noise.exact import Uniforms
 
 
 @pytest.fixture
