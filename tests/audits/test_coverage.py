@@ -125,14 +125,6 @@ def test_intervals_hold_the_truth_under_every_law(name, sources):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in DETERMINED if not n.startswith("Cumulative")])
-def test_intervals_hold_the_truth_of_ranges_although_noise_is_discrete(name):
-    for budget in ({"epsilon": 3.0}, {"rho": 4.5}):
-        found = coverage(DETERMINED[name], None, budget, seed=3)
-        assert 0.94 < found < 0.96, (budget, found)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("sources", [None, "boundary"])
 def test_intervals_from_a_bound_hold_the_truth(name, sources):
