@@ -228,7 +228,7 @@ class MapOptions:
     def nears(self, coordinates: Coordinates) -> Iterator[Neighbourhood]:
         """Return the neighbourhood on cells that may be chosen, from large to small, with room in memory."""
         from deltahist.planning import on_cells
-        from deltahist.planning.cells import SIDES
+        from deltahist.planning.advice import SIDES
         from deltahist.space.domain import CellTooLarge
         from deltahist.space.grids import length_times
 

@@ -1,7 +1,6 @@
 """Planning: which strategy, and which cells, answer a workload best, from public data alone."""
 
-from deltahist.planning.advice import advise
-from deltahist.planning.cells import CellChoice, on_cells, plan_cells
+from deltahist.planning.advice import CellChoice, advise, on_cells, plan_cells
 from deltahist.planning.ranking import (
     LIMITS,
     Candidate,

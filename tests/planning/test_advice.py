@@ -13,14 +13,14 @@ from deltahist.planning.advice import kept, read_released_users, read_users
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.workloads import random_squares
 
-BOX, MOST = (0, 0, 40, 40), 60
+BOX, MOST = (0, 0, 20, 20), 60
 
 
 def test_more_budget_is_more_exact_and_less_safe():
     table = dh.advise(BOX, 50_000, lambda d: random_squares(5, 200, d), deltas=[1, 2], epsilons=[0.5, 1, 2])
     assert table[["delta", "epsilon"]].to_numpy().tolist() == [[d, e] for d in (1, 2) for e in (0.5, 1, 2)]
     assert (table["area"].round(6) == 25).all()
-    assert table["count"].tolist() == pytest.approx([50_000 * 25 / 1600] * 6)
+    assert table["count"].tolist() == pytest.approx([50_000 * 25 / 400] * 6)
     assert (table["of_count"] * table["count"]).tolist() == pytest.approx(table["error"].tolist())
     for _, rows in table.groupby("delta"):
         assert rows["error"].is_monotonic_decreasing
@@ -28,7 +28,7 @@ def test_more_budget_is_more_exact_and_less_safe():
 
 
 def test_errors_are_those_of_the_mechanism_itself():
-    work = dh.workloads.boxes([[0.3, 0.3, 20.2, 20.2]])
+    work = dh.workloads.boxes([[0.3, 0.3, 10.2, 10.2]])
     row = dh.advise(BOX, 50_000, work, deltas=[1], epsilons=[1], per_user=[3]).iloc[0]
     near = dh.Neighbourhood(dh.Domain.from_cell(BOX, row["cell"]), 1)
     strategy = mechanism_for(near, epsilon=1, workload=work).strategy

@@ -1,4 +1,4 @@
-"""planning/cells.py: the prior of clumping, and cells of the least expected error."""
+"""Choice of cells: the prior of clumping, and cells of the least expected error."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.planning import CellChoice, on_cells, plan_cells
-from deltahist.planning.cells import CLUMPING, cut_shares, expected_spread
+from deltahist.planning.advice import CLUMPING, cut_shares, expected_spread
 from deltahist.space.workloads import random_boxes
 from deltahist.strategies.flow import tuning
 
@@ -37,7 +37,7 @@ def test_whole_cells_have_no_error_of_places():
 
 
 def test_the_prior_is_that_of_points_that_clump_so():
-    # Errors of even shares over boxes at half cells, in the mean over cascades; 200 draws scatter by about a tenth.
+    # Errors of even shares over boxes at half cells, in the mean over cascades; 100 draws scatter by about a tenth.
     rng = np.random.default_rng(8)
     coarse, levels, points = 8, 6, 5_000
     domain = dh.Domain((0, 0, 8, 8), (coarse, coarse))
@@ -46,7 +46,7 @@ def test_the_prior_is_that_of_points_that_clump_so():
     boxes = boxes[(boxes[:, 2:] > boxes[:, :2]).all(axis=1)]
     work = dh.workloads.boxes(boxes)
     squares = np.zeros(len(boxes))
-    for _ in range(200):
+    for _ in range(100):
         fine = cascade(rng, levels, points, CLUMPING)
         half = fine.reshape(16, 4, 16, 4).sum(axis=(1, 3))
         cells = half.reshape(8, 2, 8, 2).sum(axis=(1, 3)).astype(float)
@@ -55,7 +55,7 @@ def test_the_prior_is_that_of_points_that_clump_so():
         truth = total[x1, y1] - total[x0, y1] - total[x1, y0] + total[x0, y0]
         squares += (work.cover(domain).shares(cells) - truth) ** 2
     expected = expected_placement(work, domain, points)
-    assert math.sqrt(squares.mean() / 200) == pytest.approx(math.sqrt(expected.mean()), rel=0.2)
+    assert math.sqrt(squares.mean() / 100) == pytest.approx(math.sqrt(expected.mean()), rel=0.2)
 
 
 def test_users_points_at_one_place_count_as_many():

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import shapely
 
 import deltahist as dh
 from deltahist.decode import base
@@ -54,13 +53,6 @@ def test_the_workload_matters():
     small, large = (dh.plan(near, dh.workloads.random_squares(side, 200, near.domain))[0] for side in (1, 32))
     assert small.label == "Identity"
     assert large.label.startswith("Flow")
-
-
-def test_polygons_can_be_planned_for():
-    work = dh.workloads.regions([shapely.Point(4, 4).buffer(3)])
-    best = dh.plan(dh.Neighbourhood(grid(8, 8), 1.0), work, 1.0)[0]
-    assert best.resolves
-    assert best.rmse > 0
 
 
 def test_large_grids_are_planned_in_closed_form():
