@@ -8,7 +8,6 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli import main
 
 BOX = (583_000, 4_505_000, 593_000, 4_515_000)
 MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--delta", "1km", "--epsilon", "1"]
@@ -26,48 +25,39 @@ def districts(tmp_path_factory):
     return file
 
 
-def said(capsys, *line, code=0):
-    capsys.readouterr()
-    assert main(list(map(str, line))) == code
-    output, error = capsys.readouterr()
-    return output if code == 0 else error
-
-
-def test_cells_are_chosen_for_districts(capsys, districts, recwarn):
-    found = json.loads(said(capsys, "plan", *MAP, "--regions", districts, "--points", "200000", "--format", "json"))
+def test_cells_are_chosen_for_districts(run, districts, recwarn):
+    found = json.loads(run("plan", *MAP, "--regions", districts, "--points", "200000", "--format", "json").out)
     assert {record["cell"] for record in found} == {"125 × 125 m"}
-    text = said(capsys, "plan", *MAP, "--regions", districts, "--points", "2000")
+    text = run("plan", *MAP, "--regions", districts, "--points", "2000").out
     assert "cells by the whole error, for about 2,000 points" in text
     assert "over the 3 regions of" in text
     assert text.index("250 × 250 m") < text.index("125 × 125 m")  # few points: noise decides
 
 
-def test_a_dry_run_reads_nothing(capsys, tmp_path, districts, recwarn):
+def test_a_dry_run_reads_nothing(refused, run, tmp_path, districts, recwarn):
     out = tmp_path / "city.parquet"
     line = ["publish", tmp_path / "missing.csv", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", *MAP]
-    text = said(capsys, *line, "--regions", districts, "--points", "200000", "--dry-run", "--out", out)
+    text = run(*line, "--regions", districts, "--points", "200000", "--dry-run", "--out", out).out
     assert "would publish 81 × 81 cells of 125 × 125 m" in text
     assert "over the 3 regions of" in text
     assert "Privacy statement" in text
     assert not out.exists()
-    assert "does not exist" in said(capsys, *line, "--out", out, code=2)
-    assert "--dry-run is given with --sorted" in said(
-        capsys, "publish", "a.csv", "--x", "a", "--bounds", "0,9", "--delta", "1", "--sorted", "--epsilon", "1",
-        "--dry-run", "--out", out, code=2,
-    )  # fmt: skip
+    refused([*line, "--out", out], "does not exist")
+    line = ["publish", "a.csv", "--x", "a", "--bounds", "0,9", "--delta", "1", "--sorted", "--epsilon", "1"]
+    refused([*line, "--dry-run", "--out", out], "--dry-run is given with --sorted")
 
 
-def test_publish_takes_the_cells_that_were_planned(capsys, tmp_path):
+def test_publish_takes_the_cells_that_were_planned(run, tmp_path):
     rng = np.random.default_rng(2)
     place = np.array(BOX[:2]) + rng.random((500, 2)) * 10_000
     (tmp_path / "visits.csv").write_text("x,y\n" + "\n".join(f"{x},{y}" for x, y in place))
     out = tmp_path / "city.parquet"
     line = ["publish", tmp_path / "visits.csv", "--x", "x", "--y", "y", "--crs", "EPSG:32618", *MAP, "--out", out]
-    said(capsys, *line, "--squares", "2km", "--points", "500")
+    run(*line, "--squares", "2km", "--points", "500")
     release = dh.load(out)
-    text = said(capsys, "plan", *MAP, "--squares", "2km", "--points", "500", "--format", "json")
+    text = run("plan", *MAP, "--squares", "2km", "--points", "500", "--format", "json").out
     assert {record["cell"] for record in json.loads(text)} == {release.domain.size_of_cells}
-    said(capsys, *line, "--overwrite", "--cell", "1km")
+    run(*line, "--overwrite", "--cell", "1km")
     assert dh.load(out).domain.shape == (11, 11)  # metres on the ground
 
 
@@ -81,32 +71,28 @@ def test_publish_takes_the_cells_that_were_planned(capsys, tmp_path):
         (["--points", "many"], "--points is 'many'"),
     ],
 )
-def test_what_does_not_go_together(capsys, more, message):
-    assert message in said(capsys, "plan", *MAP, *more, code=2)
+def test_what_does_not_go_together(refused, more, message):
+    refused(["plan", *MAP, *more], message)
 
 
-def test_advice_in_words_and_as_data(capsys, tmp_path):
+def test_advice_in_words_and_as_data(refused, run, tmp_path):
     where = MAP[:4]
     asked = ["--points", "50000", "--deltas", "1km", "--epsilons", "0.5,2", "--squares", "3km"]
-    text = said(capsys, "advise", *where, *asked)
+    text = run("advise", *where, *asked).out
     assert "A typical area of 9 km² holds 4,497 points" in text
     assert [line.partition(" ε = ")[0].split()[-1] for line in text.splitlines()[-2:]] == ["62%", "88%"]
     assert "--points is missing" not in text
     users = tmp_path / "activity.csv"
     users.write_text("points,users\n1,9000\n10,500\n")
     line = ["advise", *where, "--deltas", "1km", "--epsilons", "1", "--points-per-user", users, "--format", "json"]
-    rows = json.loads(said(capsys, *line, "--max-per-user", "1,5"))
+    rows = json.loads(run(*line, "--max-per-user", "1,5").out)
     assert [(row["points_per_user"], row["points"]) for row in rows] == [(1, 9500), (5, 11500)]
-    assert "--max-per-user is missing" in said(capsys, *line, code=2)
-    assert "--points is given as well" in said(capsys, *line, "--max-per-user", "1", "--points", "9", code=2)
+    refused(line, "--max-per-user is missing")
+    refused(["advise", *where, "--points", "100", "--ranges"], "--ranges is about whole cells")
+    refused([*line, "--max-per-user", "1", "--points", "9"], "--points is given as well")
 
 
-def test_advice_is_not_about_whole_cells(capsys):
-    text = said(capsys, "advise", *MAP[:4], "--points", "100", "--ranges", code=2)
-    assert "--ranges is about whole cells" in text
-
-
-def test_advice_protects_what_it_is_asked_to(capsys):
-    text = said(capsys, "advise", *MAP[:4], "--protect", "trip", "--epsilons", "1")
+def test_advice_protects_what_it_is_asked_to(run):
+    text = run("advise", *MAP[:4], "--protect", "trip", "--epsilons", "1").out
     assert "--points is missing: about 100,000 are assumed" in text
     assert [line.split(" m")[0].strip() for line in text.splitlines()[-3:]] == ["1,000", "2,000", "5,000"]

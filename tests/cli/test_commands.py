@@ -48,36 +48,21 @@ def publish(folder, source, out, *more, bounds=BOUNDS, epsilon="1", strategy="id
     return main([*line, *more, "--overwrite", "--out", str(folder / out)])
 
 
-def run(capsys, *line):
-    """Output of a command line that must work."""
-    capsys.readouterr()
-    code = main(list(map(str, line)))
-    output, error = capsys.readouterr()
-    assert code == 0, error
-    return output
-
-
 # publish
 
 
-def test_publish_makes_the_release_that_was_asked_for(folder):
-    release = dh.Release.load(folder / "city.parquet")
-    assert release.domain.crs == "EPSG:32618"
-    assert release.domain.low == BOUNDS[:2]
-    assert release.neighbourhood.delta_cells == (2, 2)
-    assert release.epsilon == 1
-    assert release.total == 3_000
-    assert release.publishable
-    assert np.abs(release.cells().sum() - 3_000) < 1e-6
-
-
-def test_summary_and_notes_go_to_different_places(folder, capsys):
-    publish(folder, "visits.parquet", "again.parquet")
+def test_publish_makes_the_release_that_was_asked_for(folder, capsys):
+    assert publish(folder, "visits.parquet", "again.parquet") == 0
     output, error = capsys.readouterr()
     assert "Identity" in output
     assert "deltahist inspect" in output
     assert "3,000" in error
     assert "3,000" not in output
+    release = dh.Release.load(folder / "again.parquet")
+    assert (release.domain.crs, release.domain.low) == ("EPSG:32618", BOUNDS[:2])
+    assert release.neighbourhood.delta_cells == (2, 2)
+    assert (release.epsilon, release.total, release.publishable) == (1, 3_000, True)
+    assert np.abs(release.cells().sum() - 3_000) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -92,13 +77,13 @@ def test_publish_bounds_users(folder, capsys, source, more):
     assert release.total <= 1_000
 
 
-def test_rho_and_gaussian(folder, capsys):
+def test_rho_and_gaussian(folder, run):
     out = folder / "rho.parquet"
     line = ["publish", folder / "visits.csv", "--x", "lon", "--y", "lat", "--bounds", "-75,40,-73,41.5"]
     line += ["--crs", "none"]
     line += ["--delta", "0.1", "--rho", "0.5", "--noise", "gaussian", "--strategy", "wavelet", "--out", out]
     line += ["--cells-per-delta", "1"]
-    run(capsys, *line)
+    run(*line)
     release = dh.Release.load(out)
     assert release.rho == Fraction(1, 2)
     assert release.noise == "gaussian"
@@ -106,16 +91,16 @@ def test_rho_and_gaussian(folder, capsys):
     assert release.domain.shape == (20, 15)
 
 
-def test_one_dimension_with_an_end_as_source(tmp_path, capsys):
+def test_one_dimension_with_an_end_as_source(tmp_path, run):
     pd.DataFrame({"age": [3.0, 50.0, 99.0]}).to_csv(tmp_path / "ages.csv", index=False)
     line = ["publish", tmp_path / "ages.csv", "--x", "age", "--bounds", "0,100", "--delta", "5"]
     line += ["--cells-per-delta", "5", "--sources", "left", "--epsilon", "1"]
-    run(capsys, *line, "--out", tmp_path / "a.parquet")
+    run(*line, "--out", tmp_path / "a.parquet")
     release = dh.Release.load(tmp_path / "a.parquet")
     assert release.domain.shape == (100,)
     assert release.neighbourhood.delta_cells == (5,)
     assert release.total is None
-    answer = json.loads(run(capsys, "query", tmp_path / "a.parquet", "--box", "0,100", "--format", "json"))
+    answer = json.loads(run("query", tmp_path / "a.parquet", "--box", "0,100", "--format", "json").out)
     assert answer[0]["box"] == [0, 100]
 
 
@@ -127,7 +112,7 @@ def test_a_warning_names_what_is_probably_wrong(folder, capsys):
     assert "3,000 points outside" in error
 
 
-def test_rows_of_a_condition_from_standard_input(folder, capsys, monkeypatch):
+def test_rows_of_a_condition_from_standard_input(folder, capsys, run, monkeypatch):
     visits = pd.read_csv(folder / "visits.csv")
     text = visits.to_json(orient="records", lines=True)
     for where, kept in (("id < 100", 600), ("id = 1000", 0)):
@@ -142,7 +127,7 @@ def test_rows_of_a_condition_from_standard_input(folder, capsys, monkeypatch):
         assert ("warning: no row meets the condition" in error) == (kept == 0)
         release = dh.load(folder / "few.parquet")
         assert (release.total, release.counting.where) == (kept, where)
-        assert f"only those where {where}" in run(capsys, "inspect", folder / "few.parquet")
+        assert f"only those where {where}" in run("inspect", folder / "few.parquet").out
 
 
 def test_library_warnings_are_one_line(tmp_path, capsys):
@@ -161,22 +146,22 @@ def test_library_warnings_are_one_line(tmp_path, capsys):
 # query
 
 
-def test_formats_agree_with_the_library(folder, capsys):
+def test_formats_agree_with_the_library(folder, run):
     city, boxes = folder / "city.parquet", ["584000,4506000,585000,4507000", "584100,4506000,585050,4507000"]
     corners = np.array([list(map(float, box.split(","))) for box in boxes])
     expected = dh.answer(dh.Release.load(city), dh.workloads.boxes(corners))
     ask = ["query", city, "--box", boxes[0], "--box", boxes[1], "--format"]
     columns = ["estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut", "inner", "outer"]
-    as_json = pd.DataFrame(json.loads(run(capsys, *ask, "json")))
+    as_json = pd.DataFrame(json.loads(run(*ask, "json").out))
     assert list(as_json["name"]) == boxes
     assert as_json["box"].tolist() == corners.tolist()
-    as_csv = pd.read_csv(io.StringIO(run(capsys, *ask, "csv")))
-    as_geojson = gpd.read_file(io.StringIO(run(capsys, *ask, "geojson")))
+    as_csv = pd.read_csv(io.StringIO(run(*ask, "csv").out))
+    as_geojson = gpd.read_file(io.StringIO(run(*ask, "geojson").out))
     for frame in (as_json, as_csv, as_geojson):
         assert np.allclose(frame[columns], expected[columns])
     back = as_geojson.to_crs("EPSG:32618")
     assert np.allclose(back.geometry[0].bounds, corners[0], atol=0.1)
-    table = run(capsys, *ask, "table").splitlines()
+    table = run(*ask, "table").out.splitlines()
     assert table[0].split() == ["name", *(c for c in columns if c not in ("noise_error", "placement_error"))]
     assert max(map(len, table)) <= 120
     assert f"{expected['estimate'][1]:,.1f}" in table[3]
@@ -191,21 +176,21 @@ def save_unit(path, strategy=dh.strategies.Identity, rng=None, **parameters):
     )
 
 
-def test_level_and_output_file(folder, tmp_path, capsys):
+def test_level_and_output_file(folder, tmp_path, run):
     ask = ["query", folder / "city.parquet", "--box", "584000,4506000,585000,4507000", "--format", "json"]
-    wide, narrow = (json.loads(run(capsys, *ask, "--level", level))[0] for level in ("0.99", "0.5"))
+    wide, narrow = (json.loads(run(*ask, "--level", level).out)[0] for level in ("0.99", "0.5"))
     assert wide["high"] - wide["low"] > 2 * (narrow["high"] - narrow["low"])
-    assert run(capsys, *ask, "--out", tmp_path / "a.json") == ""
+    assert run(*ask, "--out", tmp_path / "a.json").out == ""
     assert json.loads((tmp_path / "a.json").read_text())[0]["estimate"] == wide["estimate"]
 
 
 # the others
 
 
-def test_inspect(folder, capsys):
+def test_inspect(folder, run):
     release = dh.Release.load(folder / "city.parquet")
-    assert run(capsys, "inspect", folder / "city.parquet").strip() == release.statement().strip()
-    assert json.loads(run(capsys, "inspect", folder / "city.parquet", "--json")) == json.loads(
+    assert run("inspect", folder / "city.parquet").out.strip() == release.statement().strip()
+    assert json.loads(run("inspect", folder / "city.parquet", "--json").out) == json.loads(
         json.dumps(release.facts())
     )
 
@@ -216,22 +201,22 @@ def test_seeded_releases_are_pointed_out(tmp_path, capsys):
     assert "not for publication" in capsys.readouterr().err
 
 
-def test_plan_ranks_as_the_library_does(capsys):
+def test_plan_ranks_as_the_library_does(run):
     line = ["plan", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--epsilon", "0.5"]
-    found = json.loads(run(capsys, *line, "--format", "json"))
+    found = json.loads(run(*line, "--format", "json").out)
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
     expected = dh.plan(near, epsilon=0.5)
     assert [f["strategy"] for f in found] == [c.label for c in expected]
     assert [f["rmse"] for f in found] == pytest.approx([c.rmse for c in expected])
-    table = run(capsys, *line)
+    table = run(*line).out
     assert expected[0].label in table.splitlines()[4]
     assert "plus what is not measured" in table
-    assert run(capsys, *line, "--squares", "4") != table
-    tripled = json.loads(run(capsys, *line, "--format", "json", "--max-per-user", "3"))
+    assert run(*line, "--squares", "4").out != table
+    tripled = json.loads(run(*line, "--format", "json", "--max-per-user", "3").out)
     assert tripled[0]["rmse"] == pytest.approx(3 * found[0]["rmse"], rel=0.05)
 
 
-def test_a_probability_lets_both_noises_in(folder, tmp_path, capsys):
+def test_a_probability_lets_both_noises_in(folder, tmp_path, run):
     (tmp_path / "p.csv").write_text("x,y\n" + "\n".join(f"{i % 8 + 0.5},{i // 8 + 0.5}" for i in range(64)))
     line = ["publish", tmp_path / "p.csv", "--x", "x", "--y", "y", "--cell", "1", "--epsilon", "1"]
     line += ["--overwrite", "--out", tmp_path / "r.parquet"]
@@ -241,38 +226,17 @@ def test_a_probability_lets_both_noises_in(folder, tmp_path, capsys):
         (["--probability", "1e-6", "--strategy", "spectral"], "gaussian"),
         (["--strategy", "flow:4"], "laplace"),
     ):
-        run(capsys, *line, *more)
+        run(*line, *more)
         release = dh.Release.load(tmp_path / "r.parquet")
         assert release.noise == noise
         assert release.approximate(1e-6) <= 1
     assert release.strategy.block == (4, 4)
 
 
-@pytest.mark.parametrize(
-    ("more", "text"),
-    [
-        (["--noise", "gaussian"], "never pure"),
-        (["--strategy", "spectral"], "made for Gaussian noise"),
-        (["--probability", "2"], "must lie between 0 and 1"),
-        (["--probability", "many"], "--probability"),
-        (["--rho", "1"], "both --epsilon and --rho are given"),
-        (["--drop-bad-rows", "--strategy", "flow"], "keeps the number of points"),
-    ],
-)
-def test_budgets_and_strategies_that_do_not_fit_are_refused(folder, tmp_path, capsys, more, text):
-    line = ["publish", folder / "visits.csv", "--x", "lon", "--y", "lat", "--crs", "none", "--cell", "1"]
-    line += ["--bounds", "-80,40,-70,50"]
-    line += ["--delta", "1", "--epsilon", "1", "--out", tmp_path / "no.parquet", *more]
-    capsys.readouterr()
-    assert main(list(map(str, line))) == 2
-    assert text in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_plan_shows_the_crossovers(capsys):
+def test_plan_shows_the_crossovers(run):
     line = ["plan", "--bounds", "0,0,64,64", "--cell", "1", "--delta", "1", "--epsilon", "1"]
     line += ["--probability", "1e-6", "--limit", "any:none", "--deltas", "1,8"]
-    found = json.loads(run(capsys, *line, "--format", "json"))
+    found = json.loads(run(*line, "--format", "json").out)
     best = {row["delta"]: row["strategy"].split()[0] for row in found if row["best"]}
     assert best == {"1.0": "Flow", "8.0": "Spectral"}
     assert {row["noise"] for row in found} == {"laplace", "gaussian"}
@@ -280,22 +244,18 @@ def test_plan_shows_the_crossovers(capsys):
     assert "kernel" not in json.dumps(found)
 
 
-def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, capsys, monkeypatch):
+def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, run, monkeypatch):
     save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
     release = dh.Release.load(tmp_path / "unit.parquet")
     drawn = {}
     monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: drawn.update(look))
     for more, positive in ((), True), (["--nonnegative"], True), (["--unbiased"], False):
-        run(capsys, "export", tmp_path / "unit.parquet", "--out", tmp_path / "cells.csv", *more)
+        run("export", tmp_path / "unit.parquet", "--out", tmp_path / "cells.csv", *more)
         estimates = pd.read_csv(tmp_path / "cells.csv")["estimate"]
         assert np.allclose(estimates, release.cells(nonnegative=positive).ravel())
-        run(capsys, "plot", tmp_path / "unit.parquet", "--out", tmp_path / "map.png", *more)
+        run("plot", tmp_path / "unit.parquet", "--out", tmp_path / "map.png", *more)
         assert drawn["nonnegative"] == (positive if more else None)
     assert (release.cells() < 0).any()
-    for command in ("export --out a.csv", "plot --out a.png"):
-        line = [*command.split(), str(tmp_path / "unit.parquet"), "--nonnegative", "--unbiased"]
-        assert main(line) == 2
-        assert "--nonnegative is given with --unbiased: it must be one of them" in capsys.readouterr().err
 
 
 def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, capsys, monkeypatch):
@@ -320,10 +280,10 @@ def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, capsys, monkeyp
     assert pd.read_csv(out)["estimate"].min() >= 0
 
 
-def test_plot_and_export(folder, tmp_path, capsys):
-    run(capsys, "plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
+def test_plot_and_export(folder, tmp_path, run):
+    run("plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
     for form in ("csv", "gpkg"):
-        run(capsys, "export", folder / "city.parquet", "--out", tmp_path / f"cells.{form}")
+        run("export", folder / "city.parquet", "--out", tmp_path / f"cells.{form}")
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".gpkg", ".json", ".svg"]
 
 
@@ -339,44 +299,27 @@ def districts(folder):
     return folder / "wards.gpkg", folder / "road.geojson"
 
 
-def test_plot_draws_regions_with_their_intervals(folder, tmp_path, capsys, monkeypatch):
+def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, monkeypatch):
     wards, road = districts(tmp_path)
     drawn = {}
     monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: drawn.update(look))
     line = ["plot", folder / "city.parquet", "--regions", wards, "--name", "ward", "--context", road]
-    run(capsys, *line, "--out", tmp_path / "wards.png", "--per", "region", "--title", "Wards")
+    run(*line, "--out", tmp_path / "wards.png", "--per", "region", "--title", "Wards")
     asked = json.loads(
-        run(capsys, "query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json")
+        run("query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json")
     )
     assert drawn["answers"]["name"].tolist() == ["left", "right"]
     assert drawn["answers"]["estimate"].tolist() == pytest.approx([row["estimate"] for row in asked])
     assert [len(layer) for layer in drawn["context"]] == [1]
     assert (drawn["per"], drawn["axes"], drawn["title"]) == ("region", "km", "Wards")
-    run(capsys, "plot", folder / "city.parquet", "--per", "region", "--out", tmp_path / "cells.png")
+    run("plot", folder / "city.parquet", "--per", "region", "--out", tmp_path / "cells.png")
     assert drawn["per"] == "cell"
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--name", "ward"], "--name is 'ward', but it is about --regions, which is missing"),
-        (["--regions", "w.gpkg", "--only", "curve"], "--only curve is given with --regions"),
-        (["--regions", "w.gpkg", "--plain"], "--plain is given with --regions"),
-        (["--plain", "--nonnegative"], "--plain is given with --nonnegative"),
-        (["--context", "road.gpkg"], "--context is 'road.gpkg': there is no such file"),
-    ],
-)
-def test_looks_that_contradict_each_other_are_refused(folder, tmp_path, capsys, more, message):
-    line = ["plot", str(folder / "city.parquet"), *more, "--out", str(tmp_path / "city.png")]
-    assert main(line) == 2
-    assert message in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, capsys):
+def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
     start = time.monotonic()
-    output = run(capsys, "demo")
+    output = run("demo").out
     assert time.monotonic() - start < 20
     files = sorted(path.name for path in Path("deltahist-demo").iterdir())
     assert files == ["city.parquet", "city.png", "visits.csv"]
@@ -388,13 +331,7 @@ def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, capsys):
     assert release.publishable
     # The command that it shows for the next step works as it stands.
     query = next(line for line in output.splitlines() if "deltahist query" in line).split()[1:]
-    assert json.loads(run(capsys, *query))[0]["std_error"] > 0
-
-
-def test_demo_refuses_a_file_as_folder(tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    assert main(["demo", "--out", str(tmp_path / "file")]) == 2
-    assert "must be a folder" in capsys.readouterr().err
+    assert json.loads(run(*query).out)[0]["std_error"] > 0
 
 
 # the terminal
@@ -414,9 +351,9 @@ def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
     assert widths[0] == widths[2] == widths[3] == widths[4] == widths[5]
 
 
-def test_no_command_is_help(capsys):
-    assert run(capsys) == run(capsys, "--help")
-    assert dh.__version__ in run(capsys, "--version")
+def test_no_command_is_help(run):
+    assert run().out == run("--help").out
+    assert dh.__version__ in run("--version").out
 
 
 @pytest.mark.parametrize(

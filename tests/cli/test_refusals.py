@@ -1,7 +1,5 @@
 """The usual mistakes: each is refused before anything is drawn, charged or written, and the message has the cure."""
 
-import json
-
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -15,7 +13,7 @@ LOW, SIDES = np.array([583_000, 4_505_000]), np.array([5_000, 4_000])
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Visits in degrees, in metres and in kilometres."""
+    """Visits in degrees, in metres and in kilometres; beside them a release."""
     folder = tmp_path_factory.mktemp("refusals")
     metres = LOW + np.random.default_rng(5).random((300, 2)) * SIDES
     degrees = gpd.GeoSeries(gpd.points_from_xy(*metres.T), crs="EPSG:32618").to_crs("EPSG:4326")
@@ -23,6 +21,8 @@ def table(tmp_path_factory):
     pd.DataFrame(columns | {"kmx": metres[:, 0] / 1000, "kmy": metres[:, 1] / 1000}).to_csv(
         folder / "visits.csv", index=False
     )
+    out = {"--out": str(folder / "city.parquet")}
+    assert main(list(map(str, line(folder / "visits.csv", out)))) == 0
     return folder / "visits.csv"
 
 
@@ -40,9 +40,9 @@ GOOD = {
 PLAIN = {"--x": "x", "--y": "y", "--crs": None, "--project": None, "--cell": "250", "--delta": "500"}
 
 
-def publish(table, changes, command="publish"):
+def line(table, changes):
     options = GOOD | changes
-    return main([command, str(table), *(word for pair in options.items() if pair[1] is not None for word in pair)])
+    return ["publish", table, *(word for pair in options.items() if pair[1] is not None for word in pair)]
 
 
 #: What is changed in a good command line, what the message must say, and what mends it.
@@ -128,70 +128,95 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("more", [{}, {"--sorted": ""}])
-def test_a_release_is_not_replaced_unasked(table, place, capsys, more):
-    line = {"--x": "x", "--bounds": "583000,588000", "--delta": "50", "--epsilon": "1", "--out": "city.parquet"}
-    words = ["publish", str(table), *(w for pair in (line | more).items() for w in pair if w)]
-    assert main(words) == 0
-    before = (place / "city.parquet").read_bytes()
-    assert main(words) == 2
-    assert "'city.parquet', which exists already" in capsys.readouterr().err
-    assert (place / "city.parquet").read_bytes() == before
-    assert main([*words, "--overwrite"]) == 0
-    assert (place / "city.parquet").read_bytes() != before
-
-
-def test_neither_is_a_quantile(table, place, capsys):
-    line = ["quantile", str(table), "--x", "x", "--q", "0.5", "--bounds", "583000,588000", "--epsilon", "1"]
-    assert main([*line, "--delta", "50", "--out", "q.json"]) == 0
-    assert main([*line, "--delta", "50", "--out", "q.json"]) == 2
-    assert "'q.json', which exists already" in capsys.readouterr().err
-    assert main([*line, "--delta", "50", "--out", "q.json", "--overwrite"]) == 0
-    assert main([*line, "--delta", "8000"]) == 2
-    assert "--delta is 8000, but the map is only 5,000 units across" in capsys.readouterr().err
-
-
-def paying(table, *more, out="city.parquet", epsilon="1", account="checkins"):
-    line = [word for pair in (GOOD | {"--epsilon": epsilon, "--out": out}).items() for word in pair]
-    return main(["publish", str(table), *line, "--ledger", "city.ledger", "--account", account, *more])
-
-
-def test_an_account_that_is_spent(table, place, capsys):
-    assert paying(table) == 2
-    assert "--limit is missing: account 'checkins' is new" in capsys.readouterr().err
-    assert paying(table, "--limit", "3", epsilon="4") == 2
-    assert "account 'checkins' of 'city.ledger' has ε = 3 left; nothing was published" in capsys.readouterr().err
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_message_has_the_cure(table, place, run, refused, name):
+    changes, words, cure = MISTAKES[name]
+    assert len(refused(line(table, changes), *words).splitlines()) == 1
     assert list(place.iterdir()) == []
-    assert paying(table, "--limit", "3") == 0
-    assert paying(table, out="b.parquet", epsilon="1.5") == 0  # the limit is known
-    line = ["--x", "x", "--bounds", "583000,588000", "--delta", "50", "--epsilon", "0.25"]
-    line += ["--ledger", "city.ledger", "--account", "checkins"]
-    assert main(["quantile", str(table), "--q", "0.5", *line]) == 0
-    assert main(["publish", str(table), "--sorted", "--out", "c.parquet", *line]) == 0
-    capsys.readouterr()
-    counts, quantile = {"out": "d.parquet", "epsilon": "0.1"}, ["quantile", str(table), "--q", "1", *line]
-    for again in (lambda: paying(table, **counts), lambda: main(quantile)):
-        assert again() == 2
-        assert "account 'checkins' of 'city.ledger' has ε = 0 left" in capsys.readouterr().err
-    assert paying(table, "--limit", "5", out="d.parquet") == 2
-    assert "opened with other parameters: epsilon was 3, is 5" in capsys.readouterr().err
+    run(*line(table, changes | cure))
+    assert [file.name for file in place.iterdir()] == ["city.parquet"]
+
+
+#: What is written behind a good command line, or behind a look at its release, and what is said of it.
+CONTRADICTIONS = [
+    ("--noise gaussian", "never pure"),
+    ("--strategy spectral", "made for Gaussian noise"),
+    ("--probability 2", "must lie between 0 and 1"),
+    ("--probability many", "--probability"),
+    ("--rho 1", "both --epsilon and --rho are given"),
+    ("--drop-bad-rows --strategy flow", "keeps the number of points"),
+    ("--ledger l", "--ledger without --account"),
+    ("--limit 3", "--limit without --ledger and --account"),
+    ("--ledger no/l --account a --limit 3", "--ledger is 'no/l': its folder does not exist"),
+    ("--ledger l --account a --limit 0", "--limit is '0'"),
+    ("--ledger l --account a --limit 3 --probability 1e-6", "do not add up"),
+    ("plot --name ward", "--name is 'ward', but it is about --regions, which is missing"),
+    ("plot --regions w.gpkg --only curve", "--only curve is given with --regions"),
+    ("plot --regions w.gpkg --plain", "--plain is given with --regions"),
+    ("plot --plain --nonnegative", "--plain is given with --nonnegative"),
+    ("plot --context road.gpkg", "--context is 'road.gpkg': there is no such file"),
+    ("plot --nonnegative --unbiased", "--nonnegative is given with --unbiased: it must be one of them"),
+    ("export --nonnegative --unbiased", "--nonnegative is given with --unbiased: it must be one of them"),
+]
+
+
+@pytest.mark.parametrize(("more", "message"), CONTRADICTIONS)
+def test_what_contradicts_itself_leaves_nothing(table, place, refused, more, message):
+    first, *others = more.split()
+    if first in ("plot", "export"):
+        out = {"plot": "city.png", "export": "city.csv"}[first]
+        refused([first, table.with_name("city.parquet"), *others, "--out", out], message)
+    else:
+        refused([*line(table, {}), first, *others], message)
+    assert list(place.iterdir()) == []
+
+
+COLUMN = ["--x", "x", "--bounds", "583000,588000", "--epsilon", "1"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["publish", *COLUMN, "--delta", "50", "--out", "city.parquet"],
+        ["publish", *COLUMN, "--delta", "50", "--sorted", "--out", "city.parquet"],
+        ["quantile", *COLUMN, "--delta", "50", "--q", "0.5", "--out", "q.json"],
+    ],
+)
+def test_what_is_published_is_not_replaced_unasked(table, place, run, refused, words):
+    words = [words[0], table, *words[1:]]
+    run(*words)
+    before = (place / words[-1]).read_bytes()
+    refused(words, f"'{words[-1]}', which exists already")
+    assert (place / words[-1]).read_bytes() == before
+    run(*words, "--overwrite")
+
+
+def test_no_move_is_longer_than_the_map(table, refused):
+    line = ["quantile", table, *COLUMN, "--q", "0.5", "--delta", "8000"]
+    refused(line, "--delta is 8000, but the map is only 5,000 units across")
+
+
+def paying(table, *more, account="checkins", **changed):
+    changes = {f"--{name}": value for name, value in changed.items()}
+    return [*line(table, changes), "--ledger", "city.ledger", "--account", account, *more]
+
+
+def test_an_account_that_is_spent(table, place, run, refused):
+    refused(paying(table), "--limit is missing: account 'checkins' is new")
+    spent = "account 'checkins' of 'city.ledger' has ε = {} left"
+    refused(paying(table, "--limit", "3", epsilon="4"), spent.format(3) + "; nothing was published")
+    assert list(place.iterdir()) == []
+    run(*paying(table, "--limit", "3"))
+    run(*paying(table, out="b.parquet", epsilon="1.5"))  # the limit is known
+    column = [*COLUMN[:-1], "0.25", "--delta", "50", "--ledger", "city.ledger", "--account", "checkins"]
+    run("quantile", table, "--q", "0.5", *column)
+    run("publish", table, "--sorted", "--out", "c.parquet", *column)
+    refused(paying(table, out="d.parquet", epsilon="0.1"), spent.format(0))
+    refused(["quantile", table, "--q", "1", *column], spent.format(0))
+    changed = "opened with other parameters: epsilon was 3, is 5"
+    refused(paying(table, "--limit", "5", out="d.parquet"), changed)
     assert sorted(file.name for file in place.iterdir()) == ["b.parquet", "c.parquet", "city.ledger", "city.parquet"]
-    assert main(["inspect", "b.parquet"]) == 0
-    assert "'checkins' has spent ε = 2.5 of 3, this release with it" in capsys.readouterr().out
-    assert paying(table, "--limit", "1", account="other", out="e.parquet", epsilon="0.5") == 0
-    capsys.readouterr()
-    assert main(["ledger", "city.ledger"]) == 0
-    rows = capsys.readouterr().out.splitlines()
-    assert rows[2].split()[:2] == ["checkins", "altogether"]
-    assert rows[2].endswith("ε = 3    ε = 3    ε = 0")
-    assert rows[3].endswith("ε = 1  ε = 0.5  ε = 0.5")
-    assert main(["ledger", "city.ledger", "--json"]) == 0
-    (first, second) = json.loads(capsys.readouterr().out)
-    assert (first["left"], second) == (
-        0, {"account": "other", "unit": "epsilon", "steps": None, "limit": 1, "spent": 0.5, "left": 0.5}
-    )  # fmt: skip
-    assert main(["ledger", "nobody.ledger"]) == 2
-    assert "'nobody.ledger' does not exist" in capsys.readouterr().err
+    assert "'checkins' has spent ε = 2.5 of 3, this release with it" in run("inspect", "b.parquet").out
 
 
 @pytest.mark.parametrize(
@@ -203,80 +228,41 @@ def test_an_account_that_is_spent(table, place, capsys):
         ("new", "is of kind 'stock'"),
     ],
 )
-def test_accounts_that_do_not_pay_for_a_release(table, place, capsys, name, said):
+def test_accounts_that_do_not_pay_for_a_release(table, place, refused, name, said):
     ledger = dh.Ledger("city.ledger")
     dh.Window(7, epsilon=3, ledger=ledger, name="stream")
     ledger.open("gauss", epsilon=3, probability=1e-6)
     ledger.account("people", {"kind": "purses", "unit": "epsilon"})
     ledger.account("new", {"kind": "stock"})
-    assert paying(table, account=name) == 2
-    assert said in capsys.readouterr().err
+    refused(paying(table, account=name), said)
 
 
-def test_a_run_that_fails_after_its_charge_says_so(table, place, capsys, monkeypatch):
+def test_a_run_that_fails_after_its_charge_says_so(table, place, refused, monkeypatch):
     def full(self, path):
         raise OSError(28, "No space left on device", str(path))
 
     with monkeypatch.context() as broken:
         broken.setattr(dh.Release, "save", full)
-        assert paying(table, "--limit", "3") == 2
-    error = capsys.readouterr().err
-    assert "account 'checkins' has spent ε = 1 of 3, this release with it: the charge stays" in error
+        charged = "account 'checkins' has spent ε = 1 of 3, this release with it: the charge stays"
+        error = refused(paying(table, "--limit", "3"), charged)
     assert error.splitlines()[-1] == "error: city.parquet: No space left on device"
     assert [file.name for file in place.iterdir()] == ["city.ledger"]
-    assert paying(table, epsilon="2.5") == 2
-    assert "has ε = 2 left" in capsys.readouterr().err
+    refused(paying(table, epsilon="2.5"), "has ε = 2 left")
 
 
-def test_a_run_that_fails_before_its_charge_leaves_no_ledger(table, place, monkeypatch):
+def test_a_run_that_fails_before_its_charge_leaves_no_ledger(table, place, run, monkeypatch):
     monkeypatch.setattr("deltahist.publishers.histogram._checked", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        paying(table, "--limit", "3")
+        run(*paying(table, "--limit", "3"))
     assert list(place.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--ledger", "l"], "--ledger without --account"),
-        (["--limit", "3"], "--limit without --ledger and --account"),
-        (["--ledger", "no/l", "--account", "a", "--limit", "3"], "--ledger is 'no/l': its folder does not exist"),
-        (["--ledger", "l", "--account", "a", "--limit", "0"], "--limit is '0'"),
-        (["--ledger", "l", "--account", "a", "--limit", "3", "--probability", "1e-6"], "do not add up"),
-    ],
-)
-def test_accounts_that_are_not_said_right(table, place, capsys, more, message):
-    line = [word for pair in GOOD.items() for word in pair]
-    assert main(["publish", str(table), *line, *more]) == 2
-    assert message in capsys.readouterr().err
-    assert list(place.iterdir()) == []
-
-
-def test_weak_protection_can_be_accepted(table, place, capsys):
-    publish(table, {})
-    capsys.readouterr()
-    assert main(["inspect", "city.parquet"]) == 0
-    assert "WEAK" not in capsys.readouterr().out
-    assert publish(table, {"--epsilon": "10", "--out": "weak.parquet", "--sources": "boundary"}) == 2
-    line = [word for pair in (GOOD | {"--epsilon": "10", "--out": "weak.parquet"}).items() for word in pair]
-    assert main(["publish", str(table), *line, "--weak-protection-accepted"]) == 0
-    capsys.readouterr()
-    assert main(["inspect", "weak.parquet"]) == 0
-    said = capsys.readouterr()
+def test_weak_protection_can_be_accepted(table, run, refused):
+    assert "WEAK" not in run("inspect", table.with_name("city.parquet")).out
+    weak = {"--epsilon": "10", "--out": "weak.parquet"}
+    refused(line(table, weak | {"--sources": "boundary"}), "--weak-protection-accepted")
+    run(*line(table, weak), "--weak-protection-accepted")
+    said = run("inspect", "weak.parquet")
     assert said.out.startswith("WEAK PROTECTION: ")
     assert "May be published    only if everybody" in said.out
     assert "warning: weak.parquet hardly protects anybody" in said.err
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_the_message_has_the_cure(table, place, capsys, name):
-    changes, words, cure = MISTAKES[name]
-    assert publish(table, changes) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    (line,) = said.err.splitlines()
-    for word in words:
-        assert word in line
-    assert list(place.iterdir()) == []
-    assert publish(table, changes | cure) == 0
-    assert [file.name for file in place.iterdir()] == ["city.parquet"]
