@@ -1,7 +1,6 @@
 """A command imports what it needs, and nothing besides that takes long to import."""
 
 import gc
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ ROOT = Path(dh.__file__).parent.parent
 HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio", "sqlalchemy"}
 #: What answers of the usual strategy do without.
 PARTS = {"shapely", *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special"))}
+STATEMENT = "deltahist.cli.statement"
 PLACE = ["--bounds", "0,0,12,10", "--cell", "1", "--delta", "1", "--epsilon", "1"]
 RUN = (
     "import runpy, sys\n"
@@ -36,96 +36,61 @@ def folder(tmp_path_factory):
     release = dh.publish(np.ones((12, 10), dtype=int), near, "flow", 1.0)
     release.save(folder / "r.parquet")
     places = np.random.default_rng(3).random((50, 2)) * (12, 10)
-    pd.DataFrame(places, columns=["x", "y"]).to_csv(folder / "p.csv", index=False)
+    frame = pd.DataFrame(places, columns=["x", "y"])
+    frame.to_csv(folder / "p.csv", index=False)
+    frame.to_parquet(folder / "p.parquet", index=False)
+    (folder / "zones.geojson").write_text(
+        f'{{"type": "FeatureCollection", "features": [{{"type": "Feature", "properties": {{}}, "geometry": {ZONES}}}]}}'
+    )
     (folder / "boxes.csv").write_text("west,south,east,north\n0.5,1.2,5,6\n")
     return folder
 
 
-def loaded(folder, *line):
-    """Modules that a process has imported when a command line is done."""
+def printed(folder, *line, before="", after="", **environment):
+    """The last line that a process prints when a command line is done."""
+    code = f"{before}\n{RUN}\n{after}"
+    environment |= {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, *line], capture_output=True, text=True, cwd=folder, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", code, *line], capture_output=True, text=True, cwd=folder, env=environment
     )
     assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split()[1:])
+    return done.stdout.splitlines()[-1]
+
+
+ZONES = '{"type": "Polygon", "coordinates": [[[1, 1], [60, 1], [60, 50], [1, 50], [1, 1]]]}'
+ARROW = {"pyarrow.compute", "deltahist.counting.databases", "deltahist.publishers.gradual"}
+CHOSEN = ["--bounds", "0,0,70,60", "--delta", "1", "--epsilon", "1", "--regions", "zones.geojson", "--points", "900"]
+TABLE = ["--x", "x", "--y", "y"]
+LARGE = [*PLACE, "--bounds", "0,0,70,70"]  # smaller maps are decoded by general matrices
+INSTANT = {*HEAVY, "numpy", "scipy", "pyarrow", "shapely"}  # seconds would depend on the machine
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "unwanted"),
     [
-        ["inspect", "r.parquet"],
-        ["query", "r.parquet", "--box", "1,1,5,6", "--box", "0.5,1.2,5,6"],  # whole cells, and some that are cut
-        ["query", "r.parquet", "--boxes", "boxes.csv"],
+        (["--help"], INSTANT),
+        (["publish", "--help"], INSTANT),
+        (["inspect", "r.parquet"], HEAVY | PARTS | {f"deltahist.cli.{name}" for name in COMMANDS} - {STATEMENT}),
+        # Whole cells, and some that are cut.
+        (["query", "r.parquet", "--box", "1,1,5,6", "--box", "0.5,1.2,5,6"], HEAVY | PARTS),
+        (["query", "r.parquet", "--boxes", "boxes.csv"], HEAVY | PARTS),
+        (["plan", *PLACE, "--bounds", "0,0,4,3"], HEAVY),
+        (["publish", "p.csv", *TABLE, *PLACE, "--strategy", "flow", "--out", "new.parquet"], HEAVY),
+        (["publish", "p.csv", *TABLE, *CHOSEN, "--crs", "none", "--out", "c.parquet"], HEAVY - {"pyproj"}),
+        (["publish", "p.parquet", *TABLE, *LARGE, "--out", "auto.parquet"], (PARTS | ARROW) - {"scipy.sparse"}),
     ],
-    ids=" ".join,
+    ids=lambda given: " ".join(given[:2]) if isinstance(given, list) else "",
 )
-def test_what_only_reads_a_release_needs_numpy_and_arrow(folder, line):
-    found = loaded(folder, *line)
-    assert "pyarrow" in found
-    assert not (HEAVY | PARTS) & found
+def test_a_command_imports_nothing_slow_that_it_does_not_use(folder, line, unwanted):
+    assert not unwanted & set(printed(folder, *line).split())
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        ["plan", *PLACE, "--bounds", "0,0,4,3"],
-        ["publish", "p.csv", "--x", "x", "--y", "y", *PLACE, "--strategy", "flow", "--out", "new.parquet"],
-    ],
-    ids=lambda line: line[0],
-)
-def test_who_plans_or_publishes_waits_for_nothing_that_is_not_used(folder, line):
-    assert not HEAVY & loaded(folder, *line)
-
-
-def test_cells_chosen_for_regions_wait_for_no_frame(folder):
-    zones = {"type": "Polygon", "coordinates": [[[1, 1], [60, 1], [60, 50], [1, 50], [1, 1]]]}
-    feature = {"type": "Feature", "properties": {"name": "a"}, "geometry": zones}
-    (folder / "zones.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    line = ["--bounds", "0,0,70,60", "--delta", "1", "--epsilon", "1", "--regions", "zones.geojson", "--points", "900"]
-    assert not (HEAVY - {"pyproj"}) & loaded(
-        folder, "publish", "p.csv", "--x", "x", "--y", "y", *line, "--crs", "none", "--out", "chosen.parquet"
-    )
-
-
-def test_a_table_of_numbers_waits_for_little_of_scipy_and_arrow(folder):
-    pd.read_csv(folder / "p.csv").to_parquet(folder / "p.parquet", index=False)
-    line = [*PLACE, "--bounds", "0,0,70,70"]  # smaller maps are decoded by general matrices
-    found = loaded(folder, "publish", "p.parquet", "--x", "x", "--y", "y", *line, "--out", "auto.parquet")
-    others = {"pyarrow.compute", "deltahist.counting.databases", "deltahist.publishers.gradual"}
-    assert not ((PARTS | others) - {"scipy.sparse"}) & found
-
-
-def test_matrices_are_small_and_wait_for_no_threads(folder):
-    """NumPy's linear algebra looks at the environment once, when NumPy is imported."""
+def test_matrices_are_small_and_garbage_is_looked_for_rarely(folder):
+    """NumPy's linear algebra looks at the environment once; modules stay, so that they hold no garbage."""
     before = "import sys, deltahist.cli; assert 'numpy' not in sys.modules"
-    after = "import os; print(os.environ['OPENBLAS_NUM_THREADS'])"
-    code = f"{before}\n{RUN}\n{after}"
-    line = [sys.executable, "-c", code, "inspect", "r.parquet"]
-    for said, expected in (({}, "1"), ({"OPENBLAS_NUM_THREADS": "2"}, "2")):
-        environment = {"PYTHONPATH": str(ROOT), **said}
-        done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, check=True)
-        assert done.stdout.splitlines()[-1] == expected
-
-
-def test_garbage_is_looked_for_rarely_in_a_process_of_its_own(folder):
-    """Modules stay: to look through them for garbage took a tenth of a short command."""
-    before = gc.get_threshold()
+    after = "import gc, os; print(os.environ['OPENBLAS_NUM_THREADS'], gc.get_threshold()[0])"
+    for said, expected in (({}, "1 100000"), ({"OPENBLAS_NUM_THREADS": "2"}, "2 100000")):
+        assert printed(folder, "inspect", "r.parquet", before=before, after=after, **said) == expected
+    threshold = gc.get_threshold()
     assert main(["inspect", str(folder / "r.parquet")]) == 0
-    assert gc.get_threshold() == before
-    code = f"{RUN}\nimport gc; print(gc.get_threshold()[0])"
-    line = [sys.executable, "-c", code, "inspect", "r.parquet"]
-    environment = {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(line, capture_output=True, text=True, cwd=folder, env=environment, check=True)
-    assert int(done.stdout.splitlines()[-1]) == 100_000
-
-
-@pytest.mark.parametrize("command", [[], ["publish"]])
-def test_help_is_instant(folder, command):
-    """It loads nothing that is slow to load: seconds would depend on the machine."""
-    assert not {*HEAVY, "numpy", "scipy", "pyarrow", "shapely"} & loaded(folder, *command, "--help")
-
-
-def test_only_the_command_that_is_called_is_imported(folder):
-    found = loaded(folder, "inspect", "r.parquet")
-    modules = {f"deltahist.cli.{name}" for name in COMMANDS}
-    assert modules & found == {"deltahist.cli.statement"}
+    assert gc.get_threshold() == threshold

@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
     visits.to_csv(folder / "visits.csv", index=False)
     visits.to_parquet(folder / "visits.parquet")
     visits.to_csv(folder / "bare.tsv", index=False, header=False, sep="\t")
-    assert publish(folder, "visits.csv", "city.parquet") == 0
+    assert main(publish(folder, "visits.csv", "city.parquet")) == 0
     return folder
 
 
@@ -45,15 +45,14 @@ def publish(folder, source, out, *more, bounds=BOUNDS, epsilon="1", strategy="id
     line = ["publish", str(folder / source), "--x", "lon", "--y", "lat"]
     line += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", ",".join(map(str, bounds))]
     line += ["--cell", "250m", "--delta", "500m", "--epsilon", epsilon, "--strategy", strategy]
-    return main([*line, *more, "--overwrite", "--out", str(folder / out)])
+    return [*line, *more, "--overwrite", "--out", str(folder / out)]
 
 
 # publish
 
 
-def test_publish_makes_the_release_that_was_asked_for(folder, capsys):
-    assert publish(folder, "visits.parquet", "again.parquet") == 0
-    output, error = capsys.readouterr()
+def test_publish_makes_the_release_that_was_asked_for(folder, run):
+    output, error = run(*publish(folder, "visits.parquet", "again.parquet"))
     assert "Identity" in output
     assert "deltahist inspect" in output
     assert "3,000" in error
@@ -68,10 +67,9 @@ def test_publish_makes_the_release_that_was_asked_for(folder, capsys):
 @pytest.mark.parametrize(
     ("source", "more"), [("visits.parquet", []), ("bare.tsv", ["--x", "1", "--y", "2", "--user", "0"])]
 )
-def test_publish_bounds_users(folder, capsys, source, more):
+def test_publish_bounds_users(folder, run, source, more):
     more = more or ["--user", "id"]
-    assert publish(folder, source, "users.parquet", *more, "--max-per-user", "2") == 0
-    assert "500 users" in capsys.readouterr().err
+    assert "500 users" in run(*publish(folder, source, "users.parquet", *more, "--max-per-user", "2")).err
     release = dh.Release.load(folder / "users.parquet")
     assert release.contributions == 2
     assert release.total <= 1_000
@@ -104,24 +102,21 @@ def test_one_dimension_with_an_end_as_source(tmp_path, run):
     assert answer[0]["box"] == [0, 100]
 
 
-def test_a_warning_names_what_is_probably_wrong(folder, capsys):
+def test_a_warning_names_what_is_probably_wrong(folder, run):
     far = (100_000, 4_000_000, 105_000, 4_004_000)
-    assert publish(folder, "visits.csv", "far.parquet", "--outside", "clamp", bounds=far) == 0
-    error = capsys.readouterr().err
+    error = run(*publish(folder, "visits.csv", "far.parquet", "--outside", "clamp", bounds=far)).err
     assert "warning: more than half of the points lie outside the bounds" in error
     assert "3,000 points outside" in error
 
 
-def test_rows_of_a_condition_from_standard_input(folder, capsys, run, monkeypatch):
+def test_rows_of_a_condition_from_standard_input(folder, run, monkeypatch):
     visits = pd.read_csv(folder / "visits.csv")
     text = visits.to_json(orient="records", lines=True)
     for where, kept in (("id < 100", 600), ("id = 1000", 0)):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
         line = ["publish", "-", "--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--project", "EPSG:32618"]
         line += ["--bounds", ",".join(map(str, BOUNDS)), "--cell", "250m", "--delta", "500m", "--epsilon", "1"]
-        capsys.readouterr()
-        assert main([*line, "--where", where, "--overwrite", "--out", str(folder / "few.parquet")]) == 0
-        error = capsys.readouterr().err
+        error = run(*line, "--where", where, "--overwrite", "--out", folder / "few.parquet").err
         assert f"3,000 rows read, {kept:,} points counted" in error
         assert f"{3000 - kept:,} rows left out that are not {where}" in error
         assert ("warning: no row meets the condition" in error) == (kept == 0)
@@ -130,10 +125,9 @@ def test_rows_of_a_condition_from_standard_input(folder, capsys, run, monkeypatc
         assert f"only those where {where}" in run("inspect", folder / "few.parquet").out
 
 
-def test_library_warnings_are_one_line(tmp_path, capsys):
+def test_library_warnings_are_one_line(tmp_path, run):
     line = ["plan", "--bounds", "0,100", "--delta", "5.2", "--cell", "1", "--epsilon", "1"]
-    assert main(line) == 0
-    error = capsys.readouterr().err
+    error = run(*line).err
     warning, limit = error.splitlines()  # and what is said of moves beyond δ
     assert warning.startswith("warning: delta is 5.2 cells, a little over 5")
     assert limit.startswith("limit ")
@@ -167,13 +161,11 @@ def test_formats_agree_with_the_library(folder, run):
     assert f"{expected['estimate'][1]:,.1f}" in table[3]
 
 
-def save_unit(path, strategy=dh.strategies.Identity, rng=None, **parameters):
-    """A release around the origin, on a plane without a CRS."""
+def save_unit(path):
+    """A seeded release around the origin, on a plane without a CRS."""
     domain = dh.Domain((-4, -4, 4, 4), (8, 8))
     near = dh.Neighbourhood(domain, delta=1)
-    dh.publish(np.ones((8, 8), dtype=int), near, strategy(domain, **parameters), epsilon=1, rng=rng).save(
-        path
-    )
+    dh.publish(np.ones((8, 8), dtype=int), near, "identity", epsilon=1, rng=np.random.default_rng(1)).save(path)
 
 
 def test_level_and_output_file(folder, tmp_path, run):
@@ -195,10 +187,9 @@ def test_inspect(folder, run):
     )
 
 
-def test_seeded_releases_are_pointed_out(tmp_path, capsys):
-    save_unit(tmp_path / "seeded.parquet", rng=np.random.default_rng(1))
-    assert main(["inspect", str(tmp_path / "seeded.parquet")]) == 0
-    assert "not for publication" in capsys.readouterr().err
+def test_seeded_releases_are_pointed_out(tmp_path, run):
+    save_unit(tmp_path / "seeded.parquet")
+    assert "not for publication" in run("inspect", tmp_path / "seeded.parquet").err
 
 
 def test_plan_ranks_as_the_library_does(run):
@@ -245,7 +236,7 @@ def test_plan_shows_the_crossovers(run):
 
 
 def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, run, monkeypatch):
-    save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
+    save_unit(tmp_path / "unit.parquet")
     release = dh.Release.load(tmp_path / "unit.parquet")
     drawn = {}
     monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: drawn.update(look))
@@ -258,8 +249,8 @@ def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, run, monke
     assert (release.cells() < 0).any()
 
 
-def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, capsys, monkeypatch):
-    save_unit(tmp_path / "unit.parquet", rng=np.random.default_rng(1))
+def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, run, monkeypatch):
+    save_unit(tmp_path / "unit.parquet")
     release = dh.Release.load(tmp_path / "unit.parquet")
     cells = release.domain.size
     monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", cells - 1)
@@ -269,14 +260,13 @@ def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, capsys, monkeyp
     )
     monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: None)
     out = tmp_path / "cells.csv"
-    assert main(["export", str(tmp_path / "unit.parquet"), "--out", str(out)]) == 0
-    assert note in capsys.readouterr().err.splitlines()
+    assert note in run("export", tmp_path / "unit.parquet", "--out", out).err.splitlines()
     assert np.allclose(pd.read_csv(out)["estimate"], release.cells().ravel())
     for asked in ("", "--only curve", "--plain", "--unbiased", "--nonnegative"):
-        assert main(["plot", str(tmp_path / "unit.parquet"), "--out", str(tmp_path / "a.png"), *asked.split()]) == 0
-        assert (note in capsys.readouterr().err.splitlines()) == (asked == "")
-    assert main(["export", str(tmp_path / "unit.parquet"), "--out", str(out), "--nonnegative"]) == 0
-    assert f"finding non-negative estimates of {cells:,} cells: this can take minutes" in capsys.readouterr().err
+        said = run("plot", tmp_path / "unit.parquet", "--out", tmp_path / "a.png", *asked.split()).err
+        assert (note in said.splitlines()) == (asked == "")
+    said = run("export", tmp_path / "unit.parquet", "--out", out, "--nonnegative").err
+    assert f"finding non-negative estimates of {cells:,} cells: this can take minutes" in said
     assert pd.read_csv(out)["estimate"].min() >= 0
 
 
@@ -306,7 +296,7 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, monkeypa
     line = ["plot", folder / "city.parquet", "--regions", wards, "--name", "ward", "--context", road]
     run(*line, "--out", tmp_path / "wards.png", "--per", "region", "--title", "Wards")
     asked = json.loads(
-        run("query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json")
+        run("query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json").out
     )
     assert drawn["answers"]["name"].tolist() == ["left", "right"]
     assert drawn["answers"]["estimate"].tolist() == pytest.approx([row["estimate"] for row in asked])

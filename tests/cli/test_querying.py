@@ -10,7 +10,6 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli import main
 
 CITY = dh.Domain.from_cell((583_000, 4_505_000, 588_000, 4_509_000), "500m", "EPSG:32618")
 BOW_TIE = shapely.Polygon([(584e3, 4506e3), (586e3, 4508e3), (586e3, 4506e3), (584e3, 4508e3)])
@@ -39,25 +38,6 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(capsys, *line):
-    """Output and notes of a command line that must work."""
-    capsys.readouterr()
-    code = main(["query", *map(str, line)])
-    output, error = capsys.readouterr()
-    assert code == 0, error
-    return output, error
-
-
-def refused(capsys, *line):
-    """The one line of a command line that must not work."""
-    capsys.readouterr()
-    assert main(["query", *map(str, line)]) == 2
-    output, error = capsys.readouterr()
-    assert not output
-    assert len(error.splitlines()) == 1
-    return error
-
-
 def read(file):
     if file.suffix == ".json":
         return pd.DataFrame(json.loads(file.read_text()))
@@ -67,9 +47,9 @@ def read(file):
 
 
 @pytest.mark.parametrize("suffix", [".json", ".geojson", ".gpkg"])
-def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path, capsys, suffix):
+def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path, suffix, run):
     out = tmp_path / f"answers{suffix}"
-    output, notes = run(capsys, folder / "city.parquet", "--regions", folder / "zones.geojson", "--out", out)
+    output, notes = run("query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--out", out)
     assert not output
     assert "warning: of 5 regions 1 clipped to the map, 1 repaired, 2 not answered" in notes
     assert "columns low are called low_region" in notes
@@ -96,10 +76,10 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".txt"])
-def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, capsys, suffix):
+def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run):
     ask = [folder / "city.parquet", "--box", "583000,4505000,584000,4507000", "--out"]
-    run(capsys, *ask, tmp_path / f"unbiased{suffix}")
-    run(capsys, *ask, tmp_path / f"other{suffix}", "--nonnegative")
+    run("query", *ask, tmp_path / f"unbiased{suffix}")
+    run("query", *ask, tmp_path / f"other{suffix}", "--nonnegative")
     if suffix == ".txt":
         lines = (tmp_path / "other.txt").read_text().splitlines()
         assert lines[-2:] == ["", "Estimates: non-negative (calibrated)"]
@@ -110,12 +90,12 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, capsys, suff
         assert "estimator" not in read(tmp_path / f"unbiased{suffix}")
 
 
-def test_layers(folder, capsys):
+def test_layers(folder, run, refused):
     ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
-    assert json.loads(run(capsys, *ask, "--layer", "parks", "--format", "json")[0])[0]["zone"] == "c"
-    assert "atlas.gpkg' has the layers districts, parks: choose one with --layer" in refused(capsys, *ask)
-    assert "districts, parks" in refused(capsys, *ask, "--layer", "lakes")
-    assert "--layer is 'x'" in refused(capsys, folder / "city.parquet", "--box", "0,0,1,1", "--layer", "x")
+    assert json.loads(run("query", *ask, "--layer", "parks", "--format", "json")[0])[0]["zone"] == "c"
+    refused(["query", *ask], "atlas.gpkg' has the layers districts, parks: choose one with --layer")
+    refused(["query", *ask, "--layer", "lakes"], "districts, parks")
+    refused(["query", folder / "city.parquet", "--box", "0,0,1,1", "--layer", "x"], "--layer is 'x'")
 
 
 BOX = "585000,4506000,586000,4507000"
@@ -130,42 +110,41 @@ BOX = "585000,4506000,586000,4507000"
         (["--out", "no/answers.gpkg"], ["--out is 'no/answers.gpkg': its folder does not exist"]),
     ],
 )
-def test_forms_that_do_not_fit(folder, tmp_path, monkeypatch, capsys, more, words):
+def test_forms_that_do_not_fit(folder, tmp_path, monkeypatch, more, words, refused):
     monkeypatch.chdir(tmp_path)
-    error = refused(capsys, folder / "city.parquet", "--box", BOX, *more)
-    assert all(word in error for word in words), error
+    refused(["query", folder / "city.parquet", "--box", BOX, *more], *words)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("form", ["geojson", "gpkg"])
-def test_a_line_has_no_shapes(folder, tmp_path, capsys, form):
+def test_a_line_has_no_shapes(folder, tmp_path, form, run, refused):
     ask = [folder / "ages.parquet", "--box", "10,20"]
-    assert "in one dimension" in refused(capsys, *ask, "--out", tmp_path / f"a.{form}")
-    run(capsys, *ask, "--out", tmp_path / "a.parquet")
+    refused(["query", *ask, "--out", tmp_path / f"a.{form}"], "in one dimension")
+    run("query", *ask, "--out", tmp_path / "a.parquet")
     found = pd.read_parquet(tmp_path / "a.parquet")
     assert found.loc[0, ["box_low", "box_high"]].tolist() == [10, 20]
 
 
-def test_a_form_may_be_said_where_the_suffix_says_nothing(folder, tmp_path, capsys):
+def test_a_form_may_be_said_where_the_suffix_says_nothing(folder, tmp_path, run):
     ask = [folder / "city.parquet", "--box", BOX]
-    run(capsys, *ask, "--out", tmp_path / "answers", "--format", "csv")
+    run("query", *ask, "--out", tmp_path / "answers", "--format", "csv")
     assert (tmp_path / "answers").read_text().startswith("name,west")
-    run(capsys, *ask, "--out", tmp_path / "map.json", "--format", "geojson")
+    run("query", *ask, "--out", tmp_path / "map.json", "--format", "geojson")
     assert json.loads((tmp_path / "map.json").read_text())["type"] == "FeatureCollection"
-    run(capsys, *ask, "--out", tmp_path / "a.txt")
-    assert (tmp_path / "a.txt").read_text().rstrip() == run(capsys, *ask)[0].rstrip()
+    run("query", *ask, "--out", tmp_path / "a.txt")
+    assert (tmp_path / "a.txt").read_text().rstrip() == run("query", *ask)[0].rstrip()
 
 
-def test_boxes_are_shapes_in_files_of_shapes(folder, tmp_path, capsys):
-    run(capsys, folder / "city.parquet", "--box", BOX, "--out", tmp_path / "a.gpkg")
+def test_boxes_are_shapes_in_files_of_shapes(folder, tmp_path, run):
+    run("query", folder / "city.parquet", "--box", BOX, "--out", tmp_path / "a.gpkg")
     found = read(tmp_path / "a.gpkg")
     assert found.geometry[0].equals(shapely.box(*map(float, BOX.split(","))))
     assert found.loc[0, ["west", "north"]].tolist() == [585_000, 4_507_000]
 
 
-def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, capsys):
+def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, run, refused):
     degrees = "-73.99,40.7,-73.97,40.72"
-    output, notes = run(capsys, folder / "city.parquet", f"--box={degrees}", "--format", "json")
+    output, notes = run("query", folder / "city.parquet", f"--box={degrees}", "--format", "json")
     assert "look like degrees, and the map is in EPSG:32618" in notes
     found = json.loads(output)[0]
     assert found["name"] == degrees
@@ -174,9 +153,9 @@ def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, capsys):
     expected = dh.answer(dh.load(folder / "city.parquet"), zone)
     assert found["estimate"] == pytest.approx(expected["estimate"].iloc[0], abs=1)
     (tmp_path / "boxes.csv").write_text(f"name,west,south,east,north\nhere,{degrees}\n")
-    output, _ = run(capsys, folder / "city.parquet", "--boxes", tmp_path / "boxes.csv", "--format", "csv")
+    output, _ = run("query", folder / "city.parquet", "--boxes", tmp_path / "boxes.csv", "--format", "csv")
     row = pd.read_csv(io.StringIO(output)).iloc[0]
     assert row["estimate"] == pytest.approx(found["estimate"])
     assert row[["name", "west", "north"]].tolist() == ["here", -73.99, 40.72]
-    assert main(["query", str(folder / "city.parquet"), "--box", "40.7,-73.99,40.72,-73.97"]) == 2
-    assert "with x and y swapped they would be" in capsys.readouterr().err
+    message = "with x and y swapped they would be"
+    refused(["query", folder / "city.parquet", "--box", "40.7,-73.99,40.72,-73.97"], message)

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import main
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
 BOXES = ["--box", "0,0,2,2", "--box", "1,1,4,4"]
@@ -23,58 +22,57 @@ def folder(tmp_path_factory):
     return folder
 
 
-def csv(capsys, folder, *more, boxes=BOXES):
-    capsys.readouterr()
-    assert main(["query", str(folder), *boxes, "--format", "csv", *more]) == 0
-    said = capsys.readouterr()
-    return pd.read_csv(io.StringIO(said.out)), said.err
+@pytest.fixture
+def ask(run, folder):
+    """Ask for two boxes of a folder as CSV; return the frame and the notes."""
+
+    def ask(*more, folder=folder):
+        said = run("query", folder, *BOXES, "--format", "csv", *more)
+        return pd.read_csv(io.StringIO(said.out)), said.err
+
+    return ask
 
 
-def test_a_period_is_summed(folder, capsys):
-    found, _ = csv(capsys, folder, "--between", "2010-05-01", "2010-05-03")
+def test_a_period_is_summed(folder, ask):
+    found, _ = ask("--between", "2010-05-01", "2010-05-03")
     series = dh.Series.load(folder).between("2010-05-01", "2010-05-03")
     expected = dh.answer(series, [[0, 0, 2, 2], [1, 1, 4, 4]])
     pd.testing.assert_frame_equal(found[list(expected.columns)], expected)
     assert found["west"].tolist() == [0, 1]
-    mean, _ = csv(capsys, folder, "--between", "2010-05-01", "2010-05-03", "--mean")
+    mean, _ = ask("--between", "2010-05-01", "2010-05-03", "--mean")
     assert np.allclose(mean["estimate"], found["estimate"] / 3)
 
 
-def test_missing_steps_stop_or_are_skipped(folder, capsys):
-    assert main(["query", str(folder), *BOXES]) == 2
-    error = capsys.readouterr().err
-    assert "1 of 6 steps have no release: 2010-05-04" in error
-    assert "--missing skip" in error
-    found, note = csv(capsys, folder, "--missing", "skip")
+def test_missing_steps_stop_or_are_skipped(folder, ask, refused):
+    refused(["query", folder, *BOXES], "1 of 6 steps have no release: 2010-05-04", "--missing skip")
+    found, note = ask("--missing", "skip")
     assert found["steps"].tolist() == [5, 5]
     assert "note: steps without a release, 1: 2010-05-04" in note
 
 
-def test_a_row_for_each_step(folder, capsys):
-    found, note = csv(capsys, folder, "--each", "--between", "2010-05-03", "2010-05-05")
+def test_a_row_for_each_step(folder, ask, run):
+    found, note = ask("--each", "--between", "2010-05-03", "2010-05-05")
     assert found["step"].tolist() == [f"2010-05-0{day}" for day in (3, 3, 4, 4, 5, 5)]
     assert found["name"].tolist() == ["0,0,2,2", "1,1,4,4"] * 3
     assert found["east"].tolist() == [2, 4] * 3
     assert found["estimate"].isna().tolist() == [False, False, True, True, False, False]
     assert "2010-05-04" in note
-    assert main(["query", str(folder), *BOXES, "--each"]) == 0
-    assert "2010-05-06" in capsys.readouterr().out
+    assert "2010-05-06" in run("query", folder, *BOXES, "--each").out
 
 
-def test_two_periods_are_compared(folder, capsys):
+def test_two_periods_are_compared(ask):
     line = ["--between", "2010-05-05", "2010-05-06", "--compare", "2010-05-01", "2010-05-03"]
-    found, note = csv(capsys, folder, *line)
+    found, note = ask(*line)
     assert np.allclose(found["after"] - found["before"], found["estimate"])
     assert "the periods have 3 and 2 steps" in note
-    _, note = csv(capsys, folder, *line, "--mean")
+    _, note = ask(*line, "--mean")
     assert not note
 
 
-def test_other_layouts_have_all_steps(folder, capsys):
+def test_other_layouts_have_all_steps(folder, run):
     line = ["query", str(folder), *BOXES, "--each", "--between", "2010-05-01", "2010-05-02", "--format"]
     for layout in ("json", "geojson"):
-        assert main([*line, layout]) == 0
-        read = json.loads(capsys.readouterr().out)
+        read = json.loads(run(*line, layout).out)
         assert len(read if layout == "json" else read["features"]) == 4
 
 
@@ -87,17 +85,15 @@ def test_other_layouts_have_all_steps(folder, capsys):
         (["--between", "2010-05-03", "2010-05-01"], "they are reversed"),
     ],
 )
-def test_what_does_not_go_together_is_refused(folder, capsys, more, words):
-    assert main(["query", str(folder), *BOXES, *more]) == 2
-    assert words in capsys.readouterr().err
+def test_what_does_not_go_together_is_refused(folder, refused, more, words):
+    refused(["query", folder, *BOXES, *more], words)
 
 
-def test_a_single_release_has_no_steps(folder, capsys):
-    assert main(["query", str(folder / "2010-05-01.parquet"), *BOXES, "--mean"]) == 2
-    assert "--mean is given, but" in capsys.readouterr().err
+def test_a_single_release_has_no_steps(folder, refused):
+    refused(["query", folder / "2010-05-01.parquet", *BOXES, "--mean"], "--mean is given, but")
 
 
-def test_a_folder_that_protects_hardly_anybody_says_so(tmp_path, capsys):
+def test_a_folder_that_protects_hardly_anybody_says_so(tmp_path, ask):
     weak = dh.publish(np.ones((4, 4), dtype=int), NEAR, "identity", 50, weak_protection_accepted=True)
     weak.save(tmp_path / "2010-05-01.parquet")
-    assert f"hardly protects anybody: {weak.mechanism.weakness}" in csv(capsys, tmp_path)[1]
+    assert f"hardly protects anybody: {weak.mechanism.weakness}" in ask(folder=tmp_path)[1]

@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deltahist.cli import main
-
 PLACES = ["--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--project", "EPSG:32618", "--alpha", "100m"]
 NUMBER = ["--value", "age", "--alpha", "5"]
 
@@ -31,12 +29,11 @@ def folder(tmp_path):
 def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
     line = ["share", folder / "homes.csv", "--id", "user", "--edges", folder / "friends.txt", "--epsilon", epsilon]
     line += ["--state", folder / "share.key", "--out", folder / out, *more]
-    return main([str(part) for part in line])
+    return [str(part) for part in line]
 
 
-def test_what_one_user_may_know(folder, capsys):
-    assert share(folder, *PLACES, "--requester", "100") == 0
-    said = capsys.readouterr()
+def test_what_one_user_may_know(folder, run):
+    said = run(*share(folder, *PLACES, "--requester", "100"))
     assert "40 rows read\n1 users of the table have no edge" in said.err
     for part in ("38 about 38 users to 1", "values up to 100m apart on the ground", "ε(d)-private", "EPSG:32618"):
         assert part in said.out
@@ -45,23 +42,21 @@ def test_what_one_user_may_know(folder, capsys):
     assert found["distance"].max() == 19
 
 
-def test_the_same_answer_to_the_byte_whoever_else_asks(folder, capsys):
-    assert share(folder, *NUMBER, "--requester", "100") == 0
+def test_the_same_answer_to_the_byte_whoever_else_asks(folder, run):
+    assert "give each" not in run(*share(folder, *NUMBER, "--requester", "100")).err
     first = (folder / "out.csv").read_bytes()
-    assert "give each" not in capsys.readouterr().err
-    assert share(folder, *NUMBER, "--requester", "100") == 0
+    run(*share(folder, *NUMBER, "--requester", "100"))
     assert (folder / "out.csv").read_bytes() == first
-    assert share(folder, *NUMBER, "--all", out="all.parquet") == 0
-    assert "give each their own rows only" in capsys.readouterr().err
+    assert "give each their own rows only" in run(*share(folder, *NUMBER, "--all", out="all.parquet")).err
     found, everything = pd.read_csv(folder / "out.csv"), pd.read_parquet(folder / "all.parquet")
     assert len(everything) == 39 * 38
     mine = everything[everything["requester"] == "100"].sort_values("owner").reset_index(drop=True)
     assert mine["age"].tolist() == found.sort_values("owner")["age"].tolist()
 
 
-def test_pairs_numbers_and_bits(folder, capsys):
+def test_pairs_numbers_and_bits(folder, run):
     number = ["--value", "age", "--alpha", "5", "--step", "1"]
-    assert share(folder, *number, "--pairs", folder / "asked.csv", epsilon="1:15,2:8,4:0.5") == 0
+    run(*share(folder, *number, "--pairs", folder / "asked.csv", epsilon="1:15,2:8,4:0.5"))
     found = pd.read_csv(folder / "out.csv")
     assert found[["owner", "distance", "epsilon"]].to_numpy().tolist() == [
         [101, 1, 15],
@@ -71,11 +66,10 @@ def test_pairs_numbers_and_bits(folder, capsys):
     assert (found["age"] % 1 == 0).all()
     (folder / "share.key").unlink()
     bits = ["--bit", "ill", "--distance", "resistance", "--least", "0.1", "--most", "4"]
-    assert share(folder, *bits, "--requester", "139") == 0
+    assert "wrong with a probability of 0.475" in run(*share(folder, *bits, "--requester", "139")).out
     found = pd.read_csv(folder / "out.csv")
     assert set(found["ill"]) <= {0, 1}
     assert found["epsilon"].tolist() == [0.1] * 39
-    assert "wrong with a probability of 0.475" in capsys.readouterr().out
 
 
 REFUSED = [
@@ -99,48 +93,45 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_is_refused_makes_neither_answers_nor_a_key(folder, capsys, options, said):
+def test_what_is_refused_makes_neither_answers_nor_a_key(folder, refused, options, said):
     before = set(folder.iterdir())
     asked = [] if "--requester" in options else ["--requester", "100"]
-    assert share(folder, *options, *asked) == 2
-    assert said in capsys.readouterr().err
+    refused(share(folder, *options, *asked), said)
     assert set(folder.iterdir()) == before
 
 
-def test_files_are_not_confused(folder, capsys):
-    assert share(folder, *NUMBER, "--requester", "100", out="homes.csv") == 2
-    assert "is the file that is read" in capsys.readouterr().err
-    assert share(folder, *NUMBER, "--requester", "100", "--state", folder / "friends.txt") == 2
-    assert "friends.txt' is no key of a diffusion, or cut short" in capsys.readouterr().err
-    assert share(folder, *NUMBER, "--requester", "100", out="out.xlsx") == 2
-    assert "must end in .csv or .parquet" in capsys.readouterr().err
+def test_files_are_not_confused(folder, refused):
+    refused(share(folder, *NUMBER, "--requester", "100", out="homes.csv"), "is the file that is read")
+    message = "friends.txt' is no key of a diffusion, or cut short"
+    refused(share(folder, *NUMBER, "--requester", "100", "--state", folder / "friends.txt"), message)
+    refused(share(folder, *NUMBER, "--requester", "100", out="out.xlsx"), "must end in .csv or .parquet")
     (folder / "others.csv").write_text("a b\n")
-    assert share(folder, *NUMBER, "--requester", "a", "--edges", folder / "others.csv") == 2
-    assert "user '100', '101', '102', ... is not in the network (40 of 40 are not)" in capsys.readouterr().err
+    message = "user '100', '101', '102', ... is not in the network (40 of 40 are not)"
+    refused(share(folder, *NUMBER, "--requester", "a", "--edges", folder / "others.csv"), message)
 
 
-def test_all_is_for_small_networks(folder, capsys, monkeypatch):
+def test_all_is_for_small_networks(folder, refused, monkeypatch):
     monkeypatch.setattr(import_module("deltahist.cli.share"), "_MOST_PAIRS", 1000)
-    assert share(folder, "--bit", "ill", "--all") == 2
-    assert "--all is given for 39 users, 1,521 pairs: it answers 1,000 at most" in capsys.readouterr().err
+    message = "--all is given for 39 users, 1,521 pairs: it answers 1,000 at most"
+    refused(share(folder, "--bit", "ill", "--all"), message)
 
 
-def test_the_key_is_not_replaced_by_answers(folder, capsys):
-    assert share(folder, *NUMBER, "--requester", "100", out="share.key") == 2
-    assert "--out is: the answers are for others, the key is secret; name two files" in capsys.readouterr().err
-    assert share(folder, *NUMBER, "--requester", "100", "--state", folder / "new.csv", out="new.csv") == 2
-    assert "as --out is" in capsys.readouterr().err
+def test_the_key_is_not_replaced_by_answers(folder, refused):
+    message = "--out is: the answers are for others, the key is secret; name two files"
+    refused(share(folder, *NUMBER, "--requester", "100", out="share.key"), message)
+    message = "as --out is"
+    refused(share(folder, *NUMBER, "--requester", "100", "--state", folder / "new.csv", out="new.csv"), message)
     assert not (folder / "new.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["edges", "pairs"])
-def test_data_are_no_edges(folder, capsys, name):
+def test_data_are_no_edges(folder, refused, name):
     asked = ["--requester", "100"] if name == "edges" else []
-    assert share(folder, *NUMBER, *asked, f"--{name}", folder / "homes.csv") == 2
-    assert f"which is the table of data: name the file of {name}" in capsys.readouterr().err
+    message = f"which is the table of data: name the file of {name}"
+    refused(share(folder, *NUMBER, *asked, f"--{name}", folder / "homes.csv"), message)
 
 
-def test_users_without_data_are_named(folder, capsys):
+def test_users_without_data_are_named(folder, run):
     (folder / "friends.txt").write_text("knows,known\n100,101\n")
-    assert share(folder, *NUMBER, "--requester", "100") == 0
-    assert "2 of 4 users of the network have no data: they may only ask ('known', 'knows')" in capsys.readouterr().err
+    said = run(*share(folder, *NUMBER, "--requester", "100")).err
+    assert "2 of 4 users of the network have no data: they may only ask ('known', 'knows')" in said

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import main
 from deltahist.kinds import SortedRelease
 from deltahist.kinds.quantile import PointsAround
 
@@ -24,42 +23,37 @@ def folder(tmp_path):
 def publish(folder, *more):
     line = ["publish", folder / "ages.csv", "--x", "age", "--bounds", "0,150", "--delta", "1"]
     line += ["--sorted", "--overwrite"]
-    return main([str(part) for part in [*line, "--out", folder / "ages.parquet", *more]])
+    return [*line, "--out", folder / "ages.parquet", *more]
 
 
 def quantile(folder, *more):
     line = ["quantile", folder / "ages.csv", "--x", "age", "--q", "0.5", "--bounds", "0,150", "--delta", "1"]
-    return main([str(part) for part in [*line, *more]])
+    return [*line, *more]
 
 
-def test_from_a_table_to_quantiles(folder, capsys):
-    assert publish(folder, "--epsilon", "1") == 0
-    said = capsys.readouterr()
+def test_from_a_table_to_quantiles(folder, run):
+    said = run(*publish(folder, "--epsilon", "1"))
     assert "2,000 points" in said.out
     assert "2,000 rows read" in said.err
-    assert main(["query", str(folder / "ages.parquet"), "--quantiles", "0.25,0.5", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(run("query", folder / "ages.parquet", "--quantiles", "0.25,0.5", "--format", "json").out)
     for row, q in zip(found, (0.25, 0.5), strict=True):
         assert row["low"] <= np.quantile(AGES, q) <= row["high"]
         assert row["high"] - row["low"] < 8
-    assert main(["query", str(folder / "ages.parquet"), "--box", "20,40"]) == 0
-    line = capsys.readouterr().out.splitlines()[-1].split()
+    line = run("query", folder / "ages.parquet", "--box", "20,40").out.splitlines()[-1].split()
     low, high = (float(v.replace(",", "")) for v in line[-2:])
     assert low <= ((AGES > 20) & (AGES < 40)).sum() <= high
-    assert main(["inspect", str(folder / "ages.parquet")]) == 0
-    assert "sorted coordinates" in capsys.readouterr().out
-    assert main(["query", str(folder / "ages.parquet"), "--quantiles", "0.5", "--format", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("q,estimate,low,high\n0.5,")
-    assert main(["query", str(folder / "ages.parquet"), "--quantiles", "0.5"]) == 0
-    assert capsys.readouterr().out.splitlines()[0].split() == ["q", "estimate", "low", "high"]
+    assert "sorted coordinates" in run("inspect", folder / "ages.parquet").out
+    median = ["query", folder / "ages.parquet", "--quantiles", "0.5"]
+    assert run(*median, "--format", "csv").out.startswith("q,estimate,low,high\n0.5,")
+    assert run(*median).out.splitlines()[0].split() == ["q", "estimate", "low", "high"]
 
 
-def test_users_entry_and_groups(folder, capsys):
-    assert publish(folder, "--rho", "0.5", "--user", "id", "--max-per-user", "2", "--group", "5") == 0
+def test_users_entry_and_groups(folder, run):
+    run(*publish(folder, "--rho", "0.5", "--user", "id", "--max-per-user", "2", "--group", "5"))
     release = SortedRelease.load(folder / "ages.parquet")
     assert (release.mechanism.number, release.mechanism.group, release.contributions) == (1400, 5, 2)
-    assert publish(folder, "--epsilon", "1", "--sources", "left", "--most", "3000") == 0
-    assert "3,000 places for points" in capsys.readouterr().out
+    said = run(*publish(folder, "--epsilon", "1", "--sources", "left", "--most", "3000")).out
+    assert "3,000 places for points" in said
 
 
 @pytest.mark.parametrize(
@@ -76,52 +70,45 @@ def test_users_entry_and_groups(folder, capsys):
         ([], "neither --epsilon nor --rho"),
     ],
 )
-def test_bad_options_leave_no_file(folder, capsys, more, message):
-    assert publish(folder, *more) == 2
-    assert message in capsys.readouterr().err
+def test_bad_options_leave_no_file(folder, refused, more, message):
+    refused(publish(folder, *more), message)
     assert not (folder / "ages.parquet").exists()
 
 
-def test_what_sorted_points_are_not_for(folder, capsys):
-    publish(folder, "--epsilon", "1")
-    assert main(["export", str(folder / "ages.parquet"), "--out", str(folder / "x.csv")]) == 2
-    assert "holds no counts but" in capsys.readouterr().err
+def test_what_sorted_points_are_not_for(folder, run, refused):
+    run(*publish(folder, "--epsilon", "1"))
+    refused(["export", folder / "ages.parquet", "--out", folder / "x.csv"], "holds no counts but")
     for more, message in (
         (["--quantiles", "0.5,a"], "--quantiles is 'a'"),
         (["--quantiles", "0.5", "--box", "1,2"], "missing or double"),
         (["--quantiles", "0.5", "--format", "geojson"], "the form is 'geojson'"),
     ):
-        assert main(["query", str(folder / "ages.parquet"), *more]) == 2
-        assert message in capsys.readouterr().err
+        refused(["query", folder / "ages.parquet", *more], message)
     counts = ["publish", folder / "ages.csv", "--x", "age", "--bounds", "0,150", "--delta", "1", "--epsilon", "1"]
-    assert main([str(part) for part in [*counts, "--out", folder / "counts.parquet"]]) == 0
-    assert main(["query", str(folder / "counts.parquet"), "--quantiles", "0.5"]) == 2
-    assert "this one holds counts" in capsys.readouterr().err
-    assert main([str(part) for part in [*counts, "--group", "3", "--out", folder / "other.parquet"]]) == 2
-    assert "without --sorted" in capsys.readouterr().err
+    run(*counts, "--out", folder / "counts.parquet")
+    refused(["query", folder / "counts.parquet", "--quantiles", "0.5"], "this one holds counts")
+    message = "without --sorted"
+    refused([*counts, "--group", "3", "--out", folder / "other.parquet"], message)
 
 
-def test_a_quantile(folder, capsys):
-    assert quantile(folder, "--epsilon", "2", "--compare", "--out", folder / "median.json") == 0
-    said = capsys.readouterr().out
+def test_a_quantile(folder, run):
+    said = run(*quantile(folder, "--epsilon", "2", "--compare", "--out", folder / "median.json")).out
     assert abs(float(said.split()[0]) - np.median(AGES)) < 2
     assert said.splitlines()[3].split()[0] == "inverse"
     written = json.loads((folder / "median.json").read_text())
     assert written["value"] == pytest.approx(float(said.split()[0]))
     assert written["number"] == 2000
-    assert quantile(folder, "--epsilon", "2", "--probability", "1e-6", "--method", "smooth-laplace") == 0
-    assert "but for 1e-06" in capsys.readouterr().out
-    assert quantile(folder, "--rho", "0.5", "--user", "id", "--max-per-user", "1") == 0
-    assert "of 700" in capsys.readouterr().out
+    said = run(*quantile(folder, "--epsilon", "2", "--probability", "1e-6", "--method", "smooth-laplace")).out
+    assert "but for 1e-06" in said
+    assert "of 700" in run(*quantile(folder, "--rho", "0.5", "--user", "id", "--max-per-user", "1")).out
 
 
-def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, monkeypatch):
+def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, run, monkeypatch):
     """What is drawn for three points of each user is what the library draws for contributions=3."""
     drawn, smooth = [], PointsAround.smooth
     monkeypatch.setattr(PointsAround, "smooth", lambda *given, **more: drawn.append(given) or smooth(*given, **more))
     line = ["--epsilon", "1", "--user", "id", "--max-per-user", "3", "--method", "smooth-student"]
-    assert quantile(folder, *line, "--out", folder / "q.json") == 0
-    assert "for each user (3 points)" in capsys.readouterr().out
+    assert "for each user (3 points)" in run(*quantile(folder, *line, "--out", folder / "q.json")).out
     said = json.loads((folder / "q.json").read_text())
     assert (said["contributions"], said["unit"]) == (3, "user")
     ((*_, points),) = drawn
@@ -140,26 +127,22 @@ def test_a_quantile_of_users_has_the_noise_of_all_their_points(folder, capsys, m
         ([], "neither"),
     ],
 )
-def test_bad_questions(folder, capsys, more, message):
-    assert quantile(folder, *more) == 2
-    assert message in capsys.readouterr().err
+def test_bad_questions(folder, refused, more, message):
+    refused(quantile(folder, *more), message)
 
 
-def test_rows_of_a_condition(folder, capsys):
+def test_rows_of_a_condition(folder, run, refused):
     """How many rows meet it is public, as the number of points always is here."""
     few = np.arange(2000) % 700 < 100
-    assert publish(folder, "--epsilon", "1", "--where", "id < 100") == 0
-    said = capsys.readouterr()
+    said = run(*publish(folder, "--epsilon", "1", "--where", "id < 100"))
     assert f"{(~few).sum():,} rows left out that are not id < 100" in said.err
     assert f"{few.sum()} points" in said.out
     assert dh.load(folder / "ages.parquet").counting.where == "id < 100"
-    assert publish(folder, "--epsilon", "1", "--where", "age < 100") == 2
-    assert "'age' says where a point is" in capsys.readouterr().err
+    refused(publish(folder, "--epsilon", "1", "--where", "age < 100"), "'age' says where a point is")
 
 
-def test_a_quantile_with_decimal_commas_from_standard_input(folder, capsys, monkeypatch):
+def test_a_quantile_with_decimal_commas_from_standard_input(folder, run, monkeypatch):
     text = pd.DataFrame({"age": AGES}).to_csv(index=False, decimal=",")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     line = "quantile - --x age --q 0.5 --bounds 0,150 --delta 1 --epsilon 1 --decimal ,"
-    assert main(line.split()) == 0
-    assert abs(float(capsys.readouterr().out.split()[0]) - np.quantile(AGES, 0.5)) < 8
+    assert abs(float(run(*line.split()).out.split()[0]) - np.quantile(AGES, 0.5)) < 8

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.cli import main
 
 
 @pytest.fixture
@@ -14,18 +13,15 @@ def city(tmp_path):
     return tmp_path / "city.parquet"
 
 
-def test_the_statement_is_written_in_the_form_of_its_suffix(city, capsys):
+def test_the_statement_is_written_in_the_form_of_its_suffix(city, run):
     out = city.with_name("statement.html")
-    assert main(["statement", str(city), "--out", str(out), "--title", "A <city>"]) == 0
-    assert f"wrote {out}" in capsys.readouterr().err
+    assert f"wrote {out}" in run("statement", city, "--out", out, "--title", "A <city>").err
     assert "<h1>A &lt;city&gt;</h1>" in out.read_text(encoding="utf-8")
 
 
-def test_without_a_file_it_is_printed_as_inspect_does(city, capsys):
-    assert main(["statement", str(city)]) == 0
-    printed = capsys.readouterr().out
-    assert main(["inspect", str(city)]) == 0
-    assert capsys.readouterr().out == printed
+def test_without_a_file_it_is_printed_as_inspect_does(city, run):
+    printed = run("statement", city).out
+    assert run("inspect", city).out == printed
     assert "Guarantee" in printed
 
 
@@ -36,7 +32,6 @@ def test_without_a_file_it_is_printed_as_inspect_does(city, capsys):
         ("nowhere/statement.html", "does not exist: make it first"),
     ],
 )
-def test_what_cannot_be_written_is_said_first(city, capsys, out, words):
-    assert main(["statement", str(city), "--out", str(city.parent / out)]) == 2
-    assert words in capsys.readouterr().err
+def test_what_cannot_be_written_is_said_first(city, refused, out, words):
+    refused(["statement", city, "--out", str(city.parent / out)], words)
     assert list(city.parent.iterdir()) == [city]
