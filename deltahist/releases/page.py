@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
+import functools
 import html
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltahist import plots
 from deltahist._files import form_of, write_whole
@@ -30,7 +31,6 @@ from deltahist.statement import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from deltahist.mechanisms import BaseMechanism
     from deltahist.releases.base import BaseRelease
@@ -70,6 +70,7 @@ li { margin-top: .5rem; } li strong { color: var(--ink); font-weight: 600; }
   h2 { break-after: avoid; } table, figure, .judgement, li { break-inside: avoid; } figure { max-width: 12cm; }
 }
 """.strip()
+
 
 def check_page(path: str | Path) -> str:
     """Return the form that a file's suffix asks for; raise InputError on an unknown one.
@@ -118,9 +119,13 @@ def render_page(release: BaseRelease, form: str, title: str | None = None) -> st
     text = _write_markdown(release.mechanism, facts, title)
     if form == "markdown":
         return text
-    pictures = [_draw_curve(release)]
+    what = "Curve of what a move costs against its distance; the table above has its values."
+    caption = "What a move costs, by its distance."
+    pictures = [_draw("curve", functools.partial(plots.plot_protection, release), what, caption)]
     if release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
-        pictures.append(_draw_map(release))
+        what = "Map of the published estimates of points per cell."
+        caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
+        pictures.append(_draw("map", release.plot, what, caption))
     lines = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -408,33 +413,13 @@ def _explain_use(facts: Facts) -> list[str]:
     return text
 
 
-def _draw_curve(release: BaseRelease) -> str:
-    figure, ax = _make_figure()
-    plots.plot_protection(release, ax)
-    what = "Curve of what a move costs against its distance; the table above has its values."
-    return _embed(figure, "curve", what, "What a move costs, by its distance.")
-
-
-def _draw_map(release: BaseRelease) -> str:
-    figure, ax = _make_figure()
-    release.plot(ax)
-    what = "Map of the published estimates of points per cell."
-    kind = release.estimator(release.draws_nonnegative())
-    return _embed(figure, "map", what, f"The published map. Estimates: {kind}.")
-
-
-def _make_figure() -> tuple[Figure, Axes]:
+def _draw(name: str, plot: Callable[[Axes], Any], what: str, caption: str) -> str:
+    """Return a picture within a page, from a function that draws on axes."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="compressed")
-    return figure, figure.subplots()
-
-
-def _embed(figure: Figure, name: str, what: str, caption: str) -> str:
-    """Return a figure as a picture within a page."""
-    from matplotlib import rc_context
-
-    file = io.BytesIO()
+    figure, file = Figure(figsize=(_WIDTH, _HEIGHT), layout="compressed"), io.BytesIO()
+    plot(figure.subplots())
     # Without a date and chance names the same release makes the same page.
     with rc_context({"svg.hashsalt": name}):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -113,7 +113,13 @@ class Series:
                 f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
             )
         names = [file.stem for file in files]
-        times = _read_times(names, folder)
+        numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
+        try:
+            times = [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
+        except InputError as problem:
+            raise InputError(
+                f"releases in {str(folder)!r} are not called by dates, times or step numbers: {problem}"
+            ) from None
         # All are kept open: what is written is compressed, and says too little of it.
         first = Release.load(files[0])
         fits_memory(
@@ -121,21 +127,29 @@ class Series:
             f"{len(files):,} releases in {str(folder)!r}",
         )
         read = [first, *(Release.load(file) for file in files[1:])]
-        clock = _find_clock(read, names, times)
+        stated = [release.mechanism.step for release in read]
+        clock = next((step.clock for step in stated if step is not None), None)
+        if clock is None:  # the longest period that all names fit
+            start = min(times)
+            clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or _DAY)
         steps = {}
-        for file, release in zip(files, read, strict=True):
+        for file, release, own in zip(files, read, stated, strict=True):
             step = clock.step(_read_time(file.stem), "the name of a release")
-            stated = release.mechanism.step
-            own = clock.label(step) if stated is None else stated.label
-            if own != file.stem:
-                raise InputError(f"release {str(file)!r} is of step {own}: its name must be that (renamed?)")
+            label = clock.label(step) if own is None else own.label
+            if label != file.stem:
+                raise InputError(f"release {str(file)!r} is of step {label}: its name must be that (renamed?)")
             steps[step] = release
         return cls(clock, min(steps), max(steps), steps)
 
     @property
+    def example(self) -> Release:
+        """A release; the others differ from it in their amounts alone."""
+        return next(iter(self.releases.values()))
+
+    @property
     def domain(self) -> Domain:
         """The public space."""
-        return next(iter(self.releases.values())).domain
+        return self.example.domain
 
     @property
     def publishable(self) -> bool:
@@ -150,12 +164,12 @@ class Series:
     @property
     def labels(self) -> list[str]:
         """Names of all steps that are meant, in order, those that are missing too."""
-        return [self.clock.label(step) for step in range(self.first, self.last + 1)]
+        return [label for label, _ in self]
 
     @property
     def missing(self) -> list[str]:
         """Names of the steps that have no release: lost, skipped, or not handed on."""
-        return [self.clock.label(s) for s in range(self.first, self.last + 1) if s not in self.releases]
+        return [label for label, release in self if release is None]
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
         """Return each step's name and its release, None where it is missing."""
@@ -169,7 +183,7 @@ class Series:
         Raises InputError if they cannot be read, are reversed, or no step between them has a release.
         """
         one, other = self.clock.step(first, "the first step"), self.clock.step(last, "the last step")
-        if 0 < self.clock.every < _DAY and _is_date(last):
+        if 0 < self.clock.every < _DAY and re.fullmatch(r"\d{4}-\d\d-\d\d", last.strip()):
             other = (seconds(last, "the last step") + _DAY - 1 - self.clock.start) // self.clock.every
         if one > other:
             raise InputError(f"the first step is {first!r} and the last one {last!r}: they are reversed")
@@ -241,7 +255,7 @@ class PeriodDifference:
 
     def __post_init__(self) -> None:
         before, after = self.before, self.after
-        if before.clock != after.clock or _list_differences(_one(before), _one(after)):
+        if before.clock != after.clock or _list_differences(before.example, after.example):
             raise InputError(
                 "the two periods are of different series: they must be alike but for their times"
             )
@@ -294,10 +308,6 @@ class PeriodDifference:
         return table
 
 
-def _one(series: Series) -> Release:
-    return next(iter(series.releases.values()))
-
-
 def _list_differences(one: Release, other: Release) -> list[str]:
     """Return the fields in which two releases differ, beside the amounts that they spend."""
     first, second = one.describe(), other.describe()
@@ -310,39 +320,9 @@ def _list_differences(one: Release, other: Release) -> list[str]:
     return sorted(fields)
 
 
-def _find_clock(releases: list[Release], names: list[str], times: list[int]) -> Clock:
-    """Return the clock that the releases state; else the longest period that all names fit."""
-    for release in releases:
-        if release.mechanism.step is not None:
-            return release.mechanism.step.clock
-    if all(map(_is_number, names)):
-        return Clock(times[0], 0)
-    return Clock(times[0], math.gcd(*(t - times[0] for t in times)) or _DAY)
-
-
-def _read_times(names: list[str], folder: Path) -> list[int]:
-    """Return the seconds, or step numbers, in the names of files, sorted; no file has been read yet."""
-    try:
-        if all(map(_is_number, names)):
-            return sorted(map(int, names))
-        return sorted(seconds(_read_time(name), "a name") for name in names)
-    except InputError as problem:
-        raise InputError(
-            f"releases in {str(folder)!r} are not called by dates, times or step numbers: {problem}"
-        ) from None
-
-
-def _is_number(name: str) -> bool:
-    return re.fullmatch(r"[-+]?\d{1,15}", name) is not None
-
-
 def _read_time(name: str) -> str:
     """Return a step's name as a time; names of files have no colons."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)
-
-
-def _is_date(text: str) -> bool:
-    return re.fullmatch(r"\d{4}-\d\d-\d\d", text.strip()) is not None
 
 
 @dataclass(frozen=True, eq=False)

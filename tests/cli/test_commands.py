@@ -225,7 +225,7 @@ def test_a_probability_lets_both_noises_in(folder, tmp_path, run):
 
 
 def test_plan_shows_the_crossovers(run):
-    line = ["plan", "--bounds", "0,0,64,64", "--cell", "1", "--delta", "1", "--epsilon", "1"]
+    line = ["plan", "--bounds", "0,0,32,32", "--cell", "1", "--delta", "1", "--epsilon", "1"]
     line += ["--probability", "1e-6", "--limit", "any:none", "--deltas", "1,8"]
     found = json.loads(run(*line, "--format", "json").out)
     best = {row["delta"]: row["strategy"].split()[0] for row in found if row["best"]}

@@ -346,13 +346,13 @@ def test_bad_weights(tmp_path, refused, text, more, message):
 
 
 def test_cells_of_a_stream_are_chosen_once_for_what_is_asked(folder, run, refused):
-    how = {"cell": "auto", "strategy": None, "bounds": "0,0,40,40"}
+    how = {"cell": "auto", "strategy": None, "bounds": "0,0,20,20"}
     more = ("--squares", "3", "--points", "50")
     run(*stream(folder, *more, until="2020-03-03", **how))
     first = dh.load(folder / "out" / "2020-03-01.parquet")
     share = dh.Budget(epsilon=2 / 4)
     work = dh.workloads.random_squares(3, 2_000, first.domain)
-    best = plan_cells(on_cells((0, 0, 40, 40), 2, sources="boundary"), 50, work, epsilon=share.epsilon)[0]
+    best = plan_cells(on_cells((0, 0, 20, 20), 2, sources="boundary"), 50, work, epsilon=share.epsilon)[0]
     assert first.domain == best.neighbourhood.domain
     assert first.strategy.describe() == best.mechanism.strategy.describe()
     run(*stream(folder, *more, until="2020-03-04", **how))  # the same again, and the ledger goes on
