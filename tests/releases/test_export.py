@@ -212,21 +212,6 @@ def test_geotiff_without_rasterio_names_the_extra(monkeypatch, release, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_write_leaves_the_older_file(release, tmp_path, monkeypatch):
-    target = tmp_path / "cells.csv"
-    target.write_text("older")
-
-    def fail(self, path, **options):
-        path.write_text("half")
-        raise OSError(28, "no space left")
-
-    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
-    with pytest.raises(dh.InputError, match=r"cells.csv.* cannot be written: no space"):
-        export(release, target)
-    assert [path.name for path in tmp_path.iterdir()] == ["cells.csv"]
-    assert target.read_text() == "older"
-
-
 # What a file says of itself
 
 

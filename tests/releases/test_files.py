@@ -40,6 +40,9 @@ def saved(tmp_path):
     return path
 
 
+MISSING = object()
+
+
 def description_of(path):
     if path.read_bytes()[:1] == b"{":
         return json.loads(path.read_text(encoding="utf-8"))
@@ -55,6 +58,8 @@ def rewrite(path, changes=(), table=None):
         for step in outer:
             place = place[step]
         place[last] = value
+        if value is MISSING:
+            del place[last]
     if path.read_bytes()[:1] == b"{":
         path.write_text(altered_json(description), encoding="utf-8")
     else:
@@ -134,14 +139,6 @@ def test_the_shape_of_a_file_does_not_depend_on_the_data(tmp_path):
 # Damage
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.6, 0.999])
-def test_truncated_files_are_refused(saved, share):
-    whole = saved.read_bytes()
-    saved.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(dh.DamagedFile, match="truncated or foreign"):
-        dh.load(saved)
-
-
 def flipped(whole, bits):
     """Yield the bytes of a file, each time with one bit flipped."""
     for bit in bits:
@@ -175,18 +172,6 @@ def test_a_flipped_bit_in_the_values_is_noticed(tmp_path):
             assert np.array_equal(dh.Release.load(path).values, release.values)
 
 
-def test_damaged_bytes_never_end_in_a_traceback(saved):
-    whole = bytearray(saved.read_bytes())
-    rng = np.random.default_rng(2)
-    for _ in range(100):
-        damaged = bytearray(whole)
-        for place in rng.integers(0, len(whole), 4):
-            damaged[place] = rng.integers(256)
-        saved.write_bytes(damaged)
-        with contextlib.suppress(dh.InputError):
-            dh.Release.load(saved)
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -196,12 +181,16 @@ def test_damaged_bytes_never_end_in_a_traceback(saved):
         (b'{"format": "x", \xff', "damaged description"),
         (b'{"format": "deltahist-release", "version": 1}', "has no values"),
         (None, "no deltahist description"),
+        *((share, "truncated or foreign") for share in (0.0, 0.01, 0.6, 0.999)),
     ],
 )
-def test_files_that_are_no_releases(tmp_path, content, words):
+def test_files_that_are_no_releases(saved, tmp_path, content, words):
     path = tmp_path / "x"
     if content is None:
         pq.write_table(pa.table({"value": [1, 2]}), path)
+    elif isinstance(content, float):
+        whole = saved.read_bytes()
+        path.write_bytes(whole[: int(content * len(whole))])
     else:
         path.write_bytes(content)
     with pytest.raises(dh.DamagedFile, match=words):
@@ -279,20 +268,18 @@ def grids_of(width):
         ({"dropped": ["points outside"], "total": None}, "altered"),  # without the boundary as a source
         ({"dropped": "bad rows", "total": None}, "dropped"),
         ({"dropped": ["<b>nothing</b>"], "total": None}, "dropped"),
+        ({"neighbourhood.sources": "boundary"}, "against its own membership rule"),
+        *(
+            ({key: MISSING}, "damaged")
+            for key in ("format", "version", "domain", "strategy", "epsilon", "laws", "publishable")
+        ),
     ],
     ids=lambda case: str(case)[:60],
 )
 def test_altered_descriptions_are_refused(saved, changes, words):
     with pytest.raises(dh.InputError, match=words) as caught:
-        dh.Release.load(rewrite(saved, changes))
+        dh.load(rewrite(saved, changes))
     assert "\n" not in str(caught.value)
-
-
-def test_a_total_of_protected_membership_is_refused(saved):
-    small_release("boundary").save(saved)
-    assert dh.load(saved).total is None
-    with pytest.raises(dh.DamagedFile, match="against its own membership rule"):
-        dh.load(rewrite(saved, {"total": 16}))
 
 
 @pytest.mark.parametrize(
@@ -338,15 +325,6 @@ def test_a_limit_that_was_altered_contradicts_the_noise(tmp_path):
     dh.publish(np.arange(12), near, A, epsilon=1).save(tmp_path / "a.parquet")
     with pytest.raises(dh.DamagedFile, match="states noise that does not follow"):
         dh.load(rewrite(tmp_path / "a.parquet", {"neighbourhood.limits": [["any", "2"]]}))
-
-
-@pytest.mark.parametrize("missing", ["format", "version", "domain", "strategy", "epsilon", "laws", "publishable"])
-def test_missing_parts_are_refused(saved, missing):
-    description = description_of(saved)
-    del description[missing]
-    write_altered(saved, pq.read_table(saved), description)
-    with pytest.raises(dh.InputError, match="damaged"):
-        dh.Release.load(saved)
 
 
 @pytest.mark.parametrize(
