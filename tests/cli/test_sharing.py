@@ -11,8 +11,9 @@ NUMBER = ["--value", "age", "--alpha", "5"]
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
     """Forty users on a ring, one of them without an edge."""
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     users = np.arange(100, 140)
     frame = pd.DataFrame(
@@ -22,6 +23,7 @@ def folder(tmp_path):
     frame.to_csv(tmp_path / "homes.csv", index=False)
     ring = "\n".join(f"{a} {b}" for a, b in zip(users[:-1], np.roll(users[:-1], 1), strict=True))
     (tmp_path / "friends.txt").write_text(ring + "\n")
+    (tmp_path / "others.csv").write_text("a b\n")
     (tmp_path / "asked.csv").write_text("owner,requester\n101,100\n103,100\n100,103\n")
     return tmp_path
 
@@ -89,6 +91,15 @@ REFUSED = [
     ([*NUMBER, "--least", "x"], "--least is 'x'"),
     ([*NUMBER, "--distance", "miles"], "--distance is 'miles'"),
     ([*NUMBER, "--all"], "2 of --pairs, --requester and --all are given"),
+    # Files that are confused with each other.
+    ([*NUMBER, "--out", "homes.csv"], "is the file that is read"),
+    ([*NUMBER, "--out", "out.xlsx"], "must end in .csv or .parquet"),
+    ([*NUMBER, "--out", "share.key"], "--out is: the answers are for others, the key is secret; name two files"),
+    ([*NUMBER, "--out", "new.csv", "--state", "new.csv"], "--state is 'new.csv', as --out is"),
+    ([*NUMBER, "--state", "friends.txt"], "friends.txt' is no key of a diffusion, or cut short"),
+    ([*NUMBER, "--edges", "homes.csv"], "which is the table of data: name the file of edges"),
+    ([*NUMBER, "--pairs", "homes.csv"], "which is the table of data: name the file of pairs"),
+    ([*NUMBER, "--edges", "others.csv", "--requester", "a"], "'100', '101', '102', ... is not in the network"),
 ]
 
 
@@ -100,35 +111,10 @@ def test_what_is_refused_makes_neither_answers_nor_a_key(folder, refused, option
     assert set(folder.iterdir()) == before
 
 
-def test_files_are_not_confused(folder, refused):
-    refused(share(folder, *NUMBER, "--requester", "100", out="homes.csv"), "is the file that is read")
-    message = "friends.txt' is no key of a diffusion, or cut short"
-    refused(share(folder, *NUMBER, "--requester", "100", "--state", folder / "friends.txt"), message)
-    refused(share(folder, *NUMBER, "--requester", "100", out="out.xlsx"), "must end in .csv or .parquet")
-    (folder / "others.csv").write_text("a b\n")
-    message = "user '100', '101', '102', ... is not in the network (40 of 40 are not)"
-    refused(share(folder, *NUMBER, "--requester", "a", "--edges", folder / "others.csv"), message)
-
-
 def test_all_is_for_small_networks(folder, refused, monkeypatch):
     monkeypatch.setattr(import_module("deltahist.cli.share"), "_MOST_PAIRS", 1000)
     message = "--all is given for 39 users, 1,521 pairs: it answers 1,000 at most"
     refused(share(folder, "--bit", "ill", "--all"), message)
-
-
-def test_the_key_is_not_replaced_by_answers(folder, refused):
-    message = "--out is: the answers are for others, the key is secret; name two files"
-    refused(share(folder, *NUMBER, "--requester", "100", out="share.key"), message)
-    message = "as --out is"
-    refused(share(folder, *NUMBER, "--requester", "100", "--state", folder / "new.csv", out="new.csv"), message)
-    assert not (folder / "new.csv").exists()
-
-
-@pytest.mark.parametrize("name", ["edges", "pairs"])
-def test_data_are_no_edges(folder, refused, name):
-    asked = ["--requester", "100"] if name == "edges" else []
-    message = f"which is the table of data: name the file of {name}"
-    refused(share(folder, *NUMBER, *asked, f"--{name}", folder / "homes.csv"), message)
 
 
 def test_users_without_data_are_named(folder, run):
