@@ -139,6 +139,10 @@ def values_of(
     reaches = not shapely.covered_by(shapes, shapely.box(*inside)).all()
     unit = f"points per {unit_of_area(domain)}" if per == "area" else "points per region"
     size = np.where(known, area if per == "area" else 1.0, np.nan)
+    # Answers have a column of estimators unless they are unbiased.
+    estimator = release.estimator(False)
+    if "estimator" in answers.columns:
+        estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
     return Values(
         called,
         shapes,
@@ -147,16 +151,9 @@ def values_of(
         high / size,
         ~known | (low <= 0) | (error > DOUBT * estimate),
         unit,
-        _estimator(release, answers),
+        estimator,
         reaches and holds_points_from_outside(release),
     )
-
-
-def _estimator(release: BaseRelease, answers: gpd.GeoDataFrame) -> str:
-    """Return the name of the estimates in answers, which have a column of it unless they are unbiased."""
-    if "estimator" not in answers.columns:
-        return release.estimator(False)
-    return ", ".join(map(str, answers["estimator"].dropna().unique()))
 
 
 def _column(answers: gpd.GeoDataFrame, name: str) -> NDArray[np.float64]:
