@@ -9,11 +9,36 @@
 True
 """
 
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from deltahist._files import form_of
+from deltahist.errors import InputError
 from deltahist.plots.cells import plot_map
 from deltahist.plots.curves import plot_frontier, plot_protection, protection_curve, save_frontier
-from deltahist.plots.ground import PICTURES
-from deltahist.plots.pictures import check_picture, picture, save_picture
-from deltahist.plots.regions import plot_intervals, plot_regions
+from deltahist.plots.ground import FORMS, PICTURES, is_narrow, is_wide, new_figure, sides, write_figure
+from deltahist.plots.regions import (
+    Values,
+    draw_intervals,
+    draw_regions,
+    height_of_rows,
+    plot_intervals,
+    plot_regions,
+    values_of,
+)
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from deltahist.releases.base import BaseRelease
 
 __all__ = [
     "PICTURES",
@@ -28,3 +53,186 @@ __all__ = [
     "save_frontier",
     "save_picture",
 ]
+
+#: Inches. A map alone is as wide as the text of a page, two pictures beside each other as a page on its side: a map's
+#: width and height at most, the width of what stands beside it, of wide maps, and of narrow ones with their notes.
+_MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
+#: Inches of a map's own labels and bar, and of what is written above and below all of it.
+_LABELS, _WRITING = (1.7, 1.1), 0.6
+#: Letters of the smallest writing to an inch.
+_LETTERS = 16.5
+
+
+def save_picture(
+    release: BaseRelease,
+    path: str | Path,
+    only: str | None = None,
+    *,
+    answers: gpd.GeoDataFrame | None = None,
+    names: Sequence[str] | None = None,
+    level: float = 0.95,
+    plain: bool = False,
+    nonnegative: bool | None = None,
+    per: str = "area",
+    axes: str = "km",
+    context: Sequence[Any] = (),
+    title: str | None = None,
+) -> None:
+    """Draw the map and the protection curve beside it, or one of them, into a PNG, SVG or PDF file.
+
+    With answers for regions it is their map (`plot_regions`), and beside it all values with intervals. Below the
+    picture stands what was promised. The file appears whole or not at all.
+
+    Parameters
+    ----------
+    release : what was published.
+    path : of the file.
+    only : "map" or "curve", instead of both.
+    answers, names : of regions, as in `plot_regions`. level : of their intervals, for the words.
+    plain, nonnegative, context, axes : as in `plot_map`.
+    per : "area", or else "region" with answers and "cell" without.
+    title : of the picture; by default the kind of map.
+
+    Raises
+    ------
+    InputError
+        On another suffix, an unknown part, or what the parts themselves refuse.
+    """
+    check_picture(path, only)
+    if answers is not None and only == "curve":
+        raise InputError(
+            "only is 'curve' with answers for regions: the curve has no regions; leave one of them out"
+        )
+    values = None if answers is None else values_of(release, answers, names, per)
+    look = _Look(values, level, plain, nonnegative, per, axes, tuple(context), title)
+    figure = _make_figure(release, only, look)
+    write_figure(figure, path)
+
+
+def picture(release: BaseRelease) -> bytes:
+    """Return the map as a PNG picture, as notebooks show it."""
+    file = io.BytesIO()
+    _make_figure(release, "map", _Look()).savefig(file, format="png", dpi=90)
+    return file.getvalue()
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """The look of a picture: parameters of `save_picture`."""
+
+    values: Values | None = None
+    level: float = 0.95
+    plain: bool = False
+    nonnegative: bool | None = None
+    per: str = "area"
+    axes: str = "km"
+    context: tuple[Any, ...] = ()
+    title: str | None = None
+
+    def heading(self, release: BaseRelease) -> str:
+        """Return the title of the picture."""
+        if self.title is not None:
+            return self.title
+        if self.values is None:
+            return "Published map" if release.domain.ndim == 2 else "Published histogram"
+        number = len(self.values.names)
+        return f"Published {self.values.unit}, {number} region{'s' if number > 1 else ''}"
+
+
+def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
+    from matplotlib import rc_context
+
+    names = [only] if only else ["map", "curve" if look.values is None else "list"]
+    parts = [_PARTS[name] for name in names]
+    wide, alone = is_wide(release.domain), len(parts) == 1
+    widths, heights = zip(*(part.inches(release, look, alone) for part in parts), strict=True)
+    size = (max(widths), sum(heights)) if wide else (sum(widths), max(heights))
+    grid: dict[str, Any] = {"nrows": len(parts), "height_ratios": heights}
+    if not wide:
+        grid = {"ncols": len(parts), "width_ratios": widths}
+    with rc_context({"font.size": 9}):
+        figure = new_figure(figsize=(size[0], size[1] + _WRITING))
+        figure.set_layout_engine("constrained", w_pad=0.1)
+        panels = figure.subplots(squeeze=False, **grid).ravel()
+        if heading := look.heading(release):
+            figure.suptitle(heading, fontsize=11, parse_math=False)
+        source = _describe_promise(release, size[0])
+        figure.supxlabel(source, x=0.01, ha="left", fontsize=7.5, color="0.3")
+        if not release.publishable:
+            size_of_mark = min(40.0, 5.5 * size[0])
+            mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
+            figure.text(
+                0.5,
+                0.5,
+                "NOT FOR PUBLICATION",
+                rotation=25,
+                ha="center",
+                va="center",
+                fontsize=size_of_mark,
+                **mark,
+            )
+        # The map comes last: where its labels fit is known when everything else has its place.
+        for part, ax in reversed(list(zip(parts, panels, strict=True))):
+            part.draw(release, ax, look, alone)
+    return figure
+
+
+class _Part(NamedTuple):
+    """A picture, alone or beside another: what draws it, and width and height in inches with its own labels."""
+
+    draw: Callable[[BaseRelease, Axes, _Look, bool], object]
+    inches: Callable[[BaseRelease, _Look, bool], tuple[float, float]]
+
+
+def _inches_of_map(release: BaseRelease, look: _Look, alone: bool) -> tuple[float, float]:
+    domain = release.domain
+    shape = sides(domain)[0] / sides(domain)[1] if domain.ndim == 2 else 1.4
+    if is_wide(domain):
+        return _WIDEST, (_WIDEST - 0.8) / shape + 1.6
+    across = min(_MAP + 0.3 * alone, _MAP_HIGH * shape)
+    return max(across + _LABELS[0], _NARROWEST), across / shape + _LABELS[1]
+
+
+def _draw_map(release: BaseRelease, ax: Axes, look: _Look, alone: bool) -> None:
+    ways: dict[str, Any] = {"axes": look.axes, "context": look.context}
+    keyed = look.values is not None and not alone
+    if look.values is None:
+        plot_map(release, ax, plain=look.plain, nonnegative=look.nonnegative, per=look.per, **ways)
+    else:
+        draw_regions(release, look.values, ax, level=look.level, keyed=keyed, **ways)
+    if release.domain.ndim == 2:
+        beside = "N" if keyed and not is_wide(release.domain) else "C"
+        ax.set_anchor("W" if is_narrow(release.domain) else beside)
+
+
+def _inches_of_list(release: BaseRelease, look: _Look, alone: bool) -> tuple[float, float]:
+    return _CURVE, height_of_rows(len(look.values.order) if look.values else 0) + 0.5
+
+
+def _draw_list(release: BaseRelease, ax: Axes, look: _Look, alone: bool) -> None:
+    if look.values is not None:
+        draw_intervals(look.values, ax, look.level)
+
+
+#: Pictures by their names; the list of values is drawn only beside a map of regions.
+_PARTS = {
+    "map": _Part(_draw_map, _inches_of_map),
+    "curve": _Part(lambda release, ax, *_: plot_protection(release, ax), lambda *_: (_CURVE, 3.6)),
+    "list": _Part(_draw_list, _inches_of_list),
+}
+#: Those that may be asked for alone.
+PARTS = tuple(name for name in _PARTS if name != "list")
+
+
+def check_picture(path: str | Path, only: str | None = None) -> None:
+    """Raise InputError unless a picture can be called that, and `only` is None or one of `PARTS`."""
+    form_of(path, FORMS)
+    if only is not None and only not in PARTS:
+        raise InputError(f"only is {only!r}: it must be {' or '.join(PARTS)}")
+
+
+def _describe_promise(release: BaseRelease, width: float) -> str:
+    """Return the promise, in lines of a figure's width in inches."""
+    domain, promise = release.domain, release.mechanism.promise
+    text = f"Published with noise for privacy: {promise}; cells of {domain.size_of_cells}"
+    return textwrap.fill(text + (f"; map in {domain.crs}." if domain.crs else "."), int(width * _LETTERS))

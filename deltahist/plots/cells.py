@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
-from deltahist.plots.colours import add_bar, smooth_scale
 from deltahist.plots.ground import (
+    add_bar,
     axis_unit,
     cell_areas,
     draw_ground,
@@ -22,6 +22,7 @@ from deltahist.plots.ground import (
     note_above,
     own_axes,
     sides,
+    smooth_scale,
     unit_of_area,
 )
 from deltahist.strategies.grids import spread_blocks, sum_blocks

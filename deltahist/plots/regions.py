@@ -12,13 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, one_of
-from deltahist.plots.colours import ColourScale, add_bar, classed_scale, is_dark
 from deltahist.plots.ground import (
+    ColourScale,
+    add_bar,
     axis_unit,
+    classed_scale,
     draw_ground,
     figure_of,
     geometries_of,
     holds_points_from_outside,
+    is_dark,
     note_above,
     own_axes,
     region_areas,
@@ -123,7 +126,9 @@ def values_of(
     domain = release.domain
     estimate, error, low, high = (_column(answers, c) for c in ("estimate", "std_error", "low", "high"))
     if names is None:  # answers stand behind the columns of the regions themselves
-        names = named(answers.loc[:, :"estimate"].drop(columns="estimate"), name="the column of names")["name"]
+        names = named(answers.loc[:, :"estimate"].drop(columns="estimate"), name="the column of names")[
+            "name"
+        ]
     called = tuple(map(str, names))
     if len(called) != len(answers):
         raise InputError(f"there are {len(called)} names and {len(answers)} regions: give one name each")

@@ -1,5 +1,6 @@
 """Maps of cells: what is drawn is what was published, with units, merged where it is noise."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -15,20 +16,12 @@ def test_plain_map_shows_the_cells_where_they_are(town):
     ax = plot_map(town, plain=True)
     picture = ax.images[0]
     assert np.allclose(picture.get_array(), town.cells().T / 0.25**2, rtol=0.002)
-    west, east, south, north = picture.get_extent()
-    assert (west, south) == (580, 4500)
-    assert (east, north) == (590, 4508)
+    assert tuple(picture.get_extent()) == (580, 590, 4500, 4508)
     assert picture.origin == "lower"
-
-
-def test_labels_have_units(town):
-    ax = plot_map(town)
+    assert np.array_equal(plot_map(town, plain=True, per="cell").images[0].get_array(), town.cells().T)
     assert ax.get_xlabel() == "easting (km, EPSG:32618)"
     assert ax.get_ylabel() == "northing (km)"
-    assert bar_of(ax).get_title(loc="left") == "points\nper km²"
-    assert "Standard error of one cell, unbiased: 2.8 points" in ax.get_title()
-    assert bar_of(plot_map(town, per="cell")).get_title(loc="left") == "points\nper cell"
-    assert np.array_equal(plot_map(town, plain=True, per="cell").images[0].get_array(), town.cells().T)
+    assert "Estimates: unbiased" in ax.get_title()
 
 
 def test_a_map_shows_nonnegative_estimates_unless_others_are_asked_for_and_says_which(town, monkeypatch):
@@ -36,9 +29,10 @@ def test_a_map_shows_nonnegative_estimates_unless_others_are_asked_for_and_says_
     assert np.array_equal(usual.images[0].get_array(), town.cells(nonnegative=True).T)
     assert np.array_equal(merged.images[0].get_array(), merge_cells(town).T)
     assert usual.get_title().startswith("Estimates: non-negative (calibrated)\n")
+    assert "Standard error of one cell, unbiased: 2.8 points" in usual.get_title()
+    assert bar_of(usual).get_title(loc="left") == "points\nper cell"
     said = " ".join(merged.get_title().split())
     assert "Estimates: unbiased; standard error of one cell: 2.8 points; cells that do not stand out" in said
-    assert "Estimates: unbiased" in plot_map(town, plain=True).get_title()
     monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", town.domain.size - 1)
     large = plot_map(town, per="cell")
     assert np.array_equal(large.images[0].get_array(), merged.images[0].get_array())
@@ -58,18 +52,15 @@ def test_a_map_of_nearest_cells_is_merged_unless_they_are_asked_for(town, monkey
     assert "Estimates: non-negative (nearest cells)" in asked.get_title()
 
 
-def test_plain_cells_are_unbiased(town):
-    with pytest.raises(InputError, match="plain is given with nonnegative: it draws unbiased estimates; leave one"):
-        plot_map(town, plain=True, nonnegative=True)
-
-
-def test_a_speck_of_noise_is_pale(make):
+def test_a_speck_of_noise_is_pale_and_an_even_map_is_not_dark(make):
     """Nearly all of the scale is left to what stands out, however large that is."""
     counts = np.zeros((40, 32), dtype=np.int64)
     counts[8:16, 16:24] = 60
     picture = plot_map(make(counts, rng=np.random.default_rng(1)), per="cell").images[0]
     assert picture.norm(2.8) < 0.15  # one standard error
     assert picture.norm(60) > 0.8
+    single = plot_map(make(np.full((1, 1), 40))).images[0]  # nothing to compare it with
+    assert 0.3 < single.norm(single.get_array().max()) < 0.95
 
 
 def bar_of(ax):
@@ -79,7 +70,9 @@ def bar_of(ax):
 
 
 def test_the_largest_values_are_said_to_be_beyond_the_scale(town):
-    labels = [label.get_text() for label in bar_of(plot_map(town)).get_yticklabels()]
+    bar = bar_of(plot_map(town))
+    assert bar.get_title(loc="left") == "points\nper km²"
+    labels = [label.get_text() for label in bar.get_yticklabels()]
     assert labels[0] == "0"
     assert labels[-1].startswith("≥ ")
     assert float(labels[-1][2:].replace(",", "")) < town.cells().max() / 0.25**2
@@ -99,12 +92,6 @@ def test_a_map_in_which_nothing_stands_out_says_so(make):
     assert "Nothing stands out" in ax.get_title(loc="left")
 
 
-def test_an_even_map_is_not_dark(make):
-    """One cell cannot be compared with anything: its colour is from the middle."""
-    picture = plot_map(make(np.full((1, 1), 40))).images[0]
-    assert 0.3 < picture.norm(picture.get_array().max()) < 0.95
-
-
 def test_the_rim_is_marked_where_points_from_outside_are_counted(make, town):
     ax = plot_map(town)
     assert "Dashed rim: cells there also hold points from outside" in ax.get_title()
@@ -115,10 +102,16 @@ def test_the_rim_is_marked_where_points_from_outside_are_counted(make, town):
     assert ax.spines["left"].get_linestyle() in ("-", "solid")
 
 
-@pytest.mark.parametrize("wrong", [{"per": "region"}, {"axes": "miles"}])
-def test_other_looks_are_refused(town, wrong):
-    ((name, value),) = wrong.items()
-    with pytest.raises(InputError, match=f"{name} is '{value}': it must be one of"):
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"per": "region"}, "per is 'region': it must be one of"),
+        ({"axes": "miles"}, "axes is 'miles': it must be one of"),
+        ({"plain": True, "nonnegative": True}, "plain is given with nonnegative: it draws unbiased estimates; leave"),
+    ],
+)
+def test_other_looks_are_refused(town, wrong, message):
+    with pytest.raises(InputError, match=message):
         plot_map(town, **wrong)
 
 
@@ -130,61 +123,49 @@ def test_a_plane_has_its_own_units(make):
     assert bar_of(plot_map(release, plain=True)).get_title(loc="left") == "points\nper square unit"
 
 
-def test_merging_keeps_sums_and_what_stands_out(town):
-    shown = merge_cells(town)
-    assert shown.sum() == pytest.approx(town.cells().sum())
-    assert shown[30, 5] == pytest.approx(5_000, abs=50)
-    assert np.abs(shown[8:16, 16:24] - 200).max() < 30
-    assert np.abs(shown[20:40, 16:]).max() < 30  # an empty quarter
-    assert len(np.unique(shown)) < town.domain.size / 3
+@pytest.mark.parametrize("town_of", ["cells", "hierarchy"])
+def test_merging_keeps_sums_and_what_stands_out(town_of, town, make):
+    """Blocks are those of a hierarchy, where the strategy is one."""
+    release, dense, height = town, np.s_[8:16, 16:24], 200
+    if town_of == "hierarchy":
+        counts, dense, height = np.zeros((36, 36), dtype=np.int64), np.s_[6:12, 18:24], 30
+        counts[dense] = height
+        sixths = functools.partial(dh.strategies.Hierarchical, branching=6)
+        release = make(counts, strategy=sixths, rng=np.random.default_rng(3))
+    shown = merge_cells(release)
+    assert shown.sum() == pytest.approx(release.cells().sum())
+    assert shown[dense].mean() == pytest.approx(height, abs=3)
+    assert np.abs(shown[20:, 24:]).max() < 30  # an empty quarter
+    assert len(np.unique(shown)) < release.domain.size / 3
+    if release is town:
+        assert shown[30, 5] == pytest.approx(5_000, abs=50)
 
 
 def test_merging_does_not_invent_places(make):
-    """Empty maps: something stands out by chance about once in a map; 20 maps with 120 wrong places would not do."""
+    """Empty maps: something stands out by chance about once in a map; 12 maps with 70 wrong places would not do."""
     places = 0
-    for seed in range(20):
+    for seed in range(12):
         release = make(np.zeros((64, 64), dtype=np.int64), rng=np.random.default_rng(seed))
         places += len(np.unique(merge_cells(release))) - 1
-    assert places < 64 * 64 * 20 / 50
+    assert places < 64 * 64 * 12 / 50
 
 
-def test_merging_follows_the_levels_of_a_hierarchy(make):
-    counts = np.zeros((36, 36), dtype=np.int64)
-    counts[6:12, 18:24] = 30
-    domain_of = lambda domain: dh.strategies.Hierarchical(domain, 6)  # noqa: E731
-    release = make(counts, strategy=domain_of, rng=np.random.default_rng(3))
-    shown = merge_cells(release)
-    assert shown[6:12, 18:24].mean() == pytest.approx(30, abs=3)
-    assert shown.sum() == pytest.approx(release.cells().sum())
-
-
-def test_one_dimension_is_drawn_as_steps_with_a_band():
-    domain = dh.Domain((0, 50), (50,))
-    near = dh.Neighbourhood(domain, delta=5, sources="left")
-    release = dh.publish(np.arange(50), near, dh.strategies.Cumulative(domain), epsilon=1)
-    ax = plot_map(release, nonnegative=False)
-    band, line = ax.patches
-    assert np.allclose(line.get_data().values, release.cells())
-    error = dh.answer(release, dh.workloads.boxes([[10, 11]]))["std_error"][0]
-    top, bottom = band.get_data().values[10], band.get_data().baseline[10]
-    assert top - bottom == pytest.approx(2 * error)
-    assert ax.get_xlabel() == "x (units)"
-    for plain in (ax, plot_map(release, plain=True)):
-        assert plain.get_title().splitlines()[0] == "Estimates: unbiased"
-
-
-def test_steps_are_not_negative_unless_others_are_asked_for():
-    domain = dh.Domain((0, 50), (50,))
+@pytest.mark.parametrize("look", [{}, {"nonnegative": False}, {"plain": True}])
+def test_one_dimension_is_drawn_as_steps_with_a_band(look):
+    """They are not negative unless others are asked for."""
+    domain, positive = dh.Domain((0, 50), (50,)), not look
     counts = np.where(np.arange(50) == 30, 90, 0)
     release = dh.publish(counts, dh.Neighbourhood(domain, delta=5), "identity", 0.5, rng=np.random.default_rng(1))
-    ax = plot_map(release)
+    ax = plot_map(release, **look)
     band, line = ax.patches
-    cells, errors = release.estimates(nonnegative=True)
+    cells, errors = release.estimates(nonnegative=positive)
     assert np.array_equal(line.get_data().values, cells)
     assert np.array_equal(band.get_data().values, cells + errors)
-    assert np.array_equal(band.get_data().baseline, np.maximum(cells - errors, 0))
-    assert (release.cells() < 0).any()
-    assert ax.get_title().startswith("Estimates: non-negative (calibrated)\n")
+    assert np.array_equal(band.get_data().baseline, np.maximum(cells - errors, 0) if positive else cells - errors)
+    assert (cells < 0).any() != positive
+    assert ax.get_xlabel() == "x (units)"
+    kind = "non-negative (calibrated)" if positive else "unbiased"
+    assert ax.get_title().splitlines()[0] == f"Estimates: {kind}"
 
 
 def test_both_ends_of_a_line_hold_points_from_outside():

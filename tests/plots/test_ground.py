@@ -1,4 +1,4 @@
-"""The ground under a picture: degrees, context, the scale bar, areas of cells."""
+"""The ground under a picture: degrees, context, the scale bar, areas of cells; and colours that say amounts."""
 
 import geopandas as gpd
 import numpy as np
@@ -10,7 +10,7 @@ from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.plots import plot_map
-from deltahist.plots.ground import cell_areas
+from deltahist.plots.ground import cell_areas, classed_scale, is_dark, smooth_scale
 
 
 def test_degrees_stand_where_the_meridians_meet_the_edges(town):
@@ -24,11 +24,6 @@ def test_degrees_stand_where_the_meridians_meet_the_edges(town):
         assert to_map.transform(lon, lat)[0] == pytest.approx(place * 1000, abs=5)
     assert all(label.get_text().endswith("° N") for label in ax.get_yticklabels())
     assert ax.get_xlabel().startswith("longitude")
-
-
-def test_a_plane_has_no_degrees(make):
-    with pytest.raises(InputError, match="axes is 'degrees', but the map is a plane without a CRS"):
-        plot_map(make(np.ones((4, 4), dtype=np.int64), crs=None), axes="degrees")
 
 
 def test_context_is_projected_clipped_and_thin(town):
@@ -46,10 +41,12 @@ def test_context_is_projected_clipped_and_thin(town):
         assert dot == pytest.approx([583, 4501], abs=0.01)
 
 
-def test_context_elsewhere_is_an_error(town):
-    far = gpd.GeoSeries([shapely.box(0, 0, 10, 10)], crs=32618)
+def test_context_elsewhere_and_degrees_of_a_plane_are_refused(town, make):
+    elsewhere = gpd.GeoSeries([shapely.box(0, 0, 10, 10)], crs=32618)
     with pytest.raises(InputError, match=r"lies within 0, 0, 10, 10: none of it is on the map.*another CRS"):
-        plot_map(town, context=[far])
+        plot_map(town, context=[elsewhere])
+    with pytest.raises(InputError, match="axes is 'degrees', but the map is a plane without a CRS"):
+        plot_map(make(np.ones((4, 4), dtype=np.int64), crs=None), axes="degrees")
 
 
 def test_the_scale_bar_is_as_long_as_it_says(town, make):
@@ -72,3 +69,44 @@ def test_cells_that_are_alike_on_a_map_are_not_on_the_ground():
     zone = shapely.segmentize(shapely.box(0, 0, 10, 60), 0.05)
     whole, _ = pyproj.Geod(ellps="WGS84").geometry_area_perimeter(zone)
     assert areas.sum() == pytest.approx(abs(whole) / 1e6, rel=2e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-14, 1.0, 1e12])
+def test_widely_spread_values_are_classed_by_their_size(unit):
+    scale = classed_scale(np.array([3.6, 17, 110, 2_400]) * unit, width=unit)
+    assert np.allclose(np.array(scale.ticks) / unit, [0, 3, 10, 30, 100, 300, 1_000])
+    assert scale.beyond
+    assert scale.grows
+    classes = scale.norm(np.array([0, 2.9, 3.1, 9.9, 11, 999, 1_001, 2_400]) * unit)
+    assert classes.tolist() == [0, 0, 1, 1, 2, 5, 7, 7]
+    assert scale.colours.N == 7
+    assert scale.colours(7) == scale.colours(6)  # what lies beyond has the last colour
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "ticks"),
+    [
+        ([481.0, 495, 507], 1, (0, 480, 485, 490, 495, 500, 505, 510)),
+        ([481.0, 495, 507], 30, (0, 450, 500, 550)),
+        ([481.0, 481.5], 10, (0, 480, 490)),
+        ([7.0], 2, (0, 6, 8)),
+    ],
+)
+def test_what_cannot_be_told_apart_is_in_one_class(values, width, ticks):
+    scale = classed_scale(np.array(values), width)
+    assert scale.ticks == ticks
+    assert is_dark(scale.colours(len(ticks) - 2)[:3]) == (len(ticks) > 3)  # few classes need no dark colours
+
+
+def test_colours_get_darker_and_a_few_cells_do_not_use_them_up():
+    """Read in grey, too: the brightness falls all the way."""
+    values = np.concatenate([np.linspace(0, 100, 9_999), [50_000.0]])
+    scale = smooth_scale(values, low=0.0, linear=None, least=1.0)
+    assert scale.beyond
+    assert scale.ticks[-1] == pytest.approx(100, rel=0.02)
+    assert scale.norm(scale.ticks[-1]) == pytest.approx(1)
+    shades = scale.colours(np.linspace(0, 1, 30))[:, :3] @ (0.299, 0.587, 0.114)
+    assert (np.diff(shades) < 0).all()
+    assert shades[-1] < 0.15
+    even = smooth_scale(np.full(100, 50.0), low=0.0, linear=None, least=1.0)
+    assert (even.beyond, even.norm.vmax) == (False, 100)

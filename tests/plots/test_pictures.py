@@ -5,6 +5,7 @@ import itertools
 
 import geopandas as gpd
 import matplotlib.image
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import shapely
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.mechanisms.base import stamp
-from deltahist.plots import check_picture, plot_map, save_picture
+from deltahist.plots import check_picture, save_picture
 
 
 def texts_of(figure):
@@ -24,7 +25,9 @@ def texts_of(figure):
 @pytest.mark.parametrize(("form", "only"), [("png", None), ("svg", "map"), ("pdf", "curve")])
 def test_pictures_are_written_whole(town, tmp_path, form, only):
     path = tmp_path / f"picture.{form}"
+    before = plt.get_fignums()
     save_picture(town, path, only)
+    assert plt.get_fignums() == before
     assert list(tmp_path.iterdir()) == [path]
     start = path.read_bytes()[:200]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form] in start
@@ -119,34 +122,20 @@ def test_other_pictures_are_refused(path, only):
         check_picture(path, only)
 
 
-def test_pyplot_keeps_no_state(town, tmp_path):
-    import matplotlib.pyplot as plt
-
-    before = plt.get_fignums()
-    save_picture(town, tmp_path / "map.png", "curve")
-    plot_map(town)
-    assert plt.get_fignums() == before
-
-
 def test_headings_say_what_is_drawn(town, tmp_path, monkeypatch):
     headings = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: headings.append(self.get_suptitle()))
     answers = dh.answer(town, zones_of(town, 4))
-    for look in ({}, {"answers": answers}, {"answers": answers, "per": "region"}, {"title": "Visits in May"}):
+    for look in ({}, {"answers": answers}, {"answers": answers, "per": "region"}, {"title": r"Costs $\foo$ in May"}):
         save_picture(town, tmp_path / "map.png", **look)
     assert headings == [
         "Published map",
         "Published points per km², 4 regions",
         "Published points per region, 4 regions",
-        "Visits in May",
+        r"Costs $\foo$ in May",
     ]
-
-
-def test_a_curve_has_no_regions(town, tmp_path):
     with pytest.raises(InputError, match="only is 'curve' with answers for regions"):
-        save_picture(town, tmp_path / "map.png", "curve", answers=dh.answer(town, zones_of(town, 4)))
-
-
-def test_a_title_is_text_and_no_formula(town, tmp_path):
-    save_picture(town, tmp_path / "a.png", "map", title=r"Costs $\foo$ now")
-    assert (tmp_path / "a.png").stat().st_size > 1000
+        save_picture(town, tmp_path / "map.png", "curve", answers=answers)
+    monkeypatch.undo()
+    save_picture(town, tmp_path / "map.png", "map", title=r"Costs $\foo$ in May")  # a text and no formula
+    assert (tmp_path / "map.png").stat().st_size > 1000
