@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deltahist.errors import InputError, one_of, whole
-from deltahist.space.operations import Projection
+from deltahist.space.crs import Projection
 
 #: Records of people whose own budget did not suffice.
 UNPAID = "people who cannot pay"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deltahist.budget import ATTO, Budget, Charge, ceil_nano, floor_nano, read_amount
 from deltahist.errors import NANO, BudgetExceeded, InputError, is_number, whole
 from deltahist.privacy import Guarantee
-from deltahist.space.profile import Limit, describe_limits, limits_of, read_lasting
+from deltahist.space.neighbourhood import Limit, describe_limits, limits_of, read_lasting
 
 if TYPE_CHECKING:
     from deltahist.accounts.databases import Accounts

@@ -114,8 +114,7 @@ class Coordinates:
         Raises InputError if the points are in degrees, or seem to be, and no option projects them; the message has the
         options to use.
         """
-        from deltahist.space.crs import are_degrees, extent_of, looks_like_degrees
-        from deltahist.space.operations import read_crs
+        from deltahist.space.crs import are_degrees, extent_of, looks_like_degrees, read_crs
 
         if self.project == "auto":
             if not looks_like_degrees(bounds):
@@ -229,8 +228,7 @@ class MapOptions:
         """Return the neighbourhood on cells that may be chosen, from large to small, with room in memory."""
         from deltahist.planning import on_cells
         from deltahist.planning.advice import SIDES
-        from deltahist.space.domain import CellTooLarge
-        from deltahist.space.grids import length_times
+        from deltahist.space.domain import CellTooLarge, length_times
 
         try:
             near = self._near(coordinates, self.delta)
@@ -300,8 +298,8 @@ class MapOptions:
 
     def _cells(self, coordinates: Coordinates) -> tuple[float | str, Coordinates]:
         """Return the side of a cell, as given or δ / K, and the coordinates with the map's CRS: --grid tells both."""
-        from deltahist.space.grids import length_times
-        from deltahist.space.operations import read_crs
+        from deltahist.space.crs import read_crs
+        from deltahist.space.domain import length_times
 
         if self.grid is None:
             side = length_times(self.delta, 1 / self.cells_per_delta) if self.cells_per_delta else self.delta
@@ -331,7 +329,7 @@ def _out_of_degrees(box: tuple[float, ...], crs: str, side: float | str, grid: s
     Raises InputError if they are surely degrees, all of them smaller than a cell, and there is no grid.
     """
     from deltahist.space.crs import extent_on, looks_like_degrees
-    from deltahist.space.grids import has_unit, read_length
+    from deltahist.space.domain import has_unit, read_length
 
     cell = read_length(side) if has_unit(side) else side
     if not looks_like_degrees(box) or isinstance(cell, str) or max(box[2] - box[0], box[3] - box[1]) >= cell:

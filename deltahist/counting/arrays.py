@@ -16,8 +16,8 @@ from deltahist.counting.outside import Columns, Outside, check_outside, finite_r
 from deltahist.counting.private import Private, Unshown
 from deltahist.errors import InputError, fits_memory, one_of, whole
 from deltahist.preprocessing import Preprocessing
+from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
-from deltahist.space.operations import Operation
 
 if TYPE_CHECKING:
     from deltahist.counting.steps import StepPlaces

@@ -31,8 +31,8 @@ from deltahist.counting.private import Private
 from deltahist.counting.tables import FORMATS, HEAD, Input, OpenedTable, from_wkb, numbers, readable
 from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import Preprocessing
+from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain
-from deltahist.space.operations import Operation, read_crs
 
 if TYPE_CHECKING:
     import pandas as pd

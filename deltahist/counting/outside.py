@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, OutsideBounds, one_of
+from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees
-from deltahist.space.operations import Operation
 
 #: Share of points outside from which on they are refused, and share that a likely cause must explain.
 _MANY, _ENOUGH = 0.01, 0.99

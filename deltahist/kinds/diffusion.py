@@ -21,9 +21,8 @@ from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.kinds.network import Distances, Network, distances_of
 from deltahist.mechanisms.base import stamp
 from deltahist.privacy import Guarantee
-from deltahist.space.crs import extent_on, unit_of
+from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain
-from deltahist.space.operations import read_crs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,7 @@ from deltahist.errors import InputError, positive, whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.privacy import Guarantee, Law, law_for
 from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.profile import Limit, describe_limits, limits_of, read_lasting
+from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, read_lasting
 from deltahist.statement import list_facts, summarize_limits, write_statement
 from deltahist.strategies.base import Members
 

@@ -42,9 +42,9 @@ from deltahist.personal.aggregates import (
 )
 from deltahist.personal.maps import Map
 from deltahist.personal.query import OWNER, Expression, Query
+from deltahist.space.crs import read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.operations import read_crs
 
 if TYPE_CHECKING:
     from deltahist.releases import Release

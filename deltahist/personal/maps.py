@@ -25,8 +25,8 @@ from deltahist.preprocessing import UNPAID, Preprocessing
 from deltahist.publishers.histogram import check_public, publish
 from deltahist.releases import Release
 from deltahist.releases.base import from_bytes
+from deltahist.space.crs import Operation, read_crs
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.operations import Operation, read_crs
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy
 

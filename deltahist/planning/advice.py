@@ -25,8 +25,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.space.domain import CellTooLarge, Domain
-from deltahist.space.grids import length_times
+from deltahist.space.domain import CellTooLarge, Domain, length_times
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, CellSums, Regions, Workload, random_boxes, random_squares
 from deltahist.strategies.base import Strategy

@@ -15,8 +15,7 @@ from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots.ground import FORMS, figure_of, new_figure, own_axes, write_figure
 from deltahist.privacy import NOISES
-from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.profile import some_below
+from deltahist.space.neighbourhood import Neighbourhood, some_below
 from deltahist.statement import choose_limits, length, list_limits
 
 if TYPE_CHECKING:

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
-from deltahist.space.domain import Domain
+from deltahist.space.crs import Operation
+from deltahist.space.domain import Domain, cell_codes, has_codes
 from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
-from deltahist.space.grids import cell_codes, has_codes
-from deltahist.space.operations import Operation
 
 if TYPE_CHECKING:
     import geopandas as gpd

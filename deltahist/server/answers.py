@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from deltahist.answers import answer
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases.base import BaseRelease
+from deltahist.space.crs import read_crs
 from deltahist.space.fitting import bend_boxes
 from deltahist.space.geometries import LONGITUDE_LATITUDE
-from deltahist.space.operations import read_crs
 from deltahist.space.workloads import boxes
 
 #: Columns of answers (m,), by name.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, finite, positive, whole
-from deltahist.space.grids import has_unit, number
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
 #: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
@@ -24,6 +24,55 @@ _MOST_STEPS = 1 << 52
 _LEAST_STEP = 1e-290
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
+#: The CRS in which INSPIRE names cells.
+_INSPIRE = "EPSG:3035"
+_LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
+_METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
+
+
+def has_unit(value: float | str) -> bool:
+    """Return whether a length is a text with a unit."""
+    return isinstance(value, str) and _LENGTH.fullmatch(value) is not None
+
+
+def read_length(value: float | str, name: str = "length") -> float:
+    """Return a length without its unit, in metres if it has one; raise InputError if it is no number.
+
+    >>> read_length("0.5km"), read_length("7"), read_length(7)
+    (500.0, 7.0, 7)
+    """
+    if not isinstance(value, str):
+        return value
+    match = _LENGTH.fullmatch(value)
+    try:
+        return float(value) if match is None else float(match[1]) * _METRES[match[2]]
+    except ValueError:
+        raise InputError(
+            f"{name} is {value!r}: it must be a number, or a number with a unit such as 250m or 0.5km"
+        ) from None
+
+
+def length_times(length: float | str, factor: float) -> float | str:
+    """Multiply a length, a number or text with its unit, by a factor.
+
+    >>> length_times("0.5km", 1 / 4)
+    '125m'
+    """
+    product = read_length(length) * factor
+    return f"{product:.15g}m" if has_unit(length) else product
+
+
+def _plain_length(value: float | str, crs: str | None, name: str) -> float:
+    """Return a length without its unit, metres if it has one, which needs a CRS; raise InputError unless above zero."""
+    if crs is None and has_unit(value):
+        raise InputError(
+            f"{name} is {value!r}, but the domain has no CRS and so no metres: "
+            "give a plain number, or state the CRS of the bounds"
+        )
+    found = read_length(value, name)
+    if isinstance(value, str) and not (math.isfinite(found) and found > 0):  # the text, not its metres
+        raise InputError(f"{name} is {value!r}: it must be a finite length above zero")
+    return float(positive(**{name: found}))
 
 
 class CellTooLarge(InputError):  # noqa: N818
@@ -193,22 +242,31 @@ class Domain:
         >>> Domain.on_grid((4_337_400, 2_689_100, 4_340_000, 2_690_500), "1km", "EPSG:3035").bounds
         (4337000.0, 2689000.0, 4340000.0, 2691000.0)
         """
-        from deltahist.space.grids import whole_cells
-
-        side = number(step, crs, "step")
+        side = _plain_length(step, crs, "step")
         if crs is not None and has_unit(step):
             from deltahist.space.crs import metres_per_unit
 
             side /= metres_per_unit(crs)
-        box, shape = whole_cells(np.ravel(np.asarray(bounds, dtype=object)).tolist(), side)
-        return cls(box, shape, crs)
+        exact = Fraction(side)
+        places = [Fraction(finite(bounds=b)) / exact for b in np.ravel(np.asarray(bounds, dtype=object)).tolist()]
+        half = len(places) // 2
+        low, high = [math.floor(p) for p in places[:half]], [math.ceil(p) for p in places[half:]]
+        box = tuple(float(k * exact) for k in (*low, *high))
+        if any(Fraction(b) != k * exact for b, k in zip(box, (*low, *high), strict=True)):
+            raise InputError(
+                f"step is {side!r}: its multiples must be exact as floats, so that neighbouring maps meet; use a whole "
+                "number of the map's units, or halves"
+            )
+        return cls(box, tuple(max(h - b, 1) for b, h in zip(low, high, strict=True)), crs)
 
     @functools.cached_property
     def grid(self) -> float | None:
         """Side of the cells in units of the map, if their edges are exactly its multiples; else None."""
-        from deltahist.space.grids import common_step
-
-        return common_step(self.bounds, self.shape)
+        low, high = ([Fraction(b) for b in part] for part in (self.low, self.high))
+        sides = {(h - b) / n for b, h, n in zip(low, high, self.shape, strict=True)}
+        side = sides.pop()
+        aligned = not sides and Fraction(float(side)) == side and all(b % side == 0 for b in low)
+        return float(side) if aligned else None
 
     @property
     def ndim(self) -> int:
@@ -276,7 +334,7 @@ class Domain:
 
         Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
         """
-        return number(value, self.crs, name) * (self.scale or 1.0)
+        return _plain_length(value, self.crs, name) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
         """Return a length in units of the CRS as ground units of the largest scale; the inverse of `length`."""
@@ -344,3 +402,28 @@ class Domain:
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; `Domain(**description)` makes the domain again."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}
+
+
+def has_codes(domain: Domain) -> bool:
+    """Return whether INSPIRE has names for the cells: on a grid in EPSG:3035 with a step of whole metres."""
+    step = domain.grid
+    return str(domain.crs).upper() == _INSPIRE and step is not None and step == int(step)
+
+
+def cell_codes(domain: Domain) -> NDArray[np.str_] | None:
+    """Return INSPIRE's names of cells (domain.shape) on a grid in EPSG:3035, "1kmN2689E4337"; None on other domains.
+
+    The side of a cell, then northing and easting of its south-west corner, without as many digits as the side in
+    metres has zeros at its end.
+    """
+    if not has_codes(domain):
+        return None
+    side = int(domain.grid or 0)
+    size = f"{side}m" if side < 1000 else f"{side / 1000:.10g}km"
+    digits = str(side)
+    divisor = 10 ** (len(digits) - len(digits.rstrip("0")))
+    east, north = (
+        [f"{letter}{(int(lo) + side * i) // divisor}" for i in range(n)]
+        for letter, lo, n in zip("EN", domain.low, domain.shape, strict=True)
+    )
+    return np.char.add(np.char.add(size, np.array(north)[None, :]), np.array(east)[:, None])

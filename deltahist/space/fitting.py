@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
+from deltahist.space.crs import Operation, lattice_of, read_crs
 from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
-from deltahist.space.operations import Operation, lattice_of, read_crs
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child
 from deltahist.errors import InputError
-from deltahist.space.crs import looks_like_degrees
-from deltahist.space.operations import Operation, read_crs
+from deltahist.space.crs import Operation, looks_like_degrees, read_crs
 
 if TYPE_CHECKING:
     import geopandas as gpd

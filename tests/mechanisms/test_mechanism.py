@@ -12,7 +12,7 @@ from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.histogram import rho_at
 from deltahist.preprocessing import Preprocessing
-from deltahist.space.operations import Projection
+from deltahist.space.crs import Projection
 from tests.laws import calibrate
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))

@@ -7,7 +7,7 @@ import pytest
 import deltahist as dh
 from deltahist.cli import main
 from deltahist.personal.asking import Question
-from deltahist.space.operations import Operation
+from deltahist.space.crs import Operation
 
 NIGHT = """
 table = "visit"

@@ -26,11 +26,7 @@ def fitted(shapes, domain=PLANE, crs=None):
     ("shape", "outside", "note"),
     [
         (shapely.box(-1, 0, 3, 1), 0.25, "clipped: 25% of its area lies outside the map"),
-        (
-            shapely.box(0, 7, 1, 8.001),
-            0.001 / 1.001,
-            "clipped: less than 1% of its area lies outside the map",
-        ),
+        (shapely.box(0, 7, 1, 8.001), 0.001 / 1.001, "clipped: less than 1% of its area lies outside the map"),
         (shapely.box(-999, 0, 1, 1), 0.999, "clipped: more than 99% of its area lies outside the map"),
         (shapely.union_all([shapely.box(1, 1, 2, 2), shapely.box(20, 0, 21, 1)]), 0.5, "clipped: 50%"),
     ],
@@ -53,16 +49,8 @@ def test_a_border_on_the_edge_of_the_map_is_not_outside():
     [
         (BOW_TIE, 2, "repaired: self-intersection"),
         # Land where rings overlap, not a hole.
-        (
-            shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]),
-            7,
-            "repaired: self-intersection",
-        ),
-        (
-            shapely.Polygon([(0, 0), (4, 0), (4, 2), (4, 0), (4, 4), (0, 4)]),
-            16,
-            "repaired: self-intersection",
-        ),
+        (shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]), 7, "repaired: self-intersection"),
+        (shapely.Polygon([(0, 0), (4, 0), (4, 2), (4, 0), (4, 4), (0, 4)]), 16, "repaired: self-intersection"),
         (shapely.GeometryCollection([shapely.box(0, 0, 1, 1), shapely.Point(5, 5)]), 1, None),
         (shapely.transform(BOW_TIE, lambda v: v - [1, 0]), 1, "repaired: self-intersection; clipped: 50%"),
     ],
@@ -136,18 +124,8 @@ def swapped(shapes):
     ("crs", "swap", "stated", "cause"),
     [
         ("EPSG:4326", True, "EPSG:4326", "with x and y swapped they would be"),
-        (
-            "EPSG:4326",
-            False,
-            None,
-            r"taken as EPSG:4326 they would be: state that$",
-        ),
-        (
-            "EPSG:4326",
-            True,
-            None,
-            r"taken as EPSG:4326 with x and y swapped they would be",
-        ),
+        ("EPSG:4326", False, None, r"taken as EPSG:4326 they would be: state that$"),
+        ("EPSG:4326", True, None, "taken as EPSG:4326 with x and y swapped they would be"),
         ("EPSG:3857", False, None, "taken as EPSG:3857"),
         ("EPSG:3857", False, "EPSG:32618", "taken as EPSG:3857"),
         ("EPSG:32618", True, "EPSG:32618", "with x and y swapped they would be"),
@@ -162,19 +140,19 @@ def test_where_no_region_fits_the_likely_cause_is_tried(crs, swap, stated, cause
     assert ("without a CRS" if stated is None else f"in {stated}") in str(raised.value)
 
 
-def test_other_regions_that_are_no_question():
-    with pytest.raises(
-        dh.InputError, match=r"0 of 2 regions can be answered \(the first: Point, not a polygon\)"
-    ):
-        fit([shapely.Point(1, 1), None], PLANE)
-    with pytest.raises(dh.InputError, match="with x and y swapped"):
-        fit([shapely.box(1, 8.5, 2, 9.5)], PLANE)
-    with pytest.raises(dh.InputError, match="there are 0 regions"):
-        fit([], PLANE)
-    with pytest.raises(dh.InputError, match="they need a 2-D domain"):
-        fit([BOW_TIE], dh.Domain((0, 1), (4,)))
-    with pytest.raises(dh.InputError, match="a plane without a CRS"):
-        fit([BOW_TIE], PLANE, "EPSG:4326")
+@pytest.mark.parametrize(
+    ("shapes", "place", "words"),
+    [
+        ([shapely.Point(1, 1), None], (PLANE,), r"0 of 2 regions can be answered \(the first: Point, not a polygon\)"),
+        ([shapely.box(1, 8.5, 2, 9.5)], (PLANE,), "with x and y swapped"),
+        ([], (PLANE,), "there are 0 regions"),
+        ([BOW_TIE], (dh.Domain((0, 1), (4,)),), "they need a 2-D domain"),
+        ([BOW_TIE], (PLANE, "EPSG:4326"), "a plane without a CRS"),
+    ],
+)
+def test_other_regions_that_are_no_question(shapes, place, words):
+    with pytest.raises(dh.InputError, match=words):
+        fit(shapes, *place)
 
 
 def test_answers_come_back_to_all_regions_and_steps():

@@ -28,46 +28,26 @@ def write(path, shapes, **columns):
     return path
 
 
-@pytest.fixture
-def layers(tmp_path):
-    """Districts and parks, and a table of styles as map programs leave them."""
-    file = tmp_path / "atlas.gpkg"
+def test_of_several_layers_one_is_chosen(tmp_path):
+    """A table of styles, as map programs leave it, is none; nor has every file some."""
+    file, only, flat = tmp_path / "atlas.gpkg", tmp_path / "styles.gpkg", tmp_path / "z.parquet"
     for layer, number in (("districts", 3), ("parks", 1)):
-        gpd.GeoDataFrame(
-            {"label": list("abc")[:number]}, geometry=SQUARES[:number], crs="EPSG:32618"
-        ).to_file(file, layer=layer)
-    pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), file, layer="layer_styles")
-    return file
-
-
-def test_of_several_layers_one_is_chosen(layers):
-    assert len(read_geometries(layers, PLANE, layer="parks")) == 1
-    assert len(read_geometries(layers, PLANE, layer="districts")) == 3
-    with pytest.raises(
-        dh.InputError, match=r"'.*atlas.gpkg' has the layers districts, parks: choose one with layer="
-    ):
-        read_geometries(layers, PLANE)
-    with pytest.raises(
-        dh.InputError, match=r"layer is 'lakes': it must be one of .*atlas.gpkg', districts, parks"
-    ):
-        read_geometries(layers, PLANE, layer="lakes")
-
-
-def test_a_table_without_geometries_is_no_choice_of_layers(tmp_path):
-    file = tmp_path / "zones.gpkg"
-    gpd.GeoDataFrame({"zone": ["a"]}, geometry=SQUARES[:1], crs="EPSG:32618").to_file(file, layer="zones")
-    pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), file, layer="layer_styles")
-    assert read_geometries(file, PLANE)["zone"].tolist() == ["a"]
-    only = tmp_path / "styles.gpkg"
+        frame = gpd.GeoDataFrame({"label": list("abc")[:number]}, geometry=SQUARES[:number], crs="EPSG:32618")
+        frame.to_file(file, layer=layer)
+        pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), file, layer="layer_styles")
+        if layer == "districts":
+            assert read_geometries(file, PLANE)["label"].tolist() == list("abc")
+    assert [len(read_geometries(file, PLANE, layer=layer)) for layer in ("parks", "districts")] == [1, 3]
     pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), only, layer="layer_styles")
-    with pytest.raises(dh.InputError, match="without geometries"):
-        read_geometries(only, PLANE)
-
-
-def test_a_file_without_layers_has_none_to_choose(tmp_path):
-    gpd.GeoDataFrame({"zone": ["a"]}, geometry=SQUARES[:1]).to_parquet(tmp_path / "z.parquet")
-    with pytest.raises(dh.InputError, match=r"layer is 'a': .*z.parquet', which has none"):
-        read_geometries(tmp_path / "z.parquet", PLANE, layer="a")
+    frame.to_parquet(flat)
+    for given, layer, words in (
+        (file, None, "'.*atlas.gpkg' has the layers districts, parks: choose one with layer="),
+        (file, "lakes", "layer is 'lakes': it must be one of .*atlas.gpkg', districts, parks"),
+        (only, None, "without geometries"),
+        (flat, "a", "layer is 'a': .*z.parquet', which has none"),
+    ):
+        with pytest.raises(dh.InputError, match=words):
+            read_geometries(given, PLANE, layer=layer)
 
 
 @pytest.mark.parametrize("form", ["geojson", "parquet", "shp"])
@@ -145,15 +125,17 @@ def test_names_are_found(columns, names):
     assert {c for c in columns if c != "name"} - set(found.columns) <= {"NAME"}
 
 
-def test_where_names_are_not_plain_the_columns_are_listed():
-    with pytest.raises(
-        dh.InputError, match=r"--name is missing: .* any of the columns kind, pop; say in which"
-    ):
-        named(frame(kind=["p", "p", "q"], pop=[1, 2, 2]), None, "--name")
-    with pytest.raises(dh.InputError, match=r"name is 'town': it must be one of the file's columns, zone$"):
-        named(frame(zone=list("abc")), "town")
-    with pytest.raises(dh.InputError, match="shapefiles cut names to 'district_n'"):
-        named(frame(district_n=list("abc")), "district_name")
+@pytest.mark.parametrize(
+    ("columns", "asked", "words"),
+    [
+        ({"kind": list("ppq"), "pop": [1, 2, 2]}, None, "name is missing: .* of the columns kind, pop; say in which"),
+        ({"zone": list("abc")}, "town", "name is 'town': it must be one of the file's columns, zone$"),
+        ({"district_n": list("abc")}, "district_name", "shapefiles cut names to 'district_n'"),
+    ],
+)
+def test_where_names_are_not_plain_the_columns_are_listed(columns, asked, words):
+    with pytest.raises(dh.InputError, match=words):
+        named(frame(**columns), asked)
 
 
 def test_another_column_that_is_called_name_is_kept():

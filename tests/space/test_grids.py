@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.space.crs import scales
-from deltahist.space.grids import cell_codes, common_step, whole_cells
+from deltahist.space.domain import cell_codes
 
 EUROPE = "EPSG:3035"
 BOUNDS = (4_337_400, 2_689_100, 4_339_200, 2_690_500)
@@ -21,14 +21,15 @@ sides = st.one_of(st.integers(1, 100_000).map(float), st.sampled_from([0.5, 0.25
 @given(sides, st.floats(-1e7, 1e7), st.floats(-1e7, 1e7), st.floats(1, 1e6), st.floats(1, 1e6))
 def test_bounds_are_multiples_of_the_step_and_no_further_out_than_needed(side, west, south, width, height):
     box = (west, south, west + width, south + height)
-    found, shape = whole_cells(box, side)
-    step = Fraction(side)
+    domain, step = dh.Domain.on_grid(box, side), Fraction(side)
+    found, shape = domain.bounds, domain.shape
     for lo, hi, low, high, n in zip(box[:2], box[2:], found[:2], found[2:], shape, strict=True):
         assert Fraction(low) % step == 0
         assert Fraction(high) - Fraction(low) == n * step
         assert low <= lo < low + side
         assert high - side < hi <= high
-    assert common_step(found, shape) == side
+    assert domain.grid == side
+    assert dh.Domain((500, 200, 1500, 950), (4, 3)).grid is None  # 200 is no multiple of 250
 
 
 @given(st.integers(-300, 300), st.integers(-300, 300), st.integers(1, 40), st.integers(1, 40))
@@ -43,15 +44,6 @@ def test_all_edges_are_whole_and_points_on_them_go_up(column, row, width, height
         assert domain.locate(np.column_stack([edges[:-1]] * 2))[:, axis].tolist() == list(
             range(domain.shape[axis])
         )
-
-
-def test_neighbouring_maps_of_one_grid_share_their_edges():
-    west = dh.Domain.on_grid((4_300_100, 2_600_000, 4_350_000, 2_650_000), "1km", EUROPE)
-    east = dh.Domain.on_grid((4_350_000, 2_600_100, 4_399_000, 2_649_001), "1km", EUROPE)
-    assert west.high[0] == east.low[0]
-    assert west.low[1] == east.low[1]
-    assert west.cell == east.cell == (1000, 1000)
-    assert west.scale != east.scale
 
 
 def test_ground_metres_are_in_delta_alone():

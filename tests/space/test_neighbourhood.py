@@ -16,7 +16,7 @@ import deltahist as dh
 
 def test_edges_are_the_pairs_with_a_gap_less_than_delta():
     rng = np.random.default_rng(5)
-    for _ in range(400):
+    for _ in range(200):
         near = random_neighbourhood(rng, random_domain(rng))
         pairs, entry = gap_neighbours(near)
         edges = near.edges()
@@ -79,7 +79,7 @@ def test_a_delta_a_little_over_whole_cells_is_met_with_the_better_size():
         dh.Neighbourhood(dh.Domain((0, 1), (100,)), 0.0205)
 
 
-@pytest.mark.parametrize("delta", [0.01, 0.02, 0.015, 0.005, 0.0199999999999])
+@pytest.mark.parametrize("delta", [0.015, 0.005, 0.0199999999999])
 def test_other_deltas_are_fine(delta):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -99,6 +99,7 @@ def test_other_deltas_are_fine(delta):
         (0.1, "left", "1-D"),
         (0.1, "everywhere", "everywhere"),
         (0.1, shapely.Point(), "empty"),
+        (0.1, shapely.Point(math.inf, 0), "unbounded"),
         (0.1, shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "valid"),
         (0.1, 7, "shapely"),
     ],

@@ -13,8 +13,8 @@ from examples import quiet
 import deltahist as dh
 from deltahist.counting.private import Private
 from deltahist.preprocessing import Preprocessing
+from deltahist.space.crs import Operation, Projection, area_of, read_crs, single
 from deltahist.space.geometries import onto_map, read_geometries
-from deltahist.space.operations import Operation, Projection, area_of, read_crs, single
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
 ED50, GERMANY = "EPSG:4230", "EPSG:25832"
@@ -39,14 +39,11 @@ def as_file(kind, path):
     return dh.count_file(path / "p.gpkg", germany()).counts
 
 
-def test_a_library_that_chooses_for_each_point_tears_them_apart():
-    """What happens without one operation for all: the fault that the tests below are about."""
-    x, y = pyproj.Transformer.from_crs(ED50, GERMANY, always_xy=True).transform(*PAIR.T)
-    assert np.hypot(np.diff(x), np.diff(y)) > 100
-
-
 @pytest.mark.parametrize("kind", ["csv", "gpkg", "frame"])
 def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path):
+    """One operation for all, where a library that chooses for each point tears them apart."""
+    x, y = pyproj.Transformer.from_crs(ED50, GERMANY, always_xy=True).transform(*PAIR.T)
+    assert np.hypot(np.diff(x), np.diff(y)) > 100
     counts = as_file(kind, tmp_path)
     assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
     assert "ED50 to ETRS89" in counts.counting.projection.name
@@ -61,10 +58,6 @@ def test_geometries_come_to_the_map_like_points(tmp_path):
     expected = np.column_stack(Operation.onto(domain, ED50)(*PAIR.T))
     assert np.allclose(shapely.get_coordinates(found.geometry), expected, atol=1e-6)
     assert found.geometry.length.max() < 1
-
-
-def _near(domain, delta="2km"):
-    return quiet(domain, delta)
 
 
 @pytest.mark.parametrize(
@@ -134,27 +127,20 @@ def ntv2(path, grids):
 SECOND = 1 / 30.887
 
 
-@pytest.mark.parametrize("metres", [0.0, 0.01, 1.0, 30.0])
-def test_jumps_between_grids_are_measured(tmp_path, metres):
-    west, east = ((9.0, 47.0, 10.0, 49.0), 1.0), ((10.0, 47.0, 11.0, 49.0), 1.0 + metres * SECOND)
-    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
-    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [west, east])).projection.jump
-    assert jump == pytest.approx(metres, rel=0.01, abs=1e-4)
-
-
-def test_jumps_along_the_other_axis_are_measured_too(tmp_path):
-    south, north = ((9.0, 47.0, 11.0, 48.1), 1.0), ((9.0, 48.1, 11.0, 49.0), 1.0 + 3 * SECOND)
-    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
-    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [south, north])).projection.jump
-    assert jump == pytest.approx(3.0, rel=0.05)
-
-
-def test_jumps_a_little_beyond_the_bounds_count(tmp_path):
-    """Points there are counted at the rim."""
-    west, east = ((9.0, 47.0, 9.85, 49.0), 1.0), ((9.85, 47.0, 11.0, 49.0), 1.0 + 2 * SECOND)
-    domain = dh.Domain.from_cell((565_000, 5_310_000, 605_000, 5_350_000), "250m", GERMANY)
-    jump = Operation.onto(domain, ntv2(tmp_path / "t.gsb", [west, east])).projection.jump
-    assert jump == pytest.approx(2.0, rel=0.05)
+@pytest.mark.parametrize(
+    ("boxes", "metres", "jump"),
+    [
+        *(([(9, 47, 10, 49), (10, 47, 11, 49)], metres, metres) for metres in (0.0, 0.01, 30.0)),
+        ([(9, 47, 11, 48.1), (9, 48.1, 11, 49)], 3, 3),  # along the other axis
+        ([(9, 47, 10, 49), (10, 47, 10.05, 49), (10.05, 47, 11, 49)], 1, 2),  # one after another on one way
+        ([(9, 47, 9.55, 49), (9.55, 47, 11, 49)], 2, 2),  # a little beyond the bounds: counted at the rim
+    ],
+)
+def test_jumps_between_grids_are_measured(tmp_path, boxes, metres, jump):
+    grids = [(box, 1.0 + place * metres * SECOND) for place, box in enumerate(boxes)]
+    domain = dh.Domain.from_cell((545_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
+    found = Operation.onto(domain, ntv2(tmp_path / "t.gsb", grids)).projection.jump
+    assert found == pytest.approx(jump, rel=0.05, abs=1e-4)
 
 
 def test_a_shift_that_is_not_known_is_said():
@@ -165,21 +151,12 @@ def test_a_shift_that_is_not_known_is_said():
     assert "allpark" in operation.projection.name
 
 
-def test_jumps_on_one_way_add_up(tmp_path):
-    """A strip of 0.05° between two grids."""
-    boxes = [(9.0, 10.0), (10.0, 10.05), (10.05, 11.0)]
-    grids = [((w, 47.0, e, 49.0), 1.0 + i * SECOND) for i, (w, e) in enumerate(boxes)]
-    crs = ntv2(tmp_path / "t.gsb", grids)
-    domain = dh.Domain.from_cell((550_000, 5_300_000, 600_000, 5_350_000), "1km", GERMANY)
-    assert Operation.onto(domain, crs).projection.jump == pytest.approx(2.0, rel=0.01)
-
-
 def test_a_measured_jump_shortens_the_stated_delta_or_is_refused():
     domain = germany("500m")
     made = Preprocessing(projection=Projection("a grid", jump=2.0))
     counts = Private.of(np.ones(domain.shape, dtype=np.int64), made)
-    plain = dh.publish(np.ones(domain.shape, dtype=np.int64), _near(domain, "500m"), epsilon=1)
-    torn = dh.publish(counts, _near(domain, "500m"), epsilon=1)
+    plain = dh.publish(np.ones(domain.shape, dtype=np.int64), quiet(domain, "500m"), epsilon=1)
+    torn = dh.publish(counts, quiet(domain, "500m"), epsilon=1)
     less = plain.facts()["delta_guaranteed"] - torn.facts()["delta_guaranteed"]
     assert less == pytest.approx(2.0 / domain.scale)
     assert "tears near points up to 2" in torn.statement()
@@ -187,11 +164,10 @@ def test_a_measured_jump_shortens_the_stated_delta_or_is_refused():
     with pytest.raises(
         dh.InputError, match="'a grid', which takes near points up to 2 units of the map apart"
     ):
-        dh.publish(counts, _near(domain, "199m"), epsilon=1)
+        dh.publish(counts, quiet(domain, "199m"), epsilon=1)
 
 
-def test_a_projection_is_a_name_and_a_length():
+@pytest.mark.parametrize("wrong", [("x", float("nan")), (None, 0.0)])
+def test_a_projection_is_a_name_and_a_length(wrong):
     with pytest.raises(dh.InputError, match="must be a name and a length"):
-        Projection("x", float("nan"))
-    with pytest.raises(dh.InputError, match="must be a name and a length"):
-        Projection(None, 0.0)
+        Projection(*wrong)

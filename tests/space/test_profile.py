@@ -11,7 +11,7 @@ from examples import EVERY_STRATEGY, quiet, random_domain, random_neighbourhood
 from profiles import dearest, limited, random_limits
 
 import deltahist as dh
-from deltahist.space.profile import USUAL_CAP, limits_of
+from deltahist.space.neighbourhood import USUAL_CAP, limits_of
 
 DOMAIN = dh.Domain((0, 0, 10, 10), (10, 10))
 
@@ -58,7 +58,7 @@ def test_what_is_not_limited_costs_what_it_did():
 
 
 def test_limits_hold_whatever_their_order_and_those_that_others_imply_are_left_out():
-    near = dh.Neighbourhood(DOMAIN, 1, limits=[(math.inf, 4), (3, 2), (5, 4), (2, 2)])
+    near = dh.Neighbourhood(DOMAIN, 1, limits=[(math.inf, 4), (3, 2), (5, 4), (3, 2), (2, 2)])
     assert near.profile == ((3, 2), (math.inf, 4))
     assert [near.factor_within(r) for r in (1, 1.5, 3, 3.01, 100)] == [1, 2, 2, 4, 4]
     assert dh.Neighbourhood(DOMAIN, 1, limits=[(3, 2)]).factor_within(3.5) is None
@@ -105,6 +105,8 @@ def test_a_description_makes_the_same_limits_again(limits):
         ([(0.5, 2)], "the distance of a limit is 0.5: it must be longer than delta=1"),
         ([(1, 2)], "longer than delta=1"),
         ([(3, 0.5)], "the limit at 3 is 0.5: it must be a finite number of at least 1"),
+        ([(3, 5), (3, 2)], "which of the two is meant"),
+        ([("any", 4), (math.inf, 3)], "which of the two is meant"),
         ([(3, 3), (5, 2)], "2 times the budget within 5 after 3 times the budget within 3"),
         ([("2km", 2)], "the distance of a limit is '2km', but the domain has no CRS"),
         ([("2h", 2)], "the distance of a limit is '2h': it must be a number"),
@@ -137,11 +139,3 @@ def test_relations_carry_no_limits_themselves():
     assert [relation.limits for _, relation in near.relations] == [(), (), ()]
     assert near.with_sources("boundary").profile == near.profile
     assert near.anywhere().profile == near.moves_within(2).profile == ()
-
-
-@pytest.mark.parametrize("limits", [[(3, 5), (3, 2)], [(3, 2), (3, 5)], [("any", 4), (math.inf, 3)]])
-def test_a_distance_has_one_limit(limits):
-    with pytest.raises(dh.InputError, match="which of the two is meant"):
-        dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=limits)
-    same = [(3, 2), (3, 2)]
-    assert dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=same).profile[0].factor == 2

@@ -9,7 +9,6 @@ import shapely
 from examples import quiet
 
 import deltahist as dh
-from deltahist.space.neighbourhood import check_geometry
 
 
 def near_cells(domain, delta, sources):
@@ -134,20 +133,6 @@ def test_named_sources_are_the_edges_of_the_domain(delta):
     plane = dh.Domain((0, 0, 10, 6), (10, 6))
     rim = shapely.box(0, 0, 10, 6).exterior
     assert np.array_equal(near_cells(plane, delta, "boundary"), near_cells(plane, delta, rim))
-
-
-@pytest.mark.parametrize(
-    ("geometry", "words"),
-    [
-        (shapely.Polygon(), "empty"),
-        (shapely.Point(math.inf, 0), "unbounded"),
-        (shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)]), "Self-intersection"),
-        ((0, 0), "shapely geometry"),
-    ],
-)
-def test_geometries_that_are_no_sources_are_named(geometry, words):
-    with pytest.raises(dh.InputError, match=words):
-        check_geometry(geometry, dh.Domain((0, 0, 1, 1), (2, 2)))
 
 
 def test_vertices_are_rounded_to_the_nearest_step():
