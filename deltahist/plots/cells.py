@@ -202,41 +202,23 @@ def merge_cells(release: Release) -> NDArray[np.float64]:
     This looks at nothing but the release, so it costs no privacy.
     """
     cells, shape = release.cells(), release.domain.shape
-    levels = [_Level(release, coarse, fine) for coarse, fine in itertools.pairwise(_nested_widths(release))]
-    surely = np.zeros(shape, dtype=bool)
-    for level in reversed(levels):
-        surely = level.mark_blocks(level.deviation > level.sure, surely)
-        level.surely = surely
-    shown = np.full(shape, cells.mean())
-    divided = np.ones(shape, dtype=bool)
-    for level in levels:
-        divided &= level.surely | level.mark_blocks(level.deviation > level.likely)
-        shown = np.where(divided, level.density, shown)
+    surely, levels = np.zeros(shape, dtype=bool), []
+    for fine, coarse in itertools.pairwise(_nested_widths(release)):
+        parts, size = _sum_per_block(cells, fine), _sum_per_block(np.ones(shape), fine)
+        even = _sum_per_block(cells, coarse) / _sum_per_block(np.ones(shape), coarse)
+        error, kurtosis = block_error(release.mechanism.decoder, (fine,) * len(shape))
+        # Standard errors by which each part differs from an even spread.
+        deviation = np.abs(parts - _sum_per_block(even, fine)) / max(error, 1e-12)
+        # What chance makes once on a map, and in one block of a hundred.
+        sure = _typical_largest(math.prod(-(-n // fine) for n in shape), kurtosis)
+        likely = _typical_largest(100 * (coarse // fine) ** 2, kurtosis)
+        surely = _sum_per_block(surely | (deviation > sure), coarse) > 0
+        levels.append((parts / size, surely | (_sum_per_block(deviation > likely, coarse) > 0)))
+    shown, divided = np.full(shape, cells.mean()), np.ones(shape, dtype=bool)
+    for density, stands_out in reversed(levels):
+        divided &= stands_out
+        shown = np.where(divided, density, shown)
     return shown
-
-
-class _Level:
-    """Blocks of `coarse` cells a side and their parts of `fine` cells a side; all arrays are of the map's shape."""
-
-    def __init__(self, release: Release, coarse: int, fine: int) -> None:
-        self.shape, self.coarse, self.fine = release.domain.shape, coarse, fine
-        cells, size = release.cells(), np.ones(self.shape)
-        even = _spread(_sum_per_block(cells, coarse) / _sum_per_block(size, coarse), coarse, self.shape)
-        parts = _sum_per_block(cells, fine)
-        error, kurtosis = block_error(release.mechanism.decoder, (fine,) * len(self.shape))
-        far = np.abs(parts - _sum_per_block(even, fine))
-        #: Standard errors by which each part differs from an even spread.
-        self.deviation = _spread(far / max(error, 1e-12), fine, self.shape)
-        self.density = _spread(parts / _sum_per_block(size, fine), fine, self.shape)
-        #: Deviations that chance makes once on a map, and in one block of a hundred.
-        self.sure = _typical_largest(parts.size, kurtosis)
-        self.likely = _typical_largest(100 * (coarse // fine) ** 2, kurtosis)
-        self.surely = np.zeros(self.shape, dtype=bool)
-
-    def mark_blocks(self, *far: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the blocks in which any cell is marked."""
-        marked = _sum_per_block(np.logical_or.reduce(far).astype(np.float64), self.coarse) > 0
-        return _spread(marked, self.coarse, self.shape)
 
 
 def _typical_largest(draws: int, kurtosis: float) -> float:
@@ -250,14 +232,14 @@ def _typical_largest(draws: int, kurtosis: float) -> float:
 
 
 def _nested_widths(release: Release) -> list[int]:
-    """Return sides of nested blocks, from the whole map down to one cell, through the blocks of a hierarchy."""
+    """Return sides of nested blocks, from one cell up to the whole map, through the blocks of a hierarchy."""
     branching = int(getattr(release.mechanism.strategy, "branching", 2))
     widths = [1]
     for factor in itertools.cycle(_prime_factors(branching)):
         if widths[-1] >= max(release.domain.shape):
             break
         widths.append(widths[-1] * factor)
-    return widths[::-1]
+    return widths
 
 
 def _prime_factors(number: int) -> list[int]:
@@ -267,16 +249,7 @@ def _prime_factors(number: int) -> list[int]:
     return [number]
 
 
-def _sum_per_block(cells: NDArray[np.float64], width: int) -> NDArray[np.float64]:
-    """Return sums over blocks of `width` cells a side; blocks at the upper edges may be cut off."""
-    return sum_blocks(cells, _block_starts(cells.shape, width))
-
-
-def _spread(blocks: NDArray[Any], width: int, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array in which every cell has the value of its block."""
-    return spread_blocks(blocks, _block_starts(shape, width), shape)
-
-
-def _block_starts(shape: tuple[int, ...], width: int) -> tuple[NDArray[np.int64], ...]:
-    """Return the first cells of blocks, along each axis."""
-    return tuple(np.arange(0, n, width) for n in shape)
+def _sum_per_block(cells: NDArray[Any], width: int) -> NDArray[np.float64]:
+    """Return, at every cell, the sum over its block of `width` cells a side; at the upper edges it may be cut off."""
+    starts = tuple(np.arange(0, n, width) for n in cells.shape)
+    return spread_blocks(sum_blocks(cells.astype(np.float64), starts), starts, cells.shape)
