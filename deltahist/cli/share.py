@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltahist._files import write_whole
 from deltahist.cli import console
 from deltahist.cli.groups import TableOptions
 from deltahist.cli.maps import NAME_ONE, PLAIN, Coordinates
@@ -171,7 +172,8 @@ def share(
         answers = diffusion.responses(asked)
     else:
         answers = diffusion.everything() if requester is None else diffusion.to(requester)
-    _write(answers, out)
+    write: Any = answers.to_csv if out.suffix.lower() == ".csv" else answers.to_parquet
+    write_whole(out, lambda part: write(part, index=False))
     if answers.empty:
         console.note("nobody is connected with whom was asked for: --least says what those get")
     requesters, owners = answers["requester"].nunique(), answers["owner"].nunique()
@@ -217,13 +219,3 @@ def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> Diffus
         network.index(list(data.index))
     console.note(f"{len(alone):,} users of the table have no edge: nobody is connected with them")
     return replace(mechanism, network=network.with_users(data.index))
-
-
-def _write(answers: pd.DataFrame, out: Path) -> None:
-    """Write a table of answers, whole or not at all."""
-    from deltahist._files import write_whole
-
-    if out.suffix.lower() == ".csv":
-        write_whole(out, lambda part: answers.to_csv(part, index=False))
-    else:
-        write_whole(out, lambda part: answers.to_parquet(part, index=False))

@@ -92,11 +92,6 @@ class BaseRelease(OfMechanism, abc.ABC):
         return self.counting.contributions
 
     @property
-    def dropped(self) -> tuple[str, ...]:
-        """Kinds of rows that were left out before counting ("bad rows", "points outside")."""
-        return self.counting.dropped
-
-    @property
     def guarantee(self) -> Guarantee:
         """The promise under the neighbourhood."""
         return self.mechanism.guarantee

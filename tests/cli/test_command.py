@@ -58,7 +58,7 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(run, place):
     )
     run("publish", "v.csv", "--config", "c.toml")
     assert str(dh.load("r.parquet").epsilon) == "1/10"
-    assert dh.load("r.parquet").dropped == ()
+    assert dh.load("r.parquet").counting.dropped == ()
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_dropped_points_withdraw_the_total_unasked():
     with pytest.raises(dh.InputError, match="the boundary is no source"):
         dh.publish(counts, NEAR, epsilon=1)
     release = dh.publish(counts, dh.Neighbourhood(SQUARE, 1, "boundary"), epsilon=1)
-    assert (release.total, release.dropped) == (None, ("points outside",))
+    assert (release.total, release.counting.dropped) == (None, ("points outside",))
 
 
 def test_more_may_be_said_but_not_less():
@@ -112,7 +112,7 @@ def test_more_may_be_said_but_not_less():
         dh.publish(bounded(), NEAR, epsilon=1, contributions=2)
     near = dh.Neighbourhood(SQUARE, 1, "boundary")
     release = dh.publish(counted(outside="drop"), near, epsilon=1, dropped=["bad rows"])
-    assert release.dropped == ("bad rows", "points outside")
+    assert release.counting.dropped == ("bad rows", "points outside")
     assert dh.publish(bounded(), NEAR, epsilon=1, dropped=["bad rows"]).total is None
     assert find_preprocessing(np.zeros(3), SQUARE, None) == POINTS
     plain = find_preprocessing(np.zeros(3), SQUARE, 4, ["bad rows"])

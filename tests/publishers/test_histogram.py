@@ -88,7 +88,7 @@ def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
     assert dh.publish(COUNTS, NEAR, epsilon=1.0).total == COUNTS.sum()
     assert dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["bad rows"]).total is None
     assert dh.publish(COUNTS, inside, epsilon=1.0).total is None
-    assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).dropped == ("points outside",)
+    assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).counting.dropped == ("points outside",)
 
 
 def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
