@@ -119,8 +119,8 @@ def publish(
     """
     from deltahist.counting import count_file
     from deltahist.publishers import publish as publish_counts
+    from deltahist.publishers.gradual import check_new
     from deltahist.publishers.publication import check_protection
-    from deltahist.publishers.state import check_new
 
     budget = spending.keywords()
     files = [source, *asked.files(), config]

@@ -96,8 +96,7 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers.gradual import once_more, refine as finer
-    from deltahist.publishers.state import State
+    from deltahist.publishers.gradual import State, once_more, refine as finer
 
     console.check_target(out, state, *asked.files(), release, replace=overwrite)
     given: Any = State.load(state).release if release is None else open_release(release)

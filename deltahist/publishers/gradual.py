@@ -1,11 +1,18 @@
-"""Gradual release: finer releases that cost what the last one does, and more private copies without the data."""
+"""Gradual release: finer releases that cost what the last one does, and more private copies without the data.
+
+A chain is a process of noise that is kept in a secret file, its state: whole or not at all, for its owner's eyes only.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
+import os
 import secrets
-from collections.abc import Callable
-from dataclasses import replace
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,20 +20,26 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import check_format, check_secret, exclusive, write_whole
 from deltahist.accounts.window import Account, amounts_for
 from deltahist.budget import Budget
-from deltahist.errors import InputError
+from deltahist.errors import DamagedFile, InputError, fits_memory
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, Chain, stamp
 from deltahist.noise.process import Refinable, process_of
 from deltahist.privacy import Law
-from deltahist.publishers.publication import Noise, check_protection, publish_measured
-from deltahist.publishers.state import State, check_new, lock_state
+from deltahist.publishers.publication import check_protection, publish_measured
 from deltahist.releases import BaseRelease, Release
+from deltahist.releases.base import from_bytes
 
 Draws = NDArray[np.int64]
-_Release = TypeVar("_Release", Release, SortedRelease)
+_Release = TypeVar("_Release", bound=Release | SortedRelease)
+
+#: Name of the file format of a chain, and version of all states; older ones stay readable.
+_FORMAT, _VERSION = "deltahist-state", 1
+#: Name of the description among the arrays.
+_DESCRIPTION = "description"
 
 
 def begin(
@@ -42,36 +55,44 @@ def begin(
     if mechanism.step is not None:
         raise InputError("state is given with the step of a stream: its steps cannot be refined")
     check_new(path)
-    first = mechanism.with_chain(Chain(secrets.token_hex(16), (mechanism.budget.amount,)))
-    noise = ChainNoise(first, path, account)
-    return publish_measured(make, first, measured, account=account, rng=rng, noise=noise)
+    first = mechanism.with_chain(Chain(new_token(), (mechanism.budget.amount,)))
+    return _publish_kept(make, first, measured, path, None, account=account, rng=rng)
 
 
-class ChainNoise(Noise):
-    """Noise of a release of a chain, kept in its state; `before` is the state of the release before, if any."""
+def _publish_kept(
+    make: Callable[..., _Release],
+    mechanism: BaseMechanism,
+    measured: Draws,
+    path: str | Path,
+    before: State | None,
+    *,
+    account: Account | None,
+    rng: np.random.Generator | None,
+) -> _Release:
+    """Publish a release of a chain, and keep its noise in its state; `before` is that of the release before."""
+    assert mechanism.chain is not None
+    name, draws = mechanism.chain.name, np.zeros(0, dtype=np.int64)
 
-    def __init__(
-        self, mechanism: BaseMechanism, path: str | Path, account: Account | None, before: State | None = None
-    ) -> None:
-        super().__init__(mechanism)
-        self._path, self._account, self._before = path, account, before
+    def noise() -> Draws:
+        nonlocal draws
+        draws = draw_chain(mechanism, before, rng)
+        return released_noise(mechanism, draws)
 
-    def draw(self, rng: np.random.Generator | None) -> Draws:
-        self._draws = draw_chain(self.mechanism, self._before, rng)
-        return released_noise(self.mechanism, self._draws)
-
-    @property
-    def paying(self) -> dict[str, str | None]:
-        assert self.mechanism.chain is not None
-        known, name = self._before, self.mechanism.chain.name
-        return {"chain": name} if known is None else {"chain": name, "token": known.token, "source": known.source}
-
-    def keep(self, release: Release | SortedRelease) -> None:
-        known = self._before
-        state = State(release, self._draws) if known is None else known.follow(release, self._draws)
-        state.write(self._path, new=known is None)
-        if self._account is not None:
-            self._account.settle(state.chain.name, state.token, state.source)
+    release = publish_measured(
+        make,
+        mechanism,
+        measured,
+        account=account,
+        rng=rng,
+        noise=noise,
+        facts={"chain": name} | ({} if before is None else {"token": before.token, "source": before.source}),
+        publishable=before is None or before.release.publishable,
+    )
+    state = State(release, draws, source=None if before is None else before.token)
+    state.write(path, new=before is None)
+    if account is not None:
+        account.settle(name, state.token, state.source)
+    return release
 
 
 def refine(
@@ -134,15 +155,9 @@ def refine(
         finer = known.mechanism.with_chain(chain.finer(budget.amount))
         check_protection(finer, weak_protection_accepted, rng)
         check_refines(known, finer)
-        return publish_measured(
-            functools.partial(replace, known.release),
-            finer,
-            known.release.values - released_noise(known.mechanism, known.draws),
-            account=account,
-            rng=rng,
-            noise=ChainNoise(finer, state, account, known),
-            publishable=known.release.publishable,
-        )
+        measured = known.release.values - released_noise(known.mechanism, known.draws)
+        make = functools.partial(replace, known.release)
+        return _publish_kept(make, finer, measured, state, known, account=account, rng=rng)
 
 
 def once_more(state: str | Path, *, account: Account | None = None) -> Any:
@@ -344,3 +359,147 @@ def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
     path = process_of(law, chain.amounts[0] / chain.amount / law.parameter)
     assert isinstance(path, Refinable)
     return path
+
+
+def new_token() -> str:
+    """Return a name that tells a writing from all others: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+def write_state(
+    path: Path,
+    form: str,
+    description: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    token: str,
+    *,
+    new: bool = False,
+) -> None:
+    """Write a state of a form, durably; its token tells this writing from all others.
+
+    Raises InputError if the folder cannot be written, or if the state is `new` and there is one already.
+    """
+    said = {"format": form, "version": _VERSION, "token": token, **description}
+    named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, allow_pickle=False, **named)
+
+    if not write_whole(path, write, secret=True, replace=not new):
+        _refuse_existing(path)
+
+
+def _refuse_existing(path: str | Path) -> None:
+    raise InputError(
+        f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new file, "
+        "or go on with that one (`refine`)"
+    )
+
+
+def check_new(path: str | Path) -> None:
+    """Raise InputError unless a new state can be written."""
+    if Path(path).exists():
+        _refuse_existing(path)
+    folder = Path(path).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        why = "cannot be written" if folder.is_dir() else "does not exist: make it first"
+        raise InputError(f"folder {str(folder)!r} of the state {why}")
+
+
+def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
+    """Read description, arrays and token of a state.
+
+    Raises InputError if there is no such file, others than its owner can read it, or it is of a newer version;
+    DamagedFile if it is truncated, of another form or something else.
+    """
+    if not path.is_file():
+        raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
+    if zipfile.is_zipfile(path):  # what is no state is called that, not a state that others can read
+        check_secret(path, "state")
+        if path.stat().st_nlink > 1:
+            raise InputError(
+                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each would refine the same "
+                f"noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
+            )
+    try:
+        with zipfile.ZipFile(path) as parts:
+            fits_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+        check_format(description, str(path), form=form, version=_VERSION)
+        return description, arrays, str(description["token"])
+    except InputError:
+        raise
+    except Exception as problem:  # NumPy reads headers as programs are read, and stumbles in as many ways
+        raise DamagedFile(
+            f"state {str(path)!r} is truncated or no state: {problem}; nothing was drawn or spent"
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The noise in a release, which refines it. Whoever has it can take the noise away, and sees the data.
+
+    The file holds the last release of its chain too, so that nothing is lost where a process ends between writing the
+    two. It is readable by its owner alone.
+
+    Parameters
+    ----------
+    release : the last release of the chain. draws : (draws,) its noise; private.
+    token : names this state in ledgers; another one for each release of the chain. source : token of the state that it
+        came of; None for the first.
+    """
+
+    release: Release | SortedRelease
+    draws: NDArray[np.int64] = field(repr=False)
+    token: str = field(repr=False, default_factory=new_token)
+    source: str | None = field(repr=False, default=None)
+
+    def __repr__(self) -> str:
+        return f"State(release {self.chain.number} of chain {self.chain.name})"
+
+    @property
+    def chain(self) -> Chain:
+        """The place of its release in the chain."""
+        assert self.mechanism.chain is not None
+        return self.mechanism.chain
+
+    @property
+    def mechanism(self) -> Mechanism | SortedMechanism:
+        """The release but its numbers."""
+        return self.release.mechanism
+
+    @classmethod
+    def load(cls, path: str | Path) -> State:
+        """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
+        description, arrays, token = read_state(Path(path), _FORMAT)
+        try:
+            release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]
+        except KeyError as problem:
+            raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
+        chain, number = release.mechanism.chain, release.mechanism.draws
+        if chain is None or chain.copied is not None or not isinstance(release, Release | SortedRelease):
+            raise DamagedFile(f"state {str(path)!r} holds a release that is in no chain")
+        if draws.shape != (number,) or draws.dtype != np.int64:
+            raise DamagedFile(
+                f"state {str(path)!r} has draws of shape {draws.shape} and type {draws.dtype}: there must be "
+                f"{number:,} int64"
+            )
+        return cls(release, draws, token, description.get("source"))
+
+    def write(self, path: str | Path, *, new: bool) -> None:
+        """Write the state, durably: `new`, or in the place of the one before, which is locked meanwhile."""
+        content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)
+        arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
+        write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
+
+
+@contextlib.contextmanager
+def lock_state(path: str | Path) -> Iterator[State]:
+    """Yield a state that no other process refines meanwhile."""
+    if not Path(path).is_file():
+        State.load(path)  # says what is missing
+    with exclusive(Path(path), "state"):
+        yield State.load(path)

@@ -27,7 +27,6 @@ from deltahist.noise.quantiles import draw_place, rounded
 from deltahist.privacy import Law
 from deltahist.publishers.gradual import begin
 from deltahist.publishers.publication import (
-    Noise,
     check_protection,
     draw_noise,
     match_counting,
@@ -160,29 +159,21 @@ def publish_quantile(
         mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     around = PointsAround(steps, mechanism.rank, mechanism.steps - 1)
-    measured = np.array([around.quantile], dtype=np.int64)
-    noise = _QuantileNoise(mechanism, around)
-    return publish_measured(Quantile, mechanism, measured, account=account, rng=rng, noise=noise)
+    how = mechanism.how.noise(mechanism, around)
 
-
-class _QuantileNoise(Noise):
-    """Noise of one quantile by its method, cut to the domain: it may be larger than 64 bits hold."""
-
-    def __init__(self, mechanism: QuantileMechanism, around: PointsAround) -> None:
-        super().__init__(mechanism)
-        self._around, self._last = around, mechanism.steps - 1
-        self._noise = mechanism.how.noise(mechanism, around)
-
-    def draw(self, rng: np.random.Generator | None) -> NDArray[np.int64]:
-        noise, around = self._noise, self._around
-        if isinstance(noise, Law):
-            drawn = int(draw_noise(self.mechanism, rng)[0])
-        elif isinstance(noise, PlaceNoise):
-            drawn = draw_place(around.nearest, around.room, noise.reach, noise.rate, source(rng))
+    def noise() -> NDArray[np.int64]:
+        """Draw the noise by the method, cut to the domain: it may be larger than 64 bits hold."""
+        if isinstance(how, Law):
+            drawn = int(draw_noise(mechanism, rng)[0])
+        elif isinstance(how, PlaceNoise):
+            drawn = draw_place(around.nearest, around.room, how.reach, how.rate, source(rng))
         else:
-            drawn = rounded(noise.law, 0, noise.scale, source(rng), sigma=SIGMA)
-        step = min(max(around.quantile + drawn, 0), self._last)
+            drawn = rounded(how.law, 0, how.scale, source(rng), sigma=SIGMA)
+        step = min(max(around.quantile + drawn, 0), mechanism.steps - 1)
         return np.array([step - around.quantile], dtype=np.int64)
+
+    measured = np.array([around.quantile], dtype=np.int64)
+    return publish_measured(Quantile, mechanism, measured, account=account, rng=rng, noise=noise)
 
 
 #: Its short name.

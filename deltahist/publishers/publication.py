@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,25 +29,6 @@ _Mechanism = TypeVar("_Mechanism", bound=BaseMechanism)
 _Release = TypeVar("_Release")
 
 
-class Noise:
-    """Noise of the numbers of a release, drawn once the release is paid for."""
-
-    def __init__(self, mechanism: BaseMechanism) -> None:
-        self.mechanism = mechanism
-
-    def draw(self, rng: np.random.Generator | None) -> NDArray[np.int64]:
-        """Draw the noise of the numbers (size,)."""
-        return self.mechanism.scatter(draw_noise(self.mechanism, rng))
-
-    @property
-    def paying(self) -> dict[str, str | None]:
-        """Facts of the chain that its account needs (`Account.pay`)."""
-        return {}
-
-    def keep(self, release: Any) -> None:
-        """Write what refines a release, before it is handed out."""
-
-
 def publish_measured(
     make: Callable[..., _Release],
     mechanism: BaseMechanism,
@@ -54,7 +36,8 @@ def publish_measured(
     *,
     account: Account | None,
     rng: np.random.Generator | None,
-    noise: Noise | None = None,
+    noise: Callable[[], NDArray[np.int64]] | None = None,
+    facts: Mapping[str, str | None] = MappingProxyType({}),
     publishable: bool = True,
 ) -> _Release:
     """Charge the account, draw noise, add it to what was measured, and return the release.
@@ -67,15 +50,13 @@ def publish_measured(
     measured : (size,) exact numbers; private.
     account : charged, durably, before noise is drawn.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
-    noise : by default independent draws by the mechanism's laws.
+    noise : draws the noise (size,); by default independent draws by the mechanism's laws.
+    facts : of the chain, which its account needs (`Account.pay`).
     publishable : whether what the release follows from is for publication.
     """
-    noise = Noise(mechanism) if noise is None else noise
-    payment = None if account is None else account.pay(mechanism.guarantee, **noise.paying)
-    values = measured + noise.draw(rng)
-    release = stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
-    noise.keep(release)
-    return release
+    payment = None if account is None else account.pay(mechanism.guarantee, **facts)
+    values = measured + (mechanism.scatter(draw_noise(mechanism, rng)) if noise is None else noise())
+    return stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
 
 
 def check_protection(

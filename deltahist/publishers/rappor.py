@@ -24,7 +24,7 @@ from deltahist.mechanisms.base import stamp
 from deltahist.noise import discrete_laplace
 from deltahist.noise.exact import coins, source
 from deltahist.noise.process import GeometricProcess
-from deltahist.publishers.state import new_token, read_state, write_state
+from deltahist.publishers.gradual import new_token, read_state, write_state
 
 #: Name of the file format of their states.
 _FORMAT = "deltahist-rappor-state"

@@ -13,7 +13,7 @@ from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filte
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.kinds.rappor import Rappor, Threshold
-from deltahist.publishers import rappor as publishing, state
+from deltahist.publishers import gradual, rappor as publishing
 from deltahist.publishers.rappor import Clients
 
 F = Fraction
@@ -321,7 +321,7 @@ def test_files_that_are_no_states(tmp_path):
     with pytest.raises(InputError, match=r"users.state' does not exist"):
         Clients.load(file)
     Clients(["a", "b"], Rappor()).save(file)
-    description, arrays, token = state.read_state(file, form)
+    description, arrays, token = gradual.read_state(file, form)
     whole = file.read_bytes()
     for damaged in (whole[:-30], b"", whole[: len(whole) // 2]):
         file.write_bytes(damaged)
@@ -331,7 +331,7 @@ def test_files_that_are_no_states(tmp_path):
     changes += [({name: value}, {}, "contradicts itself: ") for name, value in (("report", {}), ("mechanism", 5))]
     changes.append(({"format": "deltahist-state"}, {}, "is 'deltahist-state': it must be 'deltahist-rappor"))
     for changed, parts, message in changes:
-        state.write_state(file, form, description | changed, {**arrays, **parts}, token)
+        gradual.write_state(file, form, description | changed, {**arrays, **parts}, token)
         with pytest.raises(InputError, match=message):
             Clients.load(file)
 

@@ -10,9 +10,8 @@ import pytest
 import deltahist as dh
 from deltahist._files import exclusive
 from deltahist.noise import process
-from deltahist.publishers import gradual, state as states
-from deltahist.publishers.gradual import once_more
-from deltahist.publishers.state import State, lock_state, read_state, write_state
+from deltahist.publishers import gradual
+from deltahist.publishers.gradual import State, lock_state, once_more, read_state, write_state
 from deltahist.releases.series import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
@@ -174,7 +173,7 @@ def test_a_state_is_read_under_its_lock(chain, monkeypatch):
             pass
         return load(read)
 
-    monkeypatch.setattr(states.State, "load", locked)
+    monkeypatch.setattr(gradual.State, "load", locked)
     assert dh.refine(release, path, epsilon=2).guarantee.epsilon == 2
 
 

@@ -181,13 +181,6 @@ CALLS = {
         for name, how in UNITS.items()
         for amount in (None, 4, Fraction(1, 4))
     },
-    "publishers.gradual.ChainNoise.draw": {
-        name: lambda folder, how=how: gradual.ChainNoise(in_chain(**how), folder / "s", None).draw(None)
-        for name, how in UNITS.items()
-    },
-    "publishers.publication.Noise.draw": {
-        name: lambda folder, how=how: publication.Noise(histogram_at(**how)).draw(None) for name, how in UNITS.items()
-    },
     "publishers.gradual.refine": {
         name: lambda folder, how=how: refined(
             lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, **how
