@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import abc
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,15 +218,18 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 # ------------------------------------------------------------------------------------------------ distances
 
 
-class Distances(abc.ABC):
-    """Distances d(i, j) from the owner i of data to whoever asks, j; public."""
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Distances d(i, j) from the owner i of data to whoever asks, j; public.
 
-    #: How a statement calls the distances.
+    Parameters
+    ----------
+    words : how a statement calls them.
+    between : gives the distances (m,) of owners and requesters, (m,) places among the nodes; infinite where no way is.
+    """
+
     words: str
-
-    @abc.abstractmethod
-    def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the distances (m,) of pairs of places among the nodes; infinite where there is no way."""
+    between: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 
 
 def distances_of(network: Network, kind: Any = "hops") -> Distances:
@@ -250,7 +252,7 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     (array([2.]), array([1.6667]))
     """
     if not isinstance(kind, str):
-        return _Given.of(network, kind)
+        return _look_up(network, kind)
     if kind not in _KINDS:
         raise InputError(
             f"distance is {kind!r}: it must be one of {', '.join(map(repr, _KINDS))}, or the distances themselves"
@@ -258,19 +260,15 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     return _KINDS[kind](network)
 
 
-@dataclass(frozen=True, eq=False)
-class _Hops(Distances):
-    """Edges of the shortest way, counted from one user at a time."""
+def _hops(network: Network) -> Distances:
+    """Count edges of the shortest way, from one user at a time."""
 
-    network: Network
-    words: str = "hops"
-
-    def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Search breadth-first from each different owner, or backwards from each requester if they are fewer."""
-        adjacency, there = self.network.adjacency, requesters
+        adjacency, there = network.adjacency, requesters
         starts, place = np.unique(owners, return_inverse=True)
         if len(np.unique(requesters)) < len(starts):
-            adjacency, there = adjacency.T.tocsr() if self.network.directed else adjacency, owners
+            adjacency, there = adjacency.T.tocsr() if network.directed else adjacency, owners
             starts, place = np.unique(requesters, return_inverse=True)
         out = np.empty(len(owners))
         order = np.argsort(place, kind="stable")
@@ -278,6 +276,8 @@ class _Hops(Distances):
         for start, rows in zip(starts.tolist(), np.split(order, ends_at)[:-1], strict=True):
             out[rows] = hops_from(adjacency, start)[there[rows]]
         return out
+
+    return Distances("hops", between)
 
 
 def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
@@ -295,41 +295,33 @@ def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class _Resistance(Distances):
-    """R_ij = Γ_ii + Γ_jj − 2 Γ_ij, Γ the pseudo-inverse of the Laplacian of the component that holds both."""
+def _resistance(network: Network) -> Distances:
+    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij, Γ the pseudo-inverse of the Laplacian of the component that holds both."""
+    if network.directed:
+        raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
+    components = csgraph.connected_components(network.adjacency, directed=False)[1]
+    pairs = _BYTES_PER_PAIR * int((np.bincount(components).astype(object) ** 2).sum())
+    fits_memory(pairs, "resistance distances", "take hops, which are counted row by row, or a smaller network")
 
-    network: Network
-    words: str = "resistance distance"
+    @functools.cache
+    def inverse_of(component: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        members = np.flatnonzero(components == component)
+        return members, _invert_laplacian(network.adjacency[members][:, members])
 
-    _inverses: dict[int, NDArray[np.float64]] = field(default_factory=dict, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.network.directed:
-            raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
-        pairs = _BYTES_PER_PAIR * int((np.bincount(self._components).astype(object) ** 2).sum())
-        cure = "take hops, which are counted row by row, or a smaller network"
-        fits_memory(pairs, "resistance distances", cure)
-
-    @functools.cached_property
-    def _components(self) -> NDArray[np.int64]:
-        return np.asarray(csgraph.connected_components(self.network.adjacency, directed=False)[1])
-
-    def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute distances from the inverses of components, each made at its first use."""
-        component = self._components[owners]
-        together = np.flatnonzero((component == self._components[requesters]) & (owners != requesters))
+        component = components[owners]
+        together = np.flatnonzero((component == components[requesters]) & (owners != requesters))
         out = np.where(owners == requesters, 0.0, np.inf)
         together = together[np.argsort(component[together], kind="stable")]
         each, first = np.unique(component[together], return_index=True)
         for one, rows in zip(each.tolist(), np.split(together, first)[1:], strict=True):
-            members = np.flatnonzero(self._components == one)
-            if one not in self._inverses:
-                self._inverses[one] = _invert_laplacian(self.network.adjacency[members][:, members])
-            inverse = self._inverses[one]
+            members, inverse = inverse_of(one)
             i, j = (np.searchsorted(members, ends[rows]) for ends in (owners, requesters))
             out[rows] = np.maximum(inverse[i, i] + inverse[j, j] - 2 * inverse[i, j], 0.0)
         return out
+
+    return Distances("resistance distance", between)
 
 
 def _invert_laplacian(adjacency: Any) -> NDArray[np.float64]:
@@ -353,52 +345,43 @@ def _invert_laplacian(adjacency: Any) -> NDArray[np.float64]:
     return np.asarray(inverse)
 
 
-@dataclass(frozen=True, eq=False)
-class _Given(Distances):
-    """Distances of single pairs, sorted by owner and requester."""
+def _look_up(network: Network, given: Any) -> Distances:
+    """Take distances of an (N, N) array, or of a frame with owner, requester and distance."""
+    import pandas as pd
 
-    number: int
-    pairs: NDArray[np.int64]
-    values: NDArray[np.float64]
-    words: str = "distances as given"
+    number = len(network)
+    if not isinstance(given, pd.DataFrame):
+        try:
+            matrix = np.asarray(given, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise InputError("distance is no array of numbers, frame of pairs or name: it must be one") from None
+        network.check_square(matrix, "distance")
+        pairs, values = np.arange(number**2), matrix.ravel()
+    else:
+        if given.shape[1] < 3:
+            raise InputError(f"distances have {given.shape[1]} column(s): owner, requester, distance are needed")
+        owners = network.index(given.iloc[:, 0].to_numpy(), "owner")
+        pairs = owners * number + network.index(given.iloc[:, 1].to_numpy(), "requester")
+        values = pd.to_numeric(given.iloc[:, 2], errors="coerce").to_numpy(np.float64)
+        order = np.argsort(pairs, kind="stable")
+        pairs, values = pairs[order], values[order]
+    bad, twice = ~(values >= 0), np.zeros(len(pairs), dtype=bool)
+    twice[1:] = pairs[1:] == pairs[:-1]
+    if (bad | twice).any():
+        at = int(np.argmax(bad | twice))
+        i, j = divmod(int(pairs[at]), number)
+        problem = f"is {values[at]:g}: it must be a number, zero or more" if bad[at] else "stands there twice"
+        raise InputError(f"the distance from {network.nodes[i]!r} to {network.nodes[j]!r} {problem}")
 
-    @classmethod
-    def of(cls, network: Network, given: Any) -> _Given:
-        """Read distances of an (N, N) array, or of a frame with owner, requester and distance."""
-        import pandas as pd
-
-        number = len(network)
-        if not isinstance(given, pd.DataFrame):
-            try:
-                matrix = np.asarray(given, dtype=np.float64)
-            except (TypeError, ValueError):
-                raise InputError("distance is no array of numbers, frame of pairs or name: it must be one") from None
-            network.check_square(matrix, "distance")
-            pairs, values = np.arange(number**2), matrix.ravel()
-        else:
-            if given.shape[1] < 3:
-                raise InputError(f"distances have {given.shape[1]} column(s): owner, requester, distance are needed")
-            owners = network.index(given.iloc[:, 0].to_numpy(), "owner")
-            pairs = owners * number + network.index(given.iloc[:, 1].to_numpy(), "requester")
-            values = pd.to_numeric(given.iloc[:, 2], errors="coerce").to_numpy(np.float64)
-            order = np.argsort(pairs, kind="stable")
-            pairs, values = pairs[order], values[order]
-        bad, twice = ~(values >= 0), np.zeros(len(pairs), dtype=bool)
-        twice[1:] = pairs[1:] == pairs[:-1]
-        if (bad | twice).any():
-            at = int(np.argmax(bad | twice))
-            i, j = divmod(int(pairs[at]), number)
-            problem = f"is {values[at]:g}: it must be a number, zero or more" if bad[at] else "stands there twice"
-            raise InputError(f"the distance from {network.nodes[i]!r} to {network.nodes[j]!r} {problem}")
-        return cls(number, pairs, values)
-
-    def between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
+    def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Look distances up among the sorted pairs."""
-        wanted = owners * self.number + requesters
-        if not len(self.pairs):
+        wanted = owners * number + requesters
+        if not len(pairs):
             return np.full(len(wanted), np.inf)
-        place = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
-        return np.where(self.pairs[place] == wanted, self.values[place], np.inf)
+        place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+        return np.where(pairs[place] == wanted, values[place], np.inf)
+
+    return Distances("distances as given", between)
 
 
-_KINDS: dict[str, Any] = {"hops": _Hops, "resistance": _Resistance}
+_KINDS: dict[str, Callable[[Network], Distances]] = {"hops": _hops, "resistance": _resistance}
