@@ -185,6 +185,10 @@ def test_limits_are_kept_by_what_can_keep_them_and_else_refused():
     assert [float(made.cost_within(r)[0]) for r in (0.05, 0.2, 1)] == pytest.approx([0.2, 0.8, 4], rel=1e-5)
     assert dh.QuantileMechanism(near, 0.5, 101, budget).method in ("global", "exponential")
     assert set(methods(near, 101, epsilon=1)["method"]) == {"global", "exponential"}
+    for far, said in ((math.inf, "any move at all"), (0.1, "a move over 0.1")):
+        wide = dh.Neighbourhood(LINE, 0.05, limits=[(far, 20)])
+        with pytest.raises(dh.InputError, match=f"{said} may fail with the same probability as within delta"):
+            dh.QuantileMechanism(wide, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
     wide = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
     assert dh.QuantileMechanism(wide, 0.5, 101, budget).method == "inverse"
 
@@ -193,13 +197,6 @@ def test_limits_are_kept_by_what_can_keep_them_and_else_refused():
 def test_a_move_costs_as_many_times_the_budget_as_moves_within_delta_make_it(method):
     made = dh.QuantileMechanism(dh.Neighbourhood(LINE, 0.05), 0.5, 101, dh.Budget(epsilon=2), method)
     assert [float(made.cost_within(r)[0]) for r in (0.01, 0.05, 0.06, 0.1, 0.12)] == [2, 2, 4, 4, 6]
-
-
-@pytest.mark.parametrize(("far", "said"), [(math.inf, "any move at all"), (0.1, "a move over 0.1")])
-def test_a_limit_does_not_fail_more_often_than_what_is_promised_within_delta(far, said):
-    near = dh.Neighbourhood(LINE, 0.05, limits=[(far, 20)])
-    with pytest.raises(dh.InputError, match=f"{said} may fail with the same probability as within delta"):
-        dh.QuantileMechanism(near, 0.5, 101, dh.Budget(1, probability=1e-6), "smooth-laplace")
 
 
 def test_the_description_has_no_scale(tmp_path):
@@ -216,7 +213,7 @@ def test_the_description_has_no_scale(tmp_path):
         dh.QuantileMechanism(near, 0.5, 3, dh.Budget(1), "mean")
 
 
-CASES = [(3, 8, 2, 1), (5, 5, 1, 1), (3, 7, 20, 1), (1, 9, 2, 1), (4, 5, 2, 2), (4, 6, 1, 3)]
+CASES = [(3, 8, 2, 1), (3, 7, 20, 1), (1, 9, 2, 1), (4, 5, 2, 2)]
 
 
 @pytest.mark.parametrize(("number", "places", "reach", "together"), CASES)
@@ -359,10 +356,8 @@ def test_smooth_noise_follows_its_law():
 @pytest.mark.parametrize(
     ("method", "together", "budget"),
     [
-        ("inverse", 1, {"rho": 0.3}),
-        ("inverse", 3, {"epsilon": 1}),
+        ("inverse", 3, {"rho": 0.3}),
         ("exponential", 1, {"epsilon": 1}),
-        ("exponential", 3, {"rho": 0.3}),
     ],
 )
 def test_drawn_places_have_the_rate_of_the_budget(method, budget, together):
@@ -410,21 +405,6 @@ def test_many_equal_points_are_published_with_noise(method):
     drawn = {dh.quantile(points, 0.5, near, method=method, **SMOOTH[method]).step for _ in range(12)}
     assert len(drawn) > 1
     assert max(abs(step - near.domain.lattice([0.37])[0, 0]) for step in drawn) < 10**6
-
-
-def test_the_floor_is_smooth_and_hardly_ever_matters():
-    """The larger of a smooth bound and a constant changes by at most e^β between neighbours, as both do."""
-    number, places, reach, beta = 3, 8, 2, 0.9
-    sets = list(itertools.combinations_with_replacement(range(places), number))
-
-    def floored(x):
-        return max(PointsAround(np.array(x), 2, places - 1).smooth(reach, beta, 1), 1.0)
-
-    values = {x: floored(x) for x in sets}
-    for x in sets:
-        for y in neighbours(x, places, reach, 1):
-            assert values[y] <= math.exp(beta) * values[x] * (1 + 1e-12)
-            assert abs(y[1] - x[1]) <= values[x]
 
 
 def test_the_smooth_sensitivity_is_capped_by_delta():

@@ -84,10 +84,13 @@ LEVELS = {
 }
 
 
-@pytest.mark.parametrize("levels", LEVELS.values(), ids=LEVELS)
-def test_a_refined_report_costs_one_report_of_the_last_level(monkeypatch, levels):
-    """Equality, over all outcomes of three versions of one report; the last version alone is as if it were the only."""
-    ratio, _, mechanism, last = audit(monkeypatch, levels, "report relax refine relax refine", 6)
+@pytest.mark.parametrize(
+    ("levels", "way"),
+    [*((levels, "report relax refine relax refine") for levels in LEVELS), ("f alone", "report relax relax refine")],
+)
+def test_a_refined_report_costs_one_report_of_the_last_level(monkeypatch, levels, way):
+    """Equality, over all outcomes of all versions of one report; the last version alone is as if it were the only."""
+    ratio, _, mechanism, last = audit(monkeypatch, LEVELS[levels], way, 6 if "relax refine relax" in way else 5)
     report = mechanism.report
     assert last[((0, 1),)] == report.one * (1 - report.zero)
     assert ratio == odds(report)
@@ -99,20 +102,6 @@ def test_all_reports_together_cost_no_more_than_the_permanent_bits(monkeypatch):
     levels = [(F(4, 5), F(1, 4), F(3, 4)), (F(2, 5), F(1, 4), F(3, 4))]
     ratio, everything, mechanism, _ = audit(monkeypatch, levels, "report report relax refine", 5)
     assert odds(mechanism.report) < ratio < odds(mechanism.permanent) == everything
-
-
-def test_a_report_can_be_refined_over_two_steps_at_once(monkeypatch):
-    levels = [(f, F(1, 4), F(3, 4)) for f in (F(4, 5), F(3, 5), F(2, 5))]
-    ratio, _, mechanism, _ = audit(monkeypatch, levels, "report relax relax refine", 5)
-    assert ratio == odds(mechanism.report)
-
-
-def test_new_reports_cost_more_than_one_and_at_most_their_sum(monkeypatch):
-    """A report at each of two levels, the second one new: what `report_guarantee` does not promise."""
-    levels = [(F(4, 5), F(1, 2), F(3, 4)), (F(2, 5), F(1, 2), F(3, 4))]
-    ratio, _, mechanism, _ = audit(monkeypatch, levels, "report relax report", 4)
-    first = Rappor(**dict(zip("fpq", levels[0], strict=True))).report
-    assert odds(mechanism.report) < ratio <= odds(mechanism.report) * odds(first)
 
 
 def test_a_refined_report_beside_a_new_one_costs_more_than_the_sum(monkeypatch):
@@ -187,23 +176,16 @@ def test_every_version_has_the_rates_of_its_level(form):
 
 
 @both_forms
-def test_relaxing_to_the_same_settings_changes_nothing(form):
-    mechanism = Rappor(bits=16, f=0.5, p=0.25, q=0.75, form=form)
-    clients = Clients(["a"] * 50, mechanism)
-    first = clients.report()
-    clients = clients.relax(mechanism.relaxed(q=0.8))
-    assert (first.bits != clients.refine().bits).any()
-    kept = clients._permanent.bits
-    assert (clients.relax(clients.mechanism)._permanent.bits == kept).all()
-
-
-@both_forms
 def test_noise_of_reports_can_go_away_altogether(form):
     clients = Clients(["a", "b"] * 20, Rappor(f=0.5, p=0.25, q=0.75, form=form))
-    clients.report()
+    for call in (clients.refine, lambda: clients.report() and clients.refine()):
+        with pytest.raises(InputError, match=r"call report\(\) before relax|has the present settings, f, p, q = 0.5"):
+            call()
+    kept = clients._permanent.bits
     clients = clients.relax(clients.mechanism.relaxed(p=0, q=1))
-    assert (clients.refine().bits == clients._permanent.bits).all()
-    assert (clients.report().bits == clients._permanent.bits).all()
+    for bits in (clients._permanent.bits, clients.refine().bits, clients.report().bits):
+        assert (bits == kept).all()
+    assert (clients.relax(clients.mechanism)._permanent.bits == kept).all()
 
 
 def test_what_is_handed_out_is_not_what_is_kept():
@@ -274,14 +256,6 @@ def test_a_state_goes_on_from_its_file(form, tmp_path):
     assert (found.bits == Clients.load(file)._report[1].bits).all()
 
 
-def test_two_runs_do_not_write_one_file_at_a_time(tmp_path):
-    file = tmp_path / "users.state"
-    Clients(["a"], Rappor(f=0.5)).save(file)
-    clients = Clients.load(file)
-    with exclusive(file, "state"), pytest.raises(InputError, match=r"users.state' is in use: another process"):
-        clients.report()
-
-
 def test_users_are_kept_in_one_file(tmp_path):
     """Of two files each could be loaded, and relaxed by itself; a link leads to the same one."""
     file, link = tmp_path / "users.state", tmp_path / "link"
@@ -292,6 +266,8 @@ def test_users_are_kept_in_one_file(tmp_path):
     clients.save(file)
     link.symlink_to(file)
     first, second = Clients.load(link), Clients.load(file)
+    with exclusive(file, "state"), pytest.raises(InputError, match="' is in use: another process"):
+        first.report()
     first.relax(first.mechanism.relaxed(f=0.4))
     for call in (lambda: second.relax(first.mechanism.relaxed(f=0.4)), second.report):
         with pytest.raises(InputError, match=r"' was changed by another run: load it again"):
@@ -364,15 +340,6 @@ def test_a_refusal_leaves_the_users_as_they_were():
             call()
     assert len(clients.relax(weak, weak_protection_accepted=True).report()) == 3
     Clients(["a"], weak, rng=np.random.default_rng(0))
-
-
-def test_there_must_be_a_report_of_before_to_refine():
-    clients = Clients(["a"], Rappor())
-    with pytest.raises(InputError, match=r"no report to refine: call report\(\) before relax"):
-        clients.refine()
-    clients.report()
-    with pytest.raises(InputError, match=r"has the present settings, f, p, q = 0.5, 0.5, 0.75"):
-        clients.refine()
 
 
 @pytest.mark.parametrize(
