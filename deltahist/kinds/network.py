@@ -296,7 +296,7 @@ def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
 
 
 def _resistance(network: Network) -> Distances:
-    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij, Γ the pseudo-inverse of the Laplacian of the component that holds both."""
+    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij; Γ is the pseudo-inverse of their component's Laplacian."""
     if network.directed:
         raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
