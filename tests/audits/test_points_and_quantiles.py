@@ -15,7 +15,7 @@ import scipy.stats
 
 import deltahist as dh
 from deltahist.kinds.quantile import METHODS, PointsAround, rate_of
-from deltahist.kinds.sorted import sorted_steps
+from deltahist.kinds.sorted import noise_law, sorted_steps
 from deltahist.noise import quantiles
 from deltahist.publishers import points as publishing
 from tests.audits.cases import scaled_noise
@@ -121,6 +121,17 @@ def test_sorted_points_hold_call_by_call():
 def test_halved_noise_is_caught_on_sorted_points(name, monkeypatch):
     scaled_noise(monkeypatch, Fraction(1, 2))
     assert refuted(sorted_audit(name, **COARSE[name]))
+
+
+def test_an_understated_sensitivity_is_caught_on_sorted_points(monkeypatch):
+    """As if the sums of a group were means: the noise is for a move of D/2."""
+
+    def less(*given, **how):
+        law = noise_law(*given, **how)
+        return type(law)(law.parameter / 2)
+
+    monkeypatch.setattr("deltahist.kinds.sorted.noise_law", less)
+    assert refuted(sorted_audit("in groups", end_to_end, **COARSE["in groups"]))
 
 
 @pytest.mark.slow

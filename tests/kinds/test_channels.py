@@ -36,12 +36,6 @@ def test_a_remainder_is_there_exactly_if_its_probabilities_are(a, b, c, d):
             coarse.remainder(finer)
 
 
-@pytest.mark.parametrize(("finer", "bit"), [((F(1, 2), F(1)), 1), ((F(0), F(1, 2)), 0)])
-def test_what_would_take_something_back_names_the_bit(finer, bit):
-    with pytest.raises(InputError, match=f"a reported {bit} would tell less of the true bit than it has told"):
-        Channel(F(1, 4), F(3, 4)).remainder(Channel(*finer))
-
-
 @given(PARTS, PARTS, PARTS, PARTS)
 def test_refining_is_bayes(a, b, c, d):
     """The fine bit by its channel, the coarse one from it: the same joint law as the coarse one, then the fine one."""

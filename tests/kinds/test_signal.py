@@ -20,6 +20,12 @@ def parts(signal):
 def test_a_signal_is_constant_between_its_jumps():
     values = [SIGNAL.at(e)[0] for e in (1e-9, 0.4999, Fraction(1, 2), 1.4999, 1.5, 2)]
     assert values == [4.5, 4.5, 35, 35, 37, 37]
+    assert SIGNAL.to_pandas().to_dict("list") == {"epsilon": [1e-9, 0.5, 1.5], "age": [4.5, 35, 37]}
+    assert repr(SIGNAL) == "Signal of 'ann' up to ε = 2, 3 steps"
+    trimmed = SIGNAL.trim(1.2)  # nothing is left of what was above
+    assert parts(trimmed) == ([1, 5 * 10**8], 12 * 10**8, [[9], [70]])
+    assert not np.shares_memory(trimmed.values, SIGNAL.values)
+    assert not np.shares_memory(trimmed.starts, SIGNAL.starts)
 
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.5, 1, 2])
@@ -31,13 +37,6 @@ def test_trimming_twice_is_trimming_once(epsilon, less):
     for level in (1e-9, less / 2 + 5e-10, min(epsilon, less)):
         if level <= once.epsilon:
             assert once.at(level) == SIGNAL.at(level)
-
-
-def test_nothing_is_left_of_what_was_above():
-    trimmed = SIGNAL.trim(1.2)
-    assert parts(trimmed) == ([1, 5 * 10**8], 12 * 10**8, [[9], [70]])
-    assert not np.shares_memory(trimmed.values, SIGNAL.values)
-    assert not np.shares_memory(trimmed.starts, SIGNAL.starts)
 
 
 def test_the_next_one_gets_what_they_may_know():
@@ -54,10 +53,3 @@ def test_the_next_one_gets_what_they_may_know():
 def test_levels_that_it_has_not(epsilon):
     with pytest.raises(dh.InputError, match=f"epsilon is {epsilon:g}"):
         SIGNAL.at(epsilon)
-
-
-def test_as_a_table():
-    frame = SIGNAL.to_pandas()
-    assert frame["epsilon"].tolist() == [1e-9, 0.5, 1.5]
-    assert frame["age"].tolist() == [4.5, 35, 37]
-    assert repr(SIGNAL) == "Signal of 'ann' up to ε = 2, 3 steps"

@@ -242,7 +242,7 @@ def test_intervals_cover(kind, budget):
     q = np.array([0.05, 0.3, 0.5, 0.77, 1.0])
     order = np.sort(points)[np.ceil(q * 600).astype(int) - 1]
     hits, quantile_hits, typical = [], [], []
-    for _ in range(25):
+    for _ in range(10):
         release = dh.publish_sorted(points, near, rng=rng, **budget)
         found = dh.answer(release, dh.workloads.boxes(np.column_stack([low, high])))
         hits.append((found["low"] <= true) & (true <= found["high"]))
