@@ -119,7 +119,6 @@ def publish(
     """
     from deltahist.counting import count_file
     from deltahist.publishers import publish as publish_counts
-    from deltahist.publishers.gradual import check_new
     from deltahist.publishers.publication import check_protection
 
     budget = spending.keywords()
@@ -137,6 +136,8 @@ def publish(
         )
     accounts.check(budget, out=out, state=state, write_config=write_config)
     if state is not None and not dry_run:
+        from deltahist.publishers.gradual import check_new  # a map without a state does not wait for chains
+
         check_new(state)
         if state.resolve() == out.resolve():
             raise InputError(
