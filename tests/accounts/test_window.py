@@ -104,6 +104,18 @@ def test_charges_are_kept_for_the_longest_limit(tmp_path, durable):
     assert (short.unit, short.equal, len(short.charges())) == ("rho", Fraction(1, 10), 3)
 
 
+def test_an_account_that_was_opened_anew_with_limits_is_not_spent_without_them(tmp_path):
+    """Whoever still has the window of before would forget charges that the limits are about."""
+    ledger = Ledger(str(tmp_path / "a.ledger"))
+    ledger.open("other", epsilon=1)
+    before = dh.Window(2, 1, ledger=ledger)
+    ledger.close_if_unused("window")
+    dh.Window(2, 1, ledger=ledger, limits=[(4, 1)]).charge(1, 1)
+    with pytest.raises(dh.InputError, match="is not what it was when it was opened"):
+        before.charge(3, 1)
+    assert ledger.charges("window") == {1: 10**9}
+
+
 def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
     assert dh.Window(7, 1, limits=[(28, 2)]).equal == Fraction(71428571, 10**9)
     assert dh.Window(7, 1, limits=[(14, 2)]).equal == dh.Window(7, 1).equal
