@@ -40,6 +40,8 @@ _Made = TypeVar("_Made")
 class Chain:
     """Which of the releases of a chain one is; public.
 
+    Source: 2015 (gradual release), Theorem 12: many relaxations are a Markov chain.
+
     Parameters
     ----------
     name : 32 hexadecimal digits, drawn at random; empty for a more private copy of a release that is in no chain.
@@ -107,10 +109,10 @@ class Chain:
                 f"a more private copy of {of}a release with {amount} and the SHA-256 {self.origin}: all copies of that "
                 f"release together, and it, cost at most {amount}, not the sum"
             )
-        whole = f"{letter} = {float(self.amount):.10g}"
+        spent = f"{letter} = {float(self.amount):.10g}"
         if self.number == 1:
             return f"release 1 of chain {self.name}; it may be refined: all releases then cost what the last one does"
-        return f"release {self.number} of chain {self.name}: all {self.number} together cost {whole}, not the sum"
+        return f"release {self.number} of chain {self.name}: all {self.number} together cost {spent}, not the sum"
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready description; amounts are kept exact."""
@@ -134,6 +136,8 @@ class Chain:
 @dataclass(frozen=True)
 class Step:
     """One of the maps of a stream, every `window` of which in a row spend at most `budget` together.
+
+    Source: 2014, Theorem 2.
 
     Parameters
     ----------
@@ -393,7 +397,7 @@ class BaseMechanism(abc.ABC):
 
         The distance is in ground units, or "2km"; an infinite one stands for any move. A path of ⌈distance/δ⌉ moves
         within δ gives the bound: that many ε, or its square times ρ, and infinity where a failure probability grows to
-        one on the way. Limits of the neighbourhood bound the cost as well.
+        one on the way. Limits of the neighbourhood bound the cost as well. Source: 2014, section 3.2, Lemma 1.
         """
         near = self.neighbourhood
         if isinstance(distance, str):

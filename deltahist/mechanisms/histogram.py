@@ -1,4 +1,4 @@
-"""Mechanism of a histogram: y = A c + R(η), its exact sensitivity, and all that follows before there are data."""
+"""Mechanism of a histogram, y = A c + R(η) (2014, section 5.2): exact sensitivity Δ_A (eq. (7)), noise, error."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     The largest p-norm of a column of A E, where E is the neighbourhood's incidence matrix: one column per
     move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). What a neighbourhood
     with limits promises for moves beyond δ counts over its factor.
-    Source: 2014, sections 5.2 and 5.3; docs/privacy/profiles.md.
+    Source: 2014, eq. (7) and section 5.3; docs/privacy/profiles.md.
 
     Parameters
     ----------

@@ -36,21 +36,21 @@ UNIT = 16
 RELEASES = 40_000
 
 
-class Sums(Strategy):
-    """What a flow on a line releases, summed from the left end, in its own units: 16 per point."""
+class Read(Strategy):
+    """What is read of a flow's releases in its own units, 16 per point: rows of a matrix of sums of blocks."""
 
-    def __init__(self, domain):
-        self.domain, self._plain = domain, Cumulative(domain, "prefix")
-
-    @property
-    def shape(self):
-        return (self.domain.size - 1, self.domain.size)
+    def __init__(self, domain, rows):
+        self.domain, self.rows, self.shape = domain, np.asarray(rows, dtype=np.int64), np.shape(rows)
 
     def _matmat(self, X):
-        return UNIT * self._plain._matmat(X)[:-1]
+        return UNIT * self.rows @ X
 
     def _rmatmat(self, Y):
-        return UNIT * self._plain._rmatmat(np.concatenate([Y, np.zeros_like(Y[:1])]))
+        return UNIT * self.rows.T @ Y
+
+
+def sums_from_the_left(domain):
+    return Read(domain, np.tri(domain.size, dtype=int)[:-1])
 
 
 def releases(near, strategy, read, contributions=1, **budget):
@@ -71,7 +71,7 @@ def releases(near, strategy, read, contributions=1, **budget):
 def on_a_line(points=1, seed=1, part=1, **budget):
     """Audit of a flow on five cells."""
     near = Neighbourhood(line(5), 1)
-    flow, seen = Flow(near.domain), Sums(near.domain)
+    flow, seen = Flow(near.domain), sums_from_the_left(near.domain)
     draw = releases(near, flow, lambda v: v.cumsum(axis=1)[:, :-1], points, **budget)
     pairs = worst_pairs(seen, near, points=points)
     claims = gaussian(budget["rho"]) if "rho" in budget else pure(budget["epsilon"])
@@ -112,21 +112,9 @@ def test_bugs_on_a_line_are_caught(bug, monkeypatch):
 
 def in_the_plane(flow, near, number=RELEASES, seed=3, points=1):
     """Audit of the count of one cell that a diagonal move leaves: three to eight draws of noise on it."""
-
-    class Cell(Strategy):
-        domain, shape = near.domain, (1, near.domain.size)
-
-        def __init__(self):
-            """Nothing to keep."""
-
-        def _matmat(self, X):
-            return UNIT * X[:1]
-
-        def _rmatmat(self, Y):
-            return UNIT * np.concatenate([Y, np.zeros((near.domain.size - 1, Y.shape[1]), Y.dtype)])
-
     draw = releases(near, flow, lambda v: v[:, :1], points, epsilon=1)
-    return audit(draw, worst_pairs(Cell(), near, points=points), pure(1.0), releases=number, seed=seed)
+    pairs = worst_pairs(Read(near.domain, np.eye(1, near.domain.size)), near, points=points)
+    return audit(draw, pairs, pure(1.0), releases=number, seed=seed)
 
 
 @pytest.mark.parametrize("flow", ["plain", "sums"])
@@ -139,45 +127,15 @@ def test_a_flow_in_the_plane_keeps_its_promise_and_too_little_noise_is_caught(fl
     assert refuted(in_the_plane(strategy, near, seed=4))
 
 
-class Suffix(Strategy):
-    """The same with arrivals at the left end, summed from the right."""
-
-    def __init__(self, domain):
-        self.domain, self._plain = domain, Cumulative(domain)
-
-    @property
-    def shape(self):
-        return self._plain.shape
-
-    def _matmat(self, X):
-        return UNIT * self._plain._matmat(X)
-
-    def _rmatmat(self, Y):
-        return UNIT * self._plain._rmatmat(Y)
-
-
 def test_arrivals_are_hidden_and_halved_noise_is_caught(monkeypatch):
     near = Neighbourhood(line(4), 1, "left")
     draw = releases(near, Flow.tuned(near), lambda v: np.cumsum(v[:, ::-1], axis=1)[:, ::-1], epsilon=1)
-    pairs = worst_pairs(Suffix(near.domain), near)
+    pairs = worst_pairs(Read(near.domain, np.tri(4, dtype=int).T), near)
     assert any(pair.name.startswith("1 from outside") for pair in pairs)
     findings = audit(draw, pairs, pure(1.0), releases=10_000, seed=5)
     assert not refuted(findings), report(findings)
     scaled_noise(monkeypatch, Fraction(1, 2))
     assert refuted(audit(draw, pairs, pure(1.0), releases=10_000, seed=6))
-
-
-class Cells(Strategy):
-    """The counts in a flow's units, which it releases with noise."""
-
-    def __init__(self, domain):
-        self.domain, self.shape = domain, (domain.size, domain.size)
-
-    def _matmat(self, X):
-        return UNIT * X
-
-    def _rmatmat(self, Y):
-        return UNIT * Y
 
 
 def hub_audit(edge, seed, epsilon=Fraction(1, 2)):
@@ -191,7 +149,7 @@ def hub_audit(edge, seed, epsilon=Fraction(1, 2)):
     mechanism = Mechanism(near, flow, Budget(epsilon=epsilon))
     cost, _ = mechanism.cost_within(abs(edge[1] - edge[0]))
     assert cost == epsilon * (1 if edge[1] - edge[0] == 1 else 2)
-    pair = make_pair(Cells(near.domain), near.anywhere(), np.array(edge), 1, 2)
+    pair = make_pair(Read(near.domain, np.eye(4)), near.anywhere(), np.array(edge), 1, 2)
     draw = releases(near, flow, lambda v: v, epsilon=epsilon)
     return audit(draw, [pair], pure(float(cost)), releases=RELEASES, seed=seed)
 
@@ -207,7 +165,7 @@ def test_flows_with_hubs_keep_their_promise_at_two_distances(edge, monkeypatch):
 def test_hubs_without_noise_are_caught(monkeypatch):
     """Sums from the left end of eight cells: a move over all borders would cost 7 times a step, and 2 are claimed."""
     near = Neighbourhood(line(8), 1)
-    flow, seen = Flow(near.domain, hubs=1, shares=(1, 1)), Sums(near.domain)
+    flow, seen = Flow(near.domain, hubs=1, shares=(1, 1)), sums_from_the_left(near.domain)
     pair = make_pair(seen, near.anywhere(), np.array((0, 7)), 1, 2)
 
     def findings(seed):
@@ -219,19 +177,6 @@ def test_hubs_without_noise_are_caught(monkeypatch):
     assert refuted(findings(14))
 
 
-class Row(Strategy):
-    """What a flow releases of the three cells at one side of a square of nine, summed, in its own units."""
-
-    def __init__(self, domain):
-        self.domain, self.shape = domain, (1, domain.size)
-
-    def _matmat(self, X):
-        return UNIT * X[:3].sum(axis=0, keepdims=True)
-
-    def _rmatmat(self, Y):
-        return UNIT * np.concatenate([Y.repeat(3, axis=0), np.zeros((6, Y.shape[1]), Y.dtype)])
-
-
 def strips_audit(seed):
     """Audit of a move from corner to corner of nine cells, each of them a hub in a square and in two strips.
 
@@ -240,7 +185,7 @@ def strips_audit(seed):
     """
     near = Neighbourhood(square(3), 1).anywhere()
     flow = Flow(near.domain, 1, (), (40, 40, Fraction(1, 10), Fraction(1, 10), 1), None, 1, 3, True, True)
-    pair = make_pair(Row(near.domain), near, np.array((0, 8)), 1, 2)
+    pair = make_pair(Read(near.domain, np.arange(9)[None] < 3), near, np.array((0, 8)), 1, 2)
     draw = releases(near, flow, lambda v: v[:, :3].sum(axis=1, keepdims=True), epsilon=1)
     return audit(draw, [pair], pure(1.0), releases=RELEASES // 4, seed=seed)
 

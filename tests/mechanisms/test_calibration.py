@@ -12,7 +12,7 @@ from deltahist.mechanisms.histogram import approximate_epsilon, explicit_edge_co
 from deltahist.privacy import Guarantee
 from tests.laws import calibrate
 
-CASES = 240
+CASES = 120
 
 
 def brute_force(strategy, near, norm, rng):

@@ -50,8 +50,6 @@ def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
 def test_without_limits_longer_changes_cost_more_without_end():
     said = mechanism(epsilon=Fraction(1, 7)).with_step(step()).statement()
     assert "for data that differ in more it is, at most, within 14 steps ε = 2, and so on without end" in said
-    some = Step(DAYS, 2, 7, dh.Budget(rho=1), [(30, 2)])
-    assert some.beyond == ["within 30 steps ρ = 2", "within 60 steps ρ = 4, and so on without end"]
 
 
 def test_a_step_spends_no_more_than_its_window():
