@@ -351,7 +351,7 @@ class Sheets:
         self._job = job
 
     def describe(self) -> dict[str, Any]:
-        """Return the names of the sheets, and the first row of the chosen or only one."""
+        """Return the names of the sheets, and the first row, if there is one, of the chosen or only one."""
         import openpyxl
 
         warnings.simplefilter("ignore")  # about styles and the like, which are no matter here
@@ -364,7 +364,7 @@ class Sheets:
             return {"layers": sheets}
         self._sheet = book[chosen]
         self._sheet.reset_dimensions()  # what the file says of them is often wrong
-        return {"layers": sheets, "first": next(self._rows(None), None)}
+        return {"layers": sheets, "names": [cell or "" for cell in next(self._rows(None), [])]}
 
     def batches(self, columns: list[int], skip: int, rows: int) -> Iterator[Any]:
         import pyarrow as pa

@@ -139,7 +139,7 @@ def read_parquet(
         file = pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise DamagedFile(
-            f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {_first(problem)}"
+            f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {first_line(problem)}"
         ) from None
     with file:
         text = (file.schema_arrow.metadata or {}).get(KEY)
@@ -154,7 +154,7 @@ def read_parquet(
         try:
             return _understood(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
-            raise DamagedFile(f"release file {str(path)!r} is damaged: {_first(problem)}") from None
+            raise DamagedFile(f"release file {str(path)!r} is damaged: {first_line(problem)}") from None
 
 
 def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]) -> _Read:
@@ -180,7 +180,7 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
         OverflowError,
     ) as problem:
         raise DamagedFile(
-            f"release file {str(path)!r} has a damaged description: {_first(problem)}"
+            f"release file {str(path)!r} has a damaged description: {first_line(problem)}"
         ) from None
 
 
@@ -252,7 +252,7 @@ def read_rows(path: Path, what: str) -> list[dict[str, Any]]:
         with path.open(newline="", encoding="utf-8-sig") as text:
             return list(csv.DictReader(text))
     except (UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {_first(problem)}") from None
+        raise InputError(f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {first_line(problem)}") from None
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
@@ -297,7 +297,7 @@ def write_whole(
             write(part)
         except OSError as problem:
             raise InputError(
-                f"output {str(target)!r} cannot be written: {problem.strerror or _first(problem)}"
+                f"output {str(target)!r} cannot be written: {problem.strerror or first_line(problem)}"
             ) from None
         if not secret:
             umask = os.umask(0)
@@ -378,5 +378,6 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-def _first(problem: Exception) -> str:
-    return str(problem).strip().splitlines()[0][:200] if str(problem).strip() else type(problem).__name__
+def first_line(problem: Exception) -> str:
+    """Return the first line of a library's message."""
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.tables import is_number, is_text, numbers, short
+from deltahist._files import first_line
+from deltahist.counting.tables import is_number, is_text, numbers
 from deltahist.errors import InputError, shortened
 from deltahist.preprocessing import check_condition_text
 
@@ -228,7 +229,8 @@ class Condition:
         try:
             met = self.ask(typed)
         except pa.ArrowException as problem:
-            raise InputError(f"where is {self.text!r}, which does not go with the columns: {short(problem)}") from None
+            said = first_line(problem)
+            raise InputError(f"where is {self.text!r}, which does not go with the columns: {said}") from None
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), dtype=bool), good
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import operator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deltahist.counting.arrays import Reading, Tally, bad_rows_error
+from deltahist.counting.arrays import SAMPLE, Outside, Reading, Tally, bad_rows_error
 from deltahist.counting.conditions import refuse_place
 from deltahist.counting.engines import Engine, Session, open_engine, unbound
 from deltahist.counting.expressions import make_safe, read_text
-from deltahist.counting.kinds import DTYPES, check_column, is_endless, kind_of, readable_columns
-from deltahist.counting.outside import SAMPLE, Outside
 from deltahist.counting.private import Private
+from deltahist.counting.values import DTYPES, check_column, is_endless, kind_of, readable_columns
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
 
@@ -64,7 +65,7 @@ def count_table(
     >>> count_table("visits", Domain((0, 0, 1, 1), (2, 2)), database=city, x="x", y="y").tolist()
     [[2, 0], [0, 1]]
     """
-    reading = Reading(x, y, None, user, max_per_user, outside, key=key, where=where)
+    reading = Reading(x, y, user=user, max_per_user=max_per_user, outside=outside, key=key, where=where)
     bound, how = reading.user_bound(), reading.preprocessing()
     tally = Tally(domain)
     engine = open_engine(database)
@@ -76,9 +77,9 @@ def count_table(
             columns["user"] = records[user]
         points = _chosen(records, how.where, {x, y}, engine).select(**columns)
         places = [points[name] for name in "xy"[: domain.ndim]]
-        good = _all([_is_finite(column) for column in places])
+        good = reduce(operator.and_, [_is_finite(column) for column in places])
         sides = zip(places, domain.low, domain.high, strict=True)
-        inside = _all([column.between(_number(low), _number(high)) for column, low, high in sides])
+        inside = reduce(operator.and_, [column.between(_number(low), _number(high)) for column, low, high in sides])
         cell = cell_of(domain, *places)
         if outside == "drop":
             import ibis
@@ -129,7 +130,7 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
         place = ibis.least(place, _whole(domain.lattice_shape[axis] - 1))
         cell = (place.cast("float64") / _number(float(domain.steps[axis]))).floor()
         flat = cell if flat is None else flat * _whole(domain.shape[axis]) + cell
-    return ibis.cases((_all([_is_finite(column) for column in columns]), flat))
+    return ibis.cases((reduce(operator.and_, [_is_finite(column) for column in columns]), flat))
 
 
 def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
@@ -195,13 +196,6 @@ def _check(look: Session, points: Any, good: Any, inside: Any, domain: Domain, o
 def _is_finite(column: Any) -> Any:
     largest = float(np.finfo(np.float64).max)
     return column.between(_number(-largest), _number(largest)).fill_null(False)
-
-
-def _all(conditions: list[Any]) -> Any:
-    out = conditions[0]
-    for each in conditions[1:]:
-        out = out & each
-    return out
 
 
 def _number(value: float) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from deltahist.counting.conditions import Reader
-from deltahist.counting.kinds import (
+from deltahist.counting.values import (
     LARGEST,
     MOST_NODES,
     SMALLEST,

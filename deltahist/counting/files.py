@@ -19,14 +19,15 @@ from deltahist.counting.arrays import (
     CHUNK,
     Batch,
     CountedRows,
+    Outside,
     PlaceTally,
     Reading,
     Tally,
     collect,
+    finite_rows,
     named_rows,
 )
 from deltahist.counting.conditions import Condition, refuse_place
-from deltahist.counting.outside import Outside, finite_rows
 from deltahist.counting.private import Private
 from deltahist.counting.tables import FORMATS, HEAD, Input, OpenedTable, from_wkb, numbers, readable
 from deltahist.errors import InputError, one_of

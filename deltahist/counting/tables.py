@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child, Unreadable
+from deltahist._files import first_line
 from deltahist.counting.arrays import Reading
 from deltahist.errors import InputError
 from deltahist.space.geometries import reads_as_number
@@ -32,6 +33,8 @@ _BUFFER = 1 << 20
 #: Bytes of text that are taken at a time, and that a row of JSON may have.
 _BLOCK = 1 << 24
 _DELIMITERS = "\t,;|"
+#: Likely causes, by endings, that a library's own message lacks.
+_CAUSES = {".shp": "its parts .shx and .dbf must lie beside it", ".json": "one object per line? then format='jsonl'"}
 #: Rows for each byte of a Parquet file from which on they are no ordinary rows.
 _ROWS_PER_BYTE = 64
 
@@ -102,12 +105,7 @@ def readable(name: str) -> Iterator[None]:
         pa.ArrowException, ValueError, OverflowError, OSError, EOFError, RuntimeError, csv.Error, zipfile.BadZipFile,
         zlib.error,
     ) as problem:  # fmt: skip
-        raise InputError(f"input {name!r} cannot be read: {short(problem)} (cut short?)") from None
-
-
-def short(problem: Exception) -> str:
-    """Return the first line of a library's message."""
-    return (str(problem).strip() or type(problem).__name__).splitlines()[0][:200]
+        raise InputError(f"input {name!r} cannot be read: {first_line(problem)} (cut short?)") from None
 
 
 #: Batches: an Arrow column for each column read, the geometry last, and the number of rows without any columns.
@@ -218,7 +216,8 @@ def open_parquet(source: Input, reading: Reading) -> OpenedTable:
         # Pages are read as they are needed: a row group may be as large as the file.
         file = pq.ParquetFile(content, buffer_size=_BUFFER, pre_buffer=False)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise InputError(f"input {source.name!r} is no readable Parquet file: {short(problem)} (cut short?)") from None
+        said = first_line(problem)
+        raise InputError(f"input {source.name!r} is no readable Parquet file: {said} (cut short?)") from None
     names, number = file.schema_arrow.names, file.metadata.num_rows
     primary, crs = _geometry(file, source.name)
     size = source.path.stat().st_size if held is None else len(held)
@@ -254,7 +253,7 @@ def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise InputError(
             f"input {name!r} says in its metadata that it has geometries, but what it says of them is damaged "
-            f"({type(problem).__name__}: {short(problem)}): write the file anew"
+            f"({type(problem).__name__}: {first_line(problem)}): write the file anew"
         ) from None
     return primary, json.dumps(crs) if isinstance(crs, dict) else crs
 
@@ -339,51 +338,37 @@ def _json_number(value: Any) -> float | None:
 # --- workbooks and layers of geometries ---------------------------------------------------------------------
 
 
-def open_excel(source: Input, reading: Reading) -> OpenedTable:
-    """Open a sheet of a workbook; its cells become text, as they would in a file of text."""
-    if importlib.util.find_spec("openpyxl") is None:
+def open_apart(source: Input, reading: Reading) -> OpenedTable:
+    """Open a sheet of a workbook, whose cells become text, or a layer of a file that GDAL reads."""
+    is_sheet, ending = source.format == "excel", source.path.suffix.lower()
+    if is_sheet and importlib.util.find_spec("openpyxl") is None:
         raise InputError(
             f"input {source.name!r} is an Excel workbook, and openpyxl, which reads them, is not installed: "
             "pip install 'deltahist[excel]', or save the sheet as CSV"
         )
-    child, about = _open_child("excel", source, reading, "sheets")
-    if about["first"] is None:
-        raise InputError(f"input {source.name!r} is empty: it has no rows")
-    names, header = _names([field or "" for field in about["first"]], reading)
-
-    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
-        for batch in child.batches(columns=positions, skip=int(header), rows=rows):
-            yield batch.columns, 0
-
-    return OpenedTable(names, read, header)
-
-
-def open_layer(source: Input, reading: Reading) -> OpenedTable:
-    """Open a layer of a file that GDAL reads."""
-    if source.path.suffix.lower() == ".shp":
+    if ending == ".shp":
         _check_length(source)
-    child, about = _open_child("geo", source, reading, "layers")
-    names = about["names"]
+    try:
+        child = Child(source.format, source.path, member=source.member, layer=reading.layer)
+    except Unreadable as problem:
+        cause = _CAUSES.get(ending, "cut short?")
+        raise InputError(f"input {source.name!r} cannot be read: {problem} ({cause})") from None
+    about = child.description
+    if "names" not in about:
+        ask = ": choose one with layer=" if reading.layer is None else f", but no {reading.layer!r}"
+        parts = "sheets" if is_sheet else "layers"
+        raise InputError(f"input {source.name!r} has {parts} {', '.join(about['layers'])}{ask}")
+    if is_sheet and not about["names"]:
+        raise InputError(f"input {source.name!r} is empty: it has no rows")
+    names, header = _names(about["names"], reading) if is_sheet else (about["names"], True)
 
     def read(positions: list[int], geometry: bool, rows: int) -> Batches:
-        wanted = [names[i] for i in positions]
-        for batch in child.batches(columns=wanted, geometry=geometry, rows=rows):
+        sheet = {"columns": positions, "skip": int(header)}
+        layer = {"columns": [names[i] for i in positions], "geometry": geometry}
+        for batch in child.batches(rows=rows, **(sheet if is_sheet else layer)):
             yield batch.columns, 0
 
-    return OpenedTable(names, read, geometry=-1, crs=about["crs"], rows=about["rows"])
-
-
-def _open_child(format: str, source: Input, reading: Reading, parts: str) -> tuple[Child, dict[str, Any]]:
-    """Open a file in a process of its own, with the description of the layer or sheet that is read."""
-    try:
-        child = Child(format, source.path, member=source.member, layer=reading.layer)
-    except Unreadable as problem:
-        raise InputError(f"input {source.name!r} cannot be read: {problem}{_hint(source)}") from None
-    about = child.description
-    if len(about) > 1:  # more than the names of the layers
-        return child, about
-    ask = ": choose one with layer=" if reading.layer is None else f", but no {reading.layer!r}"
-    raise InputError(f"input {source.name!r} has {parts} {', '.join(about['layers'])}{ask}")
+    return OpenedTable(names, read, header, None if is_sheet else -1, about.get("crs"), about.get("rows"))
 
 
 def _check_length(source: Input) -> None:
@@ -393,12 +378,6 @@ def _check_length(source: Input) -> None:
     words = int.from_bytes(header[24:28], "big")
     if len(header) < 28 or 2 * words > source.path.stat().st_size:
         raise InputError(f"input {source.name!r} is shorter than it says: was it cut short?")
-
-
-def _hint(source: Input) -> str:
-    """Return a likely cause that a library's own message lacks."""
-    hints = {".shp": "its parts .shx and .dbf must lie beside it", ".json": "one object per line? then format='jsonl'"}
-    return f" ({hints.get(source.path.suffix.lower(), 'cut short?')})"
 
 
 @dataclass(frozen=True)
@@ -414,8 +393,8 @@ FORMATS = {
     "csv": Format(open_text, (".csv", ".tsv", ".txt", ".dat"), streamed=True),
     "jsonl": Format(open_json_lines, (".jsonl", ".ndjson"), streamed=True),
     "parquet": Format(open_parquet, (".parquet", ".pq", ".geoparquet")),
-    "excel": Format(open_excel, (".xlsx", ".xlsm")),
-    "geo": Format(open_layer, tuple(DRIVERS)),
+    "excel": Format(open_apart, (".xlsx", ".xlsm")),
+    "geo": Format(open_apart, tuple(DRIVERS)),
 }
 
 
@@ -494,7 +473,7 @@ def from_wkb(column: Any, axes: int, name: str) -> list[NDArray[np.float64]]:
     try:
         points = shapely.from_wkb(column.to_numpy(zero_copy_only=False))
     except (shapely.errors.GEOSException, TypeError) as problem:
-        raise InputError(f"input {name!r} has an unreadable geometry: {short(problem)}") from None
+        raise InputError(f"input {name!r} has an unreadable geometry: {first_line(problem)}") from None
     kinds = shapely.get_type_id(points)
     if not np.isin(kinds, (0, -1)).all():  # -1: missing, a bad row
         raise InputError(f"input {name!r} has geometries that are not points: each row must be one point")

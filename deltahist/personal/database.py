@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counting.engines import Engine, Session, open_engine, quote, unbound
-from deltahist.counting.kinds import DTYPES, as_arrow, check_column, kind_of, readable_columns
+from deltahist.counting.values import DTYPES, as_arrow, check_column, kind_of, readable_columns
 from deltahist.errors import InputError, one_of, whole
 from deltahist.personal.query import OWNER, Query, check_names, free_name
 

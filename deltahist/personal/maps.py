@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from deltahist.accounts.purses import Turn
 from deltahist.budget import ceil_nano
-from deltahist.counting.kinds import check_column
 from deltahist.counting.private import Private
+from deltahist.counting.values import check_column
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.personal.aggregates import Aggregate, Columns

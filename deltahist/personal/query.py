@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 from deltahist.counting.expressions import make_safe, read_text
-from deltahist.counting.kinds import (
+from deltahist.counting.values import (
     DTYPES,
     LARGEST,
     SMALLEST,
