@@ -18,15 +18,9 @@ import deltahist as dh
 from deltahist.cli import main
 
 PUBLISH = {
-    "--x": "x",
-    "--y": "y",
-    "--bounds": "0,0,10,10",
-    "--cell": "1",
-    "--delta": "1",
-    "--epsilon": "1",
-    "--strategy": "identity",
-    "--out": "out.parquet",
-}
+    "--x": "x", "--y": "y", "--bounds": "0,0,10,10", "--cell": "1", "--delta": "1", "--epsilon": "1",
+    "--strategy": "identity", "--out": "out.parquet",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +32,14 @@ def folder(tmp_path_factory):
     )
     points.to_csv(folder / "points.csv", index=False)
     points.assign(x=[1.0, np.nan, np.inf]).to_csv(folder / "nan.csv", index=False)
-    points.assign(x=[1.0, np.nan, np.inf]).to_parquet(folder / "nan.parquet")
     points.drop(columns="word").to_parquet(folder / "points.parquet")
     points.to_csv(folder / "comma.csv", index=False, sep=";", decimal=",")
     points.to_json(folder / "lines.json", orient="records", lines=True)
-    (folder / "cut.jsonl").write_text((folder / "lines.json").read_text()[:-9])
     with zipfile.ZipFile(folder / "two.zip", "w") as archive:
         for name in ("points.csv", "points.parquet"):
             archive.write(folder / name, name)
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text("x,y\n")
-    (folder / "garbage.parquet").write_bytes(b"PAR1 no, not at all PAR1")
     (folder / "zones.geojson").write_text(_zones([[20, 20], [21, 20], [21, 21], [20, 20]]))
     (folder / "lines.geojson").write_text(_zones([[1, 1], [2, 2]], kind="LineString"))
     (folder / "no.geojson").write_text("{}")
@@ -105,43 +96,31 @@ CASES = [
     # the data
     (publish("missing.csv"), ["missing.csv"]),
     (publish("empty.csv"), ["empty"]),
-    (publish("garbage.parquet"), ["garbage.parquet"]),
     (publish("nan.csv"), ["2", "--drop-bad-rows"]),
-    (publish("nan.parquet"), ["2", "--drop-bad-rows"]),
     (publish(x="lon"), ["lon", "x"]),
-    (publish("points.parquet", x="lon"), ["lon", "x"]),
-    (publish(x="word"), ["word"]),
-    (publish(user="nobody", max_per_user=2), ["nobody"]),
     # the budget
-    *(
-        (publish(epsilon=e), [e, "finite number above zero"])
-        for e in ("0", "-1", "nan", "inf", "one", "1/0", "1e999")
-    ),
-    *((publish(epsilon=None, rho=r), [r, "finite number above zero"]) for r in ("0", "-1", "nan", "inf")),
+    *((publish(epsilon=e), [e, "finite number above zero"]) for e in ("0", "-1", "nan", "one", "1/0", "1e999")),
+    (publish(epsilon=None, rho="inf"), ["inf", "finite number above zero"]),
     (publish(epsilon=None), ["--epsilon", "--rho"]),
     (publish(rho=1), ["both", "one of them"]),
     (publish(noise="gaussian"), ["'gaussian'", "--rho"]),
     (publish(noise="uniform"), ["--noise", "'uniform'", "'laplace', 'gaussian'"]),
     # δ and cells
-    *((publish(delta=d), [d, "above zero"]) for d in ("0", "-1", "nan", "inf")),
+    *((publish(delta=d), [d, "above zero"]) for d in ("-1", "nan")),
     (publish(delta="far"), ["'far'", "number"]),
     (publish(delta="1e-9"), ["1e-9", "lattice step"]),
     (publish(epsilon="1e-300"), ["1e-300", "2^50"]),
     (publish(epsilon="2000", strategy="auto"), ["2000", "likely"]),
     (publish(delta="500m"), ["500m", "no CRS"]),
-    *((publish(cell=c), ["--cell is", "above zero"]) for c in ("0", "-1", "nan", "inf", "1e-999")),
-    (publish(cell="1e-12"), ["cells"]),
+    *((publish(cell=c), ["--cell is", "above zero"]) for c in ("0", "inf", "1e-999")),
     (publish(cell="1e-300"), ["cells"]),
     (publish(cells_per_delta=2), ["--cell", "at most one"]),
     (publish(cell=None, cells_per_delta=0), ["0", "at least 1"]),
     (publish(cell="0.00001", bounds="0,0,10,10"), ["GiB", "larger cells"]),
     # the bounds
     (publish(bounds="10,0,0,10"), ["10,0,0,10", "west 10 must be less than east 0"]),
-    (publish(bounds="0,10,10,0"), ["south 10 must be less than north 0"]),
-    (publish(bounds="0,0,0,10"), ["west 0 must be less than east 0"]),
     (publish(bounds="0,0,10"), ["'0,0,10'", "four numbers"]),
     (publish(bounds="0,0,ten,10"), ["ten", "four numbers"]),
-    (publish(bounds="0,0,nan,10"), ["nan", "finite"]),
     (publish(bounds="0,0,inf,10"), ["inf", "finite"]),
     (publish(bounds="0,0,1e300,10"), ["1e300", "beyond"]),
     (publish(bounds="0,0,1e-300,10"), ["1e-300", "like size"]),
@@ -175,26 +154,19 @@ CASES = [
     (publish(sources="no.geojson"), ["no.geojson"]),
     (publish(strategy="best"), ["'best'", "hierarchical"]),
     (publish(strategy="hierarchical:1"), ["1", "at least 2"]),
-    (publish(strategy="hierarchical:x"), ["hierarchical:x", "whole number"]),
-    (publish(strategy="shifted:4"), ["shifted:4", "width,shift"]),
     (publish(strategy="shifted:4,1,9"), ["line"]),
-    (publish(strategy="shifted:0,1"), ["0", "at least 1"]),
     (publish(user="id"), ["--user", "--max-per-user"]),
     (publish(max_per_user=3), ["--max-per-user", "--user"]),
     (publish(user="id", max_per_user=0), ["0", "at least 1"]),
     (publish(outside="forget"), ["--outside", "'forget'", "'clamp', 'drop'"]),
     (publish(outside="drop"), ["drop", "boundary"]),
     (publish(where="x > 3"), ["'x'", "vanish by moving", "bounds"]),
-    (publish(where="word = "), ["'word ='", "cannot be read"]),
-    (publish(where="word = b"), ["word = b", "single quotes"]),
-    (publish(where="colour = 'red'"), ["'colour'", "x, y, word, id"]),
     (publish(where="word > 3"), ["word > 3", "another kind of value"]),
     (publish(decimal=";"), ["--decimal", "';'"]),
     (publish(format="xml"), ["--format", "'xml'", "'jsonl'"]),
     (publish("two.zip"), ["two.zip", "points.csv, points.parquet", "unpack"]),
     (publish("comma.csv"), ["'1,5'", "--decimal ,"]),
     (publish("lines.json"), ["lines.json", "--format jsonl"]),
-    (publish("cut.jsonl"), ["cut.jsonl", "cut short"]),
     (publish(out="no/such/out.parquet"), ["no/such", "does not exist"]),
     (publish(out="."), ["folder"]),
     (publish(out="points.csv"), ["points.csv", "another name"]),
@@ -218,26 +190,21 @@ CASES = [
             ".": ["not called by dates, times or step numbers", "altered"],
         }.items()
     ),
-    (["inspect", "foreign.parquet"], ["no release"]),
     (["plot", "truncated.parquet", "--out", "out.png"], ["truncated"]),
     (["export", "newer.parquet", "--out", "out.csv"], ["99"]),
     # queries
     (query("--box", "5,5,20,20"), ["5,5,20,20", "not inside the domain"]),
-    (query("--box", "-1,0,1,1"), ["-1,0,1,1", "not inside the domain"]),
     (query("--box", "5,5,1,6"), ["5,5,1,6", "west < east"]),
-    (query("--box", "5,5,5,6"), ["5,5,5,6"]),
     (query("--box", "0,1"), ["0,1", "4 numbers"]),
     (query("--box", "0,0,nan,1"), ["nan", "finite"]),
     (query("--box", "a,b"), ["a,b", "four numbers"]),
     (query(), ["--box", "--regions"]),
     (query("--box", "0,0,1,1", "--regions", "zones.geojson"), ["--regions"]),
     (query("--box", "0,0,1,1", "--level", "95"), ["95", "between 0 and 1"]),
-    (query("--box", "0,0,1,1", "--level", "nan"), ["nan", "between 0 and 1"]),
     (query("--box", "0,0,1,1", "--format", "xml"), ["'xml'", "geojson"]),
     (query("--box", "0,0,1,1", "--name", "zone"), ["zone", "--regions"]),
     (query("--boxes", "boxes.csv"), ["boxes.csv", "1 row"]),
     (query("--boxes", "columns.csv"), ["columns.csv", "west,south,east,north"]),
-    (query("--boxes", "empty.csv"), ["empty.csv"]),
     (query("--boxes", "missing.csv"), ["missing.csv", "no such file"]),
     (query("--regions", "zones.geojson"), ["0 of 1 regions are inside the domain", "(20.0, 20.0, 21.0, 21.0)"]),
     (query("--regions", "lines.geojson"), ["LineString", "Polygon"]),
@@ -284,20 +251,11 @@ def test_one_line_and_nothing_written(folder, monkeypatch, capsys, line, words):
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("number", [0, 3, -6])
-def test_the_same_from_a_shell(folder, number):
-    line, words = CASES[number]
-    done = subprocess.run(
-        [sys.executable, "-m", "deltahist.cli", *line],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(dh.__file__).parent.parent),
-            "PYTHONUTF8": "1",
-        },
-    )
+def test_the_same_from_a_shell(folder):
+    line, words = CASES[0]
+    environment = {**os.environ, "PYTHONPATH": str(Path(dh.__file__).parent.parent), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "deltahist.cli", *line]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
     check(done.returncode, done.stderr, words)
 
 

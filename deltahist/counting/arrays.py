@@ -84,7 +84,7 @@ def count(
     into = Tally(domain)
     columns, operation = _columns(points, domain)
     number = len(columns[0])
-    users = None if user is None else _user_ids(_aligned(user, points), number)
+    users = None if user is None else _aligned(user, points, number)
     blocks = (
         Batch([c[start : start + _BLOCK] for c in columns], None if users is None else users[start : start + _BLOCK])
         for start in range(0, number, _BLOCK)
@@ -476,12 +476,14 @@ class Outside:
 # --- points of arrays -----------------------------------------------------------------------------------------
 
 
-def _aligned(user: Any, points: Any) -> Any:
-    """Return the user of each point: a column of the points by name, or plain values with the points' index."""
+def _aligned(user: Any, points: Any, number: int) -> Any:
+    """Return the user of each point as an Arrow array, from a column's name or from values."""
+    import pyarrow as pa
+
     if isinstance(user, str):
         if user not in getattr(points, "columns", ()):
             raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each of them")
-        return points[user]
+        user = points[user]
     given: Any = getattr(user, "index", None)
     own: Any = getattr(points, "index", None)
     if hasattr(given, "equals") and hasattr(own, "equals") and not given.equals(own):
@@ -489,13 +491,6 @@ def _aligned(user: Any, points: Any) -> Any:
             "user has another index than the points: its entries would go to other points; align it, "
             "user.reindex(points.index), or give plain values"
         )
-    return user
-
-
-def _user_ids(user: Any, number: int) -> Any:
-    """Return the user of each point as an Arrow array."""
-    import pyarrow as pa
-
     ids = pa.array(np.asarray(user).ravel())
     if len(ids) != number:
         raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")

@@ -67,8 +67,8 @@ def write(frame, folder, name):
 
 
 NAMES = [
-    "p.csv", "p.csv.gz", "p.tsv", "p.txt", "p.csv.zip", "p.csv.gz.zip", "p.jsonl", "p.jsonl.gz", "p.jsonl.zip",
-    "p.parquet", "p.parquet.zip", "p.xlsx", "p.xlsx.zip", "points.shp", "points.zip",
+    "p.csv", "p.csv.gz", "p.tsv", "p.txt", "p.csv.gz.zip", "p.jsonl", "p.jsonl.zip", "p.parquet", "p.parquet.zip",
+    "p.xlsx", "p.xlsx.zip", "points.shp", "points.zip",
 ]  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def test_bad_rows_are_refused_with_how_many_or_dropped(tmp_path):
     with pytest.raises(dh.InputError, match="2 of 4 rows"):
         count_file(tmp_path / "b.parquet", SQUARE, **XY)
     assert count_file(tmp_path / "b.parquet", SQUARE, **XY, drop_bad_rows=True).kept == 2
-    path.write_text("x,y\n" + "1,2\n" * 5_000_000 + "abc,2\n")  # the last block holds a bad row only, perhaps
+    path.write_text("x,y\n" + "1,2\n" * 4_500_000 + "abc,2\n")  # the last block holds a bad row only, perhaps
     assert count_file(path, SQUARE, **XY, drop_bad_rows=True).bad_rows == 1
     (tmp_path / "bare.tsv").write_text("7\tabc\t3\n7\t1\t3\n")  # a bad first row without a header
     with pytest.raises(dh.InputError, match="1 of 2 rows"):
@@ -372,7 +372,6 @@ GOOD = "x,y\n1,2\n"
 ERRORS = [
     ("none.csv", None, SQUARE, XY, ["none.csv", "does not exist"]),
     ("empty.csv", "", SQUARE, XY, ["empty.csv", "no rows"]),
-    ("blank.csv", "\n\n", SQUARE, XY, ["blank.csv", "no rows"]),
     ("head.csv", "x,y\n", SQUARE, XY, ["head.csv", "no rows"]),
     ("none.geojson", '{"type":"FeatureCollection","features":[]}', NEW_YORK, {}, ["no rows"]),
     ("a.csv", "lon,lat\n1,2\n", SQUARE, XY, ["'x'", "lon, lat"]),
@@ -382,9 +381,7 @@ ERRORS = [
     ("a.csv", "x,y\nhere,2\nthere,3\n", SQUARE, XY, ["'x'", "'here'", "no numbers"]),
     ("a.csv", "x;y\n1,5;2,5\n", SQUARE, XY, ["'1,5'", "must be numbers"]),
     ("a.csv", GOOD, SQUARE, USER, ["'user'", "x, y"]),
-    ("a.csv", GOOD, SQUARE, {**XY, "user": "x"}, ["max_per_user", "both or neither"]),
     ("a.csv", GOOD, SQUARE, {**XY, "max_per_user": 2}, ["user", "both or neither"]),
-    ("a.csv", GOOD, SQUARE, {**XY, "user": "x", "max_per_user": 0}, ["max_per_user is 0"]),
     ("a.csv", GOOD, SQUARE, {**XY, "outside": "lose"}, ["'lose'", "'clamp'"]),
     ("a.csv", GOOD, SQUARE, {**XY, "format": "xml"}, ["'xml'", "'jsonl'"]),
     ("a.csv", GOOD, SQUARE, {**XY, "decimal": ";"}, ["decimal is ';'"]),
@@ -396,21 +393,16 @@ ERRORS = [
     ("a.csv", "x,y\nnan,2\n", SQUARE, {**XY, "drop_bad_rows": True}, ["none of the 1 rows"]),
     ("a.doc", GOOD, SQUARE, XY, ["'.doc'", ".parquet", "format='csv'"]),
     ("a.parquet", "hello, this is text", SQUARE, XY, ["no readable Parquet", "cut short"]),
-    ("a.parquet", table, SQUARE, {}, ["x= and y="]),
     ("a.parquet", table, SQUARE, {"x": "name", "y": "y"}, ["'name'"]),
     ("a.parquet", table, SQUARE, {"x": "z", "y": "y"}, ["x, y, user"]),
     ("a.parquet", polygons, NEW_YORK, {}, ["not points"]),
-    ("a.gpkg", layers, NEW_YORK, {}, ["spring", "autumn", "layer="]),
     ("a.gpkg", layers, NEW_YORK, {"layer": "winter"}, ["winter"]),
     ("a.gpkg", "hello", NEW_YORK, {}, ["a.gpkg", "cannot be read"]),
     ("a.json", '{"a": 1}', NEW_YORK, {}, ["a.json", "cannot be read"]),
     ("p.json", '{"x": 1, "y": 2}\n{"x": 1, "y": 2}\n', NEW_YORK, {}, ["format='jsonl'"]),
     ("p.jsonl", '[{"x": 1}]', SQUARE, XY, ["'p.jsonl'", "each line must be one"]),
-    ("p.jsonl", "\n\n", SQUARE, XY, ["no rows"]),
-    ("p.jsonl", '{"lon": 1, "y": 2}\n', SQUARE, XY, ["'x'", "lon, y"]),
     ("p.jsonl", '{"x": [1], "y": 2}\n', SQUARE, XY, ["'x'", "list"]),
     ("p.jsonl", '{"x": 1, "y": 2}\n{"x": 1,\n', SQUARE, XY, ["p.jsonl", "cannot be read"]),
-    ("p.jsonl", '{"x": "here", "y": 2}\n', SQUARE, XY, ["'here'", "no numbers"]),
     ("p.jsonl", b'{"x": 1, "y": 2, "\xff\xfe": 3}\n', SQUARE, XY, ["cannot be read"]),
     ("p.jsonl", '{"x": 1, "y": 2, "z": ' + "[" * 100_000 + "]" * 100_000 + "}", SQUARE, XY, ["nested too deeply"]),
     ("p.jsonl", '{"x": 1, "y": 2}\n' * 99_000 + "[" * 100_000, SQUARE, XY, ["nested too deeply"]),
@@ -433,9 +425,7 @@ def test_errors_are_one_line_that_names_the_cause(tmp_path, name, content, domai
     assert not [part for part in parts if part not in message], message
 
 
-@pytest.mark.parametrize(
-    "kind", ["csv.zip", "changed", "shp", "jsonl", "jsonl.gz", "xlsx", "csv.gz", "parquet"]
-)
+@pytest.mark.parametrize("kind", ["csv.zip", "changed", "shp", "jsonl", "xlsx", "csv.gz", "parquet"])
 def test_damaged_files_are_refused(tmp_path, frame, kind):
     frame, path = pd.concat([frame] * 20), tmp_path / f"cut.{kind}"
     if kind == "shp":
@@ -459,8 +449,3 @@ def test_a_shapefile_without_its_parts_is_refused(tmp_path, frame):
     shapefile(frame, tmp_path / "p.shp")[1].unlink()
     with pytest.raises(dh.InputError, match=r"parts \.shx and \.dbf must lie beside it"):
         count_file(tmp_path / "p.shp", METRES)
-
-
-def test_a_layer_is_chosen_by_name(tmp_path):
-    layers(tmp_path / "a.gpkg")
-    assert count_file(tmp_path / "a.gpkg", NEW_YORK, layer="autumn", outside="clamp").kept == 1

@@ -93,8 +93,3 @@ def test_files_are_looked_at_together(tmp_path):
     with pytest.raises(dh.OutsideBounds, match="2 of 100"):
         look_through(files[:1], PLANE, x="x", y="y")
     look_through(files, PLANE, x="x", y="y")
-
-
-def test_it_must_be_said_in_words():
-    with pytest.raises(dh.InputError, match="outside is 'ignore': it must be one of 'clamp', 'drop', None"):
-        dh.count(METRES, PLANE, outside="ignore")
