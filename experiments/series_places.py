@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.decode.placement import Placement, unplaced
+from deltahist.decode.placement import Placement, placement_variance
 from deltahist.preprocessing import Clock
 from deltahist.releases.series import Summed
 from deltahist.space.workloads.cover import CellSums, Cover
@@ -102,7 +102,7 @@ def measured(
 def variance_within_cells(placement: Placement, cover: Cover) -> NDArray[np.float64]:
     """Return the variance (m,) of what is not known of where in their cells the points of queries lie."""
     (spread,) = placement.spreads((slice(None),) * placement.cells.ndim)
-    return unplaced(*cover.sums(CellSums(spread), (0, "share"), (0, "square")))
+    return placement_variance(*cover.sums(CellSums(spread), (0, "share"), (0, "square")))
 
 
 def run(out: Path, small: bool, file: Path | None = None) -> Found:

@@ -329,11 +329,9 @@ class Decoder:
     def _simulated_moments(self, work: Boxes | AllRanges) -> Moments:
         """Return moments from simulated noise, which needs public figures only, so that anybody may draw it."""
         spans = work.spans(self.domain)
-        rng = np.random.default_rng(20140604)
-        spread, total = np.sqrt(self.draw_variance), np.zeros(len(work))
+        rng, total = np.random.default_rng(20140604), np.zeros(len(work))
         for _ in range(REPLICATES):
-            noise = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
-            total += box_sums(self.estimate(noise, 0 if self.total_known else None), spans) ** 2
+            total += box_sums(self.noise(rng), spans) ** 2
         note = f"from {REPLICATES} simulated noise fields"
         return Moments(total / REPLICATES, np.zeros(len(total)), freedom=REPLICATES, note=note)
 

@@ -2,7 +2,7 @@
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all cells before edge e, so that a variance
 qᵀ V q is wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w. Where many
-intervals are asked for, the forms of all intervals between two edges are tabulated once (`Between`).
+intervals are asked for, the forms of all intervals between two edges are tabulated once (`IntervalTable`).
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Overlap(Form):
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
 
 
-class Between:
+class IntervalTable:
     """Numbers of all intervals between two edges, each a quadratic form of the interval.
 
     Parameters
@@ -307,10 +307,10 @@ class Quadratic(Feature):
             self._between  # noqa: B018
 
     @functools.cached_property
-    def _between(self) -> Between:
+    def _between(self) -> IntervalTable:
         every = np.arange(self.forms[0].size)
         diagonal = np.stack([form.entries(every, every) for form in self.forms], axis=-1)
-        return Between(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
+        return IntervalTable(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
 
     def __call__(self, low: Field, high: Field) -> Field:
         return self.values(low, high)[:, 0]
@@ -408,7 +408,7 @@ def sums_of_both(field: Field, starts: Index | None = None) -> Field:
     return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))
 
 
-def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[Around]:
+def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[QueryBoxes]:
     """Yield regions, or rows (m, cells of `shape`), some of about one size at a time.
 
     Each is the dense box around it: to treat all cells alike takes less time than to find the cells at the rim.
@@ -436,7 +436,7 @@ def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, .
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
         some, own = order[here : here + fit], slice(here, here + fit)
         shares = _dense(cover, some, low[some], ends, wide[own].max(), tall[own].max())
-        yield Around(some, shares, low[some], high[some], shape)
+        yield QueryBoxes(some, shares, low[some], high[some], shape)
         here += fit
 
 
@@ -477,7 +477,7 @@ class Windows:
 
 
 @dataclass(frozen=True, eq=False)
-class Around:
+class QueryBoxes:
     """Some queries on a grid of `shape`, by the shares of cells that they hold in boxes around them.
 
     Parameters

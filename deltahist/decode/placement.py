@@ -58,7 +58,7 @@ class Placement:
     noise: float
     law: Clumping
 
-    def slanted(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
+    def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
         """Return 2 h g along each axis, of chosen cells with numbers h: Σ f ξ of these is what slopes add to Σ f h.
 
         The slope g is half of what density grows by from the cell's centre to its edge, as a part of its mean.
@@ -67,18 +67,18 @@ class Placement:
         return tuple(twice * slope for slope in _slopes(self.cells, math.sqrt(self.noise), chosen))
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Return the fields u from which `joined` takes the variance, of chosen cells: here one.
+        """Return the fields u from which `joined_variance` takes the variance, of chosen cells: here one.
 
         A share f of a cell's area holds f h of its h points, give or take √(f (1 − f) u).
         """
         return (self.law.spread(self.cells[chosen], self.noise),)
 
-    def joined(self, apart: Sequence[Field]) -> Field:
+    def joined_variance(self, apart: Sequence[Field]) -> Field:
         """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
         return apart[0]
 
 
-def unplaced(shares: Field, squares: Field) -> Field:
+def placement_variance(shares: Field, squares: Field) -> Field:
     """Return Σ f (1 − f) u (m,) from Σ f u and Σ f² u."""
     return np.maximum(shares - squares, 0.0)
 
@@ -144,7 +144,7 @@ class _Halves:
             noise.append(np.full(len(points), max(4 * blocks(half) - whole, 0.0)))
         self.points = np.tile(points, ndim)
         self.differences = np.concatenate(differences)
-        self.slanted = np.concatenate([points * slope for slope in slopes])
+        self.expected = np.concatenate([points * slope for slope in slopes])
         self.noise, self.noise_of_points = np.concatenate(noise), whole
 
     def fit(self) -> tuple[float, float, float]:
@@ -154,7 +154,7 @@ class _Halves:
         both sides over B, so that neither large nor small blocks decide alone. t is the regression of d on B g,
         where there are enough.
         """
-        b, lean, trust = self.points, self.slanted, 0.0
+        b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _HALVES and lean.any():
             trust = float(np.clip((self.differences @ lean) / (lean @ lean), 0.0, _MOST_TRUST))
         excess = (self.differences - trust * lean) ** 2 - b - _OF_SLOPE * self.noise
@@ -173,7 +173,7 @@ class _Halves:
 
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
-    """Return how density grows across chosen cells (`Placement.slanted`), from their neighbours; little in noise."""
+    """Return how density grows across chosen cells (`Placement.slope_terms`), by their neighbours; little in noise."""
     least, tiny, found = 2 * abs(cells[chosen]) + 4 * error, np.finfo(np.float64).tiny, []
     for axis, (some, n) in enumerate(zip(chosen, cells.shape, strict=True)):
         place = np.arange(*some.indices(n)) if isinstance(some, slice) else some

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.decode.placement import unplaced
+from deltahist.decode.placement import placement_variance
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
@@ -68,7 +68,7 @@ def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
     """Return Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
     if isinstance(workload, AllRanges):  # of whole cells
         return np.zeros(1)
-    return unplaced(*workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square")))
+    return placement_variance(*workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square")))
 
 
 @dataclass(frozen=True)

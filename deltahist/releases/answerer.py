@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
-from deltahist.decode.placement import Chosen, unplaced
+from deltahist.decode.placement import Chosen, placement_variance
 from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
 from deltahist.space.workloads.cover import AXES, Weight, prefix_sums, prefix_sums_of
 
@@ -155,7 +155,7 @@ class _Estimates:
     def _fields(self, chosen: Chosen) -> tuple[Field, ...]:
         """Cells, slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
         placement, own = self.release.placement, self.cells[chosen]
-        return (own, *placement.slanted(own, chosen), *(placement.spreads(chosen) if self.placed else ()))
+        return (own, *placement.slope_terms(own, chosen), *(placement.spreads(chosen) if self.placed else ()))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
         """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
@@ -185,7 +185,7 @@ class _Estimates:
             self.fields, (0, "share"), (0, "whole"), (0, "touched"), *leaning, *uneven
         )
         found, others = found + sum(others[: len(leaning)]), others[len(leaning) :]
-        apart = [unplaced(*each) for each in zip(others[::2], others[1::2], strict=True)]
+        apart = [placement_variance(*each) for each in zip(others[::2], others[1::2], strict=True)]
         return found, whole, touched, np.where(cover.cut, self._joined(apart, len(found)), 0.0)
 
     def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
@@ -198,12 +198,13 @@ class _Estimates:
             return np.asarray(np.bincount(cover.owner, part, cover.number))
 
         lean = sum(along * part for along, part in zip(cover.places, others, strict=False))
-        apart = [unplaced(total(cover.share * u), total(cover.share**2 * u)) for u in others[self.cells.ndim :]]
+        spreads, share = others[self.cells.ndim :], cover.share
+        apart = [placement_variance(total(share * u), total(share**2 * u)) for u in spreads]
         found, touched = inside + total(cover.share * own + lean), inside + total(own)
         return found, inside, touched, self._joined(apart, len(found))
 
     def _joined(self, apart: list[Field], number: int) -> Field:
-        return self.release.placement.joined(apart) if apart else np.zeros(number)
+        return self.release.placement.joined_variance(apart) if apart else np.zeros(number)
 
     def _inside(self, cover: RegionCover) -> Field:
         """Return sums over the cells that queries hold whole (m,)."""

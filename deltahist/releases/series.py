@@ -458,17 +458,17 @@ class JointPlacement:
     parts: Sequence[Placement]
     learnt: Placement
 
-    def slanted(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """`Placement.slanted`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
-        parts = [each.slanted(each.cells[chosen], chosen) for each in self.parts]
-        beyond = self.learnt.slanted(own - self.learnt.cells[chosen], chosen)
+    def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
+        """`Placement.slope_terms`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
+        parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
+        beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
         """Return the fields of each release, then the field of their sum."""
         return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
 
-    def joined(self, apart: Sequence[Field]) -> Field:
+    def joined_variance(self, apart: Sequence[Field]) -> Field:
         """Return the square of the sum of standard errors, or the variance of the sum if that is more (m,)."""
         *parts, learnt = apart
         return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)

@@ -103,7 +103,7 @@ class TreeDecoder(Decoder):
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
 
-    In the code S is `sums`, V_S `below`, u `upward`, z `best`, t `_trust`, x `cells`.
+    In the code S is `sums`, V_S `of_sums`, u `of_best`, z `best`, t `_trust`, x `cells`.
     """
 
     strategy: Hierarchical
@@ -130,26 +130,18 @@ class TreeDecoder(Decoder):
 
     @functools.cached_property
     def _variances(self) -> tuple[list[Field], list[Field]]:
-        below: list[Field] = []
-        upward = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
+        """V_S of each block, per level but the last, and u of each block, per level."""
+        of_sums: list[Field] = []
+        of_best = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
         for own, children in zip(self.level_variance[-2::-1], reversed(self.children), strict=True):
-            below.insert(0, sum_blocks(upward[0], children))
-            upward.insert(0, own * below[0] / (own + below[0]) if own > 0 else np.zeros_like(below[0]))
-        return below, upward
-
-    @property
-    def below(self) -> list[Field]:
-        """Variance of the sum of each block's children, per level but the last."""
-        return self._variances[0]
-
-    @property
-    def upward(self) -> list[Field]:
-        """Variance of the best estimate of each block from below, per level."""
-        return self._variances[1]
+            of_sums.insert(0, sum_blocks(of_best[0], children))
+            of_best.insert(0, own * of_sums[0] / (own + of_sums[0]) if own > 0 else np.zeros_like(of_sums[0]))
+        return of_sums, of_best
 
     def solve(self, values: Field) -> Field:
         groups = zip(self.strategy.groups, self.strategy.blocks, strict=True)
         own = [values[group.members].reshape(blocks) for group, blocks in groups]
+        of_sums, of_best = self._variances
         sums: list[Field] = []
         best = [own[-1]]
         for level in range(len(self.children) - 1, -1, -1):
@@ -158,20 +150,20 @@ class TreeDecoder(Decoder):
         cells = best[0]
         for level, total in enumerate(sums):
             fine = best[level + 1]
-            surplus = _ratio(cells - total, self.below[level])
-            cells = fine + self.upward[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
+            surplus = _ratio(cells - total, of_sums[level])
+            cells = fine + of_best[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
         return cells.ravel()
 
     def adjoint(self, query: Field) -> Field:
         """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""
-        levels = len(self.children)
+        levels, (of_sums, of_best) = len(self.children), self._variances
         on_cells = query.reshape(self.domain.shape)
         on_estimate: list[Field] = [np.zeros(0)] * (levels + 1)
         on_sum: list[Field] = [np.zeros(0)] * levels
         # x_child = z_child + u_child / V_S · (x − S), from the cells up
         for level in range(levels - 1, -1, -1):
-            passed = sum_blocks(self.upward[level + 1] * on_cells, self.children[level])
-            on_estimate[level + 1], on_cells = on_cells, _ratio(passed, self.below[level])
+            passed = sum_blocks(of_best[level + 1] * on_cells, self.children[level])
+            on_estimate[level + 1], on_cells = on_cells, _ratio(passed, of_sums[level])
             on_sum[level] = -on_cells
         on_estimate[0] = on_cells
         # z = S + t (y − S) with S the children's sum, from the whole domain down
@@ -187,7 +179,8 @@ class TreeDecoder(Decoder):
     def _trust(self, level: int) -> Field:
         """Return the weight of a block's own value against its children's sum."""
         # Where noise is so small that its variance is zero as a float, blocks and children agree.
-        return _ratio(self.below[level], self.level_variance[level] + self.below[level])
+        of_sums = self._variances[0][level]
+        return _ratio(of_sums, self.level_variance[level] + of_sums)
 
     @property
     def closed(self) -> bool:
@@ -222,15 +215,15 @@ class TreeDecoder(Decoder):
         variance V_S of its children's sum leaves, since it is that of the block itself.
         """
         out: list[tuple[Field, Field, Starts]] = []
-        share = np.ones(self.domain.shape)
+        share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
         for level in range(len(self.children), -1, -1):
-            weight = self.upward[level].copy()
+            weight = of_best[level].copy()
             if level < len(self.children):
-                weight -= self.below[level]
+                weight -= of_sums[level]
             out.insert(0, (weight, share, self.strategy.starts[level]))
             if level:
-                part = _ratio(np.ones_like(self.below[level - 1]), self.below[level - 1])
-                own = self.upward[level] * spread_blocks(part, self.children[level - 1], self.upward[level].shape)
+                part = _ratio(np.ones_like(of_sums[level - 1]), of_sums[level - 1])
+                own = of_best[level] * spread_blocks(part, self.children[level - 1], of_best[level].shape)
                 share = share * spread_blocks(own, self.strategy.starts[level], self.domain.shape)
         return out
 
@@ -238,7 +231,7 @@ class TreeDecoder(Decoder):
     def _with_total(self) -> PublicTotal:
         """Variance that a public total takes away: V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._blocks_apart[0]
-        return PublicTotal(share * spread_blocks(self.upward[0], starts, self.domain.shape))
+        return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
 
     @functools.cached_property
     def _covariance(self) -> Field:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from deltahist.decode.forms import Between, Overlap, Quadratic, surroundings
+from deltahist.decode.forms import IntervalTable, Overlap, Quadratic, surroundings
 from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, estimated_flow
 from deltahist.strategies.flow.noise import Lines
@@ -54,7 +54,7 @@ def test_a_form_of_intervals_is_that_of_their_cells(name, same):
     expected = np.einsum("mi,ij,mj->m", cells, covariance, cells)
     every = np.arange(form.size)
     diagonal = form.entries(every, every)[:, None]
-    between = Between(lambda *rows: form.rows(*rows)[:, :, None], diagonal)
+    between = IntervalTable(lambda *rows: form.rows(*rows)[:, :, None], diagonal)
     for some in (slice(0, 100), slice(None)):
         intervals = Pieces.of(low[some], high[some])
         place = every if same else None

@@ -75,7 +75,7 @@ def alternating(field):
 
 
 @pytest.mark.parametrize("spoil", [one_cell, hugely_negative, alternating])
-@pytest.mark.parametrize("total", [1.0, 5000.0, None])
+@pytest.mark.parametrize("total", [1.0, None])
 @pytest.mark.parametrize(("periodic", "pad"), [(False, 0), (True, 3)])
 def test_the_certificate_holds_for_fields_that_are_far_from_counts(spoil, total, periodic, pad):
     rng = np.random.default_rng(5)

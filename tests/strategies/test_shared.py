@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from examples import STRATEGIES, random_domain, random_neighbourhood
+from examples import STRATEGIES, random_domain
 from scipy.sparse.linalg import aslinearoperator
 
 import deltahist as dh
 from deltahist.strategies import Strategy, from_description
 
 
-def some(name, number=30, seed=1):
+def some(name, number=15, seed=1):
     rng = np.random.default_rng([seed, len(name)])
     for _ in range(number):
         domain = random_domain(rng, most=(20, 7))
@@ -31,22 +31,10 @@ def test_operator_equals_its_matrix(name):
         assert np.array_equal(A.T @ Y, dense.T @ Y)
         assert np.array_equal(aslinearoperator(A).H @ y, dense.T @ y)
         assert np.array_equal(A.measure(x.reshape(domain.shape)), dense @ x)
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_whole_numbers_stay_whole(name):
-    for rng, domain, A in some(name, 5):
+        assert np.array_equal(Strategy.matrix(A).toarray(), dense)
         # A kernel's entries have up to 28 binary digits.
         big = rng.integers(0, 2 ** (28 if name == "Spectral" else 40), domain.size)
-        assert (A @ big).dtype == np.int64
-        assert A.matrix().dtype == np.int64
-        assert A.dtype == np.int64
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_the_general_matrix_equals_the_special_one(name):
-    for _, _, A in some(name, 8):
-        assert np.array_equal(Strategy.matrix(A).toarray(), A.matrix().toarray())
+        assert (A @ big).dtype == dense.dtype == A.dtype == np.int64
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -61,37 +49,12 @@ def test_a_description_makes_the_strategy_again(name):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_what_is_said_of_determining_cells_is_the_rank(name):
-    for _, domain, A in some(name, 60):
+    for _, domain, A in some(name, 30):
         full = np.linalg.matrix_rank(A.matrix().toarray()) == domain.size
         # Saying no of a strategy that happens to be of full rank on a tiny grid is safe; saying yes must be right.
         assert full if A.determines_cells else True
         if domain.ndim == 1 and name != "CutAugmented":
             assert bool(A.determines_cells) == full
-
-
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_rows_of_opposite_sign_cost_the_same(name):
-    class Negative(Strategy):
-        def __init__(self, A):
-            self.A, self.domain = A, A.domain
-
-        @property
-        def shape(self):
-            return self.A.shape
-
-        @property
-        def groups(self):
-            return self.A.groups
-
-        def _matmat(self, X):
-            return -self.A._matmat(X)
-
-        def _rmatmat(self, X):
-            return -self.A._rmatmat(X)
-
-    for rng, domain, A in some(name, 8):
-        near = random_neighbourhood(rng, domain)
-        assert dh.sensitivity(Negative(A), near) == dh.sensitivity(A, near) >= 0
 
 
 def test_unknown_strategies_and_parameters_are_named():

@@ -32,7 +32,7 @@ def test_the_cost_is_that_of_the_rounded_kernel_for_every_neighbourhood():
                 assert spectral.edge_cost(other, norm) == explicit_edge_cost(spectral, other, norm)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in range(1, 5))])
 def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells(seed):
     """By the definition: the gap rule for every pair, arrivals by their own limits; 1,000 profiles in all."""
     for rng, near, _ in cases(25, 10 + seed):
@@ -104,9 +104,7 @@ def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources,
 @pytest.mark.parametrize(
     ("n", "cells", "limit", "price"),
     [
-        (64, 1, 3, 1.000),
         (64, 1, 2, 1.006),
-        (64, 1, 1.5, 1.07),
         (64, 1, 1.2, 1.27),
         (64, 1, 1, 1.52),
         (128, 1, 2, 1.024),

@@ -73,7 +73,7 @@ def largest_over_all_pairs(strategy, near, norm):
     return most
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 def test_the_cost_under_a_profile_equals_brute_force_over_all_pairs(part):
     """A thousand cases in all: sizes, spacings, degrees, δ, limits, sources; both norms."""
     rng = np.random.default_rng([14, part])
@@ -110,9 +110,8 @@ def test_squares_are_bounded_where_there_are_too_many_to_look_at(monkeypatch):
 @pytest.mark.parametrize(
     ("n", "delta", "limit", "rmse"),
     [
-        (32, 1, 2, 18.0), (64, 1, 1.5, 28.5), (64, 1, 2, 26.7), (64, 2, 2, 30.9), (64, 4, 2, 34.6), (64, 8, 2, 38.7),
-        (128, 1, 2, 39.8), (128, 2, 2, 46.0), (128, 4, 2, 51.7), (128, 8, 2, 58.2),
-        (64, 64, None, 40.7), (128, 128, None, 64.5),
+        (32, 1, 2, 18.0), (64, 1, 1.5, 28.5), (64, 1, 2, 26.7), (64, 8, 2, 38.7),
+        (128, 1, 2, 39.8), (128, 8, 2, 58.2), (64, 64, None, 40.7),
     ],
 )  # fmt: skip
 def test_figures_over_all_ranges(n, delta, limit, rmse):

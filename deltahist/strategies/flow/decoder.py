@@ -20,18 +20,18 @@ from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import (
     A_CALL,
     MOST_KEPT,
-    Around,
-    Between,
     Bilinear,
     BlockPower,
     Feature,
     Field,
     Form,
     Index,
+    IntervalTable,
     Joint,
     Mixed,
     Overlap,
     Quadratic,
+    QueryBoxes,
     Terms,
     Windows,
     surroundings,
@@ -265,10 +265,10 @@ class _Waves:
             self._between  # noqa: B018
 
     @functools.cached_property
-    def _between(self) -> Between:
+    def _between(self) -> IntervalTable:
         """(a·q)² @ weight of the intervals between all places."""
         waves, weight = self.waves, self.weight
-        return Between(
+        return IntervalTable(
             lambda first, stop: np.swapaxes((waves[first:stop, None] * weight.T) @ waves.T, 1, 2), waves**2 @ weight
         )
 
@@ -670,7 +670,7 @@ class _LineSums:
         # Of each border its part in C before `inverse`, and in sums.
         self._sums = _NearSums(line.windows, leaf, theta)
 
-    def near(self, around: Around, axis: int) -> tuple[Index, Field, Field]:
+    def near(self, around: QueryBoxes, axis: int) -> tuple[Index, Field, Field]:
         """Return the sums that hold borders of each box (queries, s), with the borders' parts in C and in sums.
 
         Parts are (queries, s, wide or tall), in C before `inverse`.
@@ -692,7 +692,7 @@ class RimErrors:
         self._straight, self._diagonal = straight, diagonal
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
-    def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
+    def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[Field, Field]:
         """Return variance and fourth cumulant (m,) of the draws in the boxes around queries and of all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
         rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
@@ -751,7 +751,7 @@ class _HubSums:
         )
         (self.beyond,) = _single(trust[1:, 1:] - trust[1:, :1])
 
-    def near(self, around: Around, axis: int) -> tuple[Index, Index, Field]:
+    def near(self, around: QueryBoxes, axis: int) -> tuple[Index, Index, Field]:
         """Return places of the hubs in each box along an axis, the sums that hold some, and their weights.
 
         Shapes are (queries, h), (queries, s) and (queries, s, h).
@@ -789,7 +789,7 @@ class HubErrors:
         self._axes = _HubSums(x, known.joint, known.hubs.trust), _HubSums(y, known.joint.T, known.hubs.trust.T)
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
-    def of(self, around: Around, kurtosis: bool) -> tuple[Field, Field]:
+    def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[Field, Field]:
         """Return variance and fourth cumulant (m,) of hubs inside queries, strips through these, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.joint, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = (line.near(around, axis) for axis, line in enumerate(self._axes))
