@@ -13,7 +13,7 @@ import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.space.workloads.queries import power
 from deltahist.strategies import Spectral, from_description, spectral as multipliers
-from deltahist.strategies.torus import convolve, spread, squared_distance
+from deltahist.strategies.spectral import convolve, spread, squared_distance
 
 
 def cases(number, seed):

@@ -11,9 +11,8 @@ from examples import random_domain, random_neighbourhood, random_tents
 from scipy.interpolate import BSpline
 
 import deltahist as dh
-from deltahist.strategies import Tents, from_description, named, splines as module
-from deltahist.strategies.splines import Lattice
-from deltahist.strategies.tents import Search
+from deltahist.strategies import Tents, from_description, named, tents as module
+from deltahist.strategies.tents import Lattice, Search
 
 
 def lattices(number, seed):
