@@ -15,7 +15,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -363,7 +363,7 @@ def _lengths(spectrum: Field, n: int) -> Field:
 
 @dataclass(frozen=True)
 class SpectralSolution:
-    """SpectralSolution of the spectral problem: X̂ = √(V̂ / L̂) and how far from the best it can be.
+    """The best spectrum X̂ = √(V̂ / L̂), and how far from the best it can be.
 
     `spectrum` is √X̂ over a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost is
     its bound; `gap` bounds the variance's excess over that of the best strategy of the torus: the dual value certifies
@@ -394,8 +394,7 @@ def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]
     return SpectralSolution(np.sqrt(spectrum), found.gap)
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """Multipliers, the spectrum that they lead to, the largest of its costs over their bounds, and the gap."""
 
     multipliers: Field

@@ -10,7 +10,7 @@ import scipy.stats
 from hypothesis import example, given, settings as property_settings, strategies as st
 
 import deltahist as dh
-from deltahist.decode import Metric, Posterior, box_sums, nonnegative, posterior
+from deltahist.decode import Metric, Posterior, box_sums, posterior
 from deltahist.decode.posterior import MEANS, Precision, even_shares, sites
 from deltahist.strategies import Cumulative, Flow, Hierarchical, Identity, Optimal, Spectral, Tents
 from tests.decode.test_metric import KINDS, dense, random_metric, waves
@@ -209,13 +209,10 @@ def test_means_below_zero_are_cut_and_not_turned_around(monkeypatch):
 def test_boxes_lie_in_the_map_and_have_all_sizes():
     spans = module._draw_boxes((1, 7, 300), np.random.default_rng(6))
     for (low, high), n in zip(spans, (1, 7, 300), strict=True):
-        assert low.min() >= 0
-        assert high.max() <= n
-        assert (high > low).all()
         assert low.min() == 0
-        assert high.max() > 0.98 * n  # one in twenty of 512 boxes ends with the map, or nearly so
-    low, high = spans[1]
-    assert (high == 7).any()
+        assert 0.98 * n < high.max() <= n  # one in twenty of 512 boxes ends with the map, or nearly so
+        assert (high > low).all()
+    assert (spans[1][1] == 7).any()
     sides = spans[2][1] - spans[2][0]
     assert np.median(sides) == pytest.approx(np.sqrt(300), rel=0.4)
 
@@ -327,7 +324,13 @@ def measured(name, releases):
     return np.mean(held), np.mean(width), np.sqrt(np.sum(error) / [np.sum(plain), np.sum(nearest)])
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("flow", "hierarchical", "spectral"),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("flow of blocks", "tents", "identity", "cumulative")),
+    ],
+)
 def test_intervals_hold_as_often_as_they_say_over_a_map(name, record_property):
     """Four releases: the coverage of one varies by 3%, of four by 1.5. On average over maps 94 to 98.5% are promised.
 
@@ -339,17 +342,6 @@ def test_intervals_hold_as_often_as_they_say_over_a_map(name, record_property):
     assert against_unbiased < 0.9
     assert against_nearest < 1.01
     record_property("coverage", float(held))
-
-
-def unbiased_but_cut(release, work):
-    """What stands in: nearest cells, the unbiased errors, and their intervals cut to what counts can be."""
-    own = nonnegative(
-        release.decoder.field(release.values, release.total), release.decoder.metric(), release.total
-    )
-    estimate = box_sums(own.cells, work.spans(release.domain))
-    found = dh.answer(release, work)
-    low, high = (found[name].clip(0, release.total) for name in ("low", "high"))
-    return estimate, found["std_error"], np.minimum(low, estimate), np.maximum(high, estimate)
 
 
 def roads(n, rng):
@@ -376,11 +368,11 @@ def test_what_is_not_sure_of_itself_stands_back(constant, value, monkeypatch):
     assert release.posterior is None
     assert release.estimator(True).startswith("non-negative (nearest")
     work = dh.workloads.all_ranges(MAP).sample(200, seed=1)
-    found = dh.answer(release, work, nonnegative=True)
-    columns = (found[name] for name in ("estimate", "std_error", "low", "high"))
-    for column, expected in zip(columns, unbiased_but_cut(release, work), strict=True):
-        assert np.allclose(column, expected, atol=1e-9)
-    assert set(found["estimator"]) == {release.estimator(True)}
+    found, unbiased = dh.answer(release, work, nonnegative=True), dh.answer(release, work)
+    estimate = box_sums(release.projection.cells, work.spans(MAP))
+    low, high = (unbiased[name].clip(0, release.total) for name in ("low", "high"))
+    expected = (estimate, unbiased["std_error"], np.minimum(low, estimate), np.maximum(high, estimate))
+    assert np.allclose(found[["estimate", "std_error", "low", "high"]].T, expected, atol=1e-9)
     cells, errors = release.estimates(nonnegative=True)
     assert np.array_equal(cells, release.projection.cells)
     assert np.array_equal(errors, release.estimates()[1])

@@ -41,7 +41,7 @@ def test_closed_forms_of_regular_trees_are_exact(shape, branching, known, budget
         assert (tree.moments(work).variance >= dense.moments(work).variance * (1 - 1e-9)).all()
 
 
-@pytest.mark.parametrize("shape", [(1100,), (40, 27), (33, 33)])
+@pytest.mark.parametrize("shape", [(1100,), (40, 27)])
 @pytest.mark.parametrize("known", [False, True])
 def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
     domain, tree, _ = both(shape, 2, known)
@@ -53,8 +53,8 @@ def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
     assert np.median(found / solved.variance) < 1.1
 
 
-@pytest.mark.parametrize("shape", [(13,), (31,), (7, 5), (12, 9), (20, 3), (31, 31), (1, 7)])
-@pytest.mark.parametrize("branching", [2, 3, 5])
+@pytest.mark.parametrize("shape", [(13,), (7, 5), (20, 3), (31, 31), (1, 7)])
+@pytest.mark.parametrize("branching", [2, 3])
 @pytest.mark.parametrize("known", [False, True])
 def test_irregular_trees_need_no_matrix(shape, branching, known):
     """Variances of boxes and their mean over all ranges, against least squares as it is defined."""

@@ -13,7 +13,6 @@ import shapely
 from profiles import dearest, limited, promised, random_limits
 
 import deltahist as dh
-from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Spectral, optimal as convex
 from deltahist.strategies.gaussian import EdgeBounds
@@ -95,19 +94,6 @@ def test_a_workload_of_its_own_is_weighed_and_only_its_error_counts(sources):
     variance = dh.expected_error(A, near, work, rho=0.5, continuous=True)
     assert math.isclose(variance.mean(), A.certificate.primal, rel_tol=1e-6)
     assert variance.mean() < dh.expected_error(Optimal(near), near, work, rho=0.5).mean()
-
-
-def test_the_exact_cost_is_that_of_the_definition():
-    rng = np.random.default_rng(11)
-    for _ in range(12):
-        domain = examples.random_domain(rng)
-        near, other = (examples.random_neighbourhood(rng, domain) for _ in range(2))
-        A = Optimal(near, gap=0.01)
-        for norm in (1, 2):
-            for relation in (near, other, near.anywhere()):
-                cost = A.edge_cost(relation, norm)
-                assert type(cost) is int
-                assert cost == explicit_edge_cost(A, relation, norm)
 
 
 def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells():
