@@ -68,7 +68,8 @@ def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
     """Return Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
     if isinstance(workload, AllRanges):  # of whole cells
         return np.zeros(1)
-    return placement_variance(*workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square")))
+    sums = workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square"))
+    return placement_variance(*sums)
 
 
 @dataclass(frozen=True)
