@@ -40,7 +40,7 @@ def saved(tmp_path):
     return path
 
 
-MISSING = object()
+MISSING = "left out"
 
 
 def description_of(path):
