@@ -217,7 +217,7 @@ CASES = [
     (["plot", "good.parquet", "--out", "out.gif"], ["out.gif", ".png"]),
     (
         ["plot", "good.parquet", "--out", "out.png", "--only", "legend"],
-        ["--only", "'legend'", "'map', 'curve'"],
+        ["--only", "'legend'", "map or curve"],
     ),
     (["export", "good.parquet", "--out", "out.shp"], ["out.shp", ".geojson"]),
     (["export", "good.parquet", "--out", "no/out.csv"], ["does not exist"]),

@@ -280,7 +280,12 @@ class ShiftedGrids(Grids):
         if text.startswith("dyadic"):
             spacing = next(iter(numbers_of(text, 1)), max(1, int(near.reach.max())))
             return dyadic_grids(near.domain, spacing)
-        return cls(near.domain, *numbers_of(text, 3))  # type: ignore[arg-type]
+        parameters = numbers_of(text, 3)
+        if len(parameters) < 2:
+            raise InputError(
+                f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells"
+            )
+        return cls(near.domain, *parameters)  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

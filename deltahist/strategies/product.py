@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import MOST_FOURTH, Feature, Form, Quadratic, Terms, weighted
-from deltahist.errors import one_of
+from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span
@@ -113,7 +113,12 @@ class Cumulative(Product):
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
-        return cls(near.domain, text.partition(":")[2] or "suffix")  # type: ignore[arg-type]
+        rest = text.partition(":")[2] or "suffix"
+        if rest not in ("suffix", "prefix"):
+            raise InputError(
+                f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix"
+            )
+        return cls(near.domain, "prefix" if rest == "prefix" else "suffix")
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
