@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.answers import answer
-from deltahist.errors import DeltaHistWarning, InputError
+from deltahist.errors import InputError
 from deltahist.releases.base import BaseRelease
 from deltahist.space.crs import read_crs
 from deltahist.space.fitting import bend_boxes
@@ -33,7 +32,7 @@ class Busy(Exception):  # noqa: N818
 
 
 @dataclass(frozen=True)
-class Question:
+class BoxQuery:
     """All that is asked but the boxes: of which release, in which coordinates, which interval.
 
     Parameters
@@ -55,9 +54,7 @@ class Question:
 
         _check_boxes(corners)
         shapes = gpd.GeoSeries(bend_boxes(corners, self.release.domain), crs=LONGITUDE_LATITUDE)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeltaHistWarning)  # the column note says the same
-            frame = answer(self.release, shapes, level=self.level, nonnegative=self.nonnegative)
+        frame = answer(self.release, shapes, level=self.level, nonnegative=self.nonnegative)
         return {str(name): frame[name].to_numpy() for name in frame.columns}
 
 
@@ -101,50 +98,53 @@ class Batcher:
     """
 
     most: int = 1_000
-    _waiting: dict[Question, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
+    _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _number: int = 0
     _running: bool = False
 
-    async def answer(self, question: Question, corners: NDArray[np.float64]) -> Columns:
+    async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
         """Return the columns (1,) of the answer to a box (4,), or (2,) on a line; InputError as of `dh.answer`."""
         if self._number >= self.most:
             raise Busy
         self._number += 1
         future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(question, []).append((corners, future))
+        self._waiting.setdefault(query, []).append((corners, future))
         if not self._running:
             self._running = True
             asyncio.get_running_loop().create_task(self._run())
         return await future
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(0)  # whoever is served in this round of the loop joins
-        while self._waiting:
-            question, asked = next(iter(self._waiting.items()))
-            del self._waiting[question]
-            found = await loop.run_in_executor(None, _answer_each, question, [corners for corners, _ in asked])
-            self._number -= len(asked)
-            for (_, future), each in zip(asked, found, strict=True):
-                if future.cancelled():
-                    continue
-                if isinstance(each, Exception):
-                    future.set_exception(each)
-                else:
-                    future.set_result(each)
-        self._running = False
+        try:
+            await asyncio.sleep(0)  # whoever is served in this round of the loop joins
+            while self._waiting:
+                query, asked = next(iter(self._waiting.items()))
+                del self._waiting[query]
+                try:
+                    found = await in_thread(_answer_each, query, [corners for corners, _ in asked])
+                finally:
+                    self._number -= len(asked)
+                for (_, future), each in zip(asked, found, strict=True):
+                    if future.cancelled():
+                        continue
+                    if isinstance(each, Exception):
+                        future.set_exception(each)
+                    else:
+                        future.set_result(each)
+        finally:
+            self._running = False
 
 
-def _answer_each(question: Question, asked: list[NDArray[np.float64]]) -> list[Columns | Exception]:
+def _answer_each(query: BoxQuery, asked: list[NDArray[np.float64]]) -> list[Columns | Exception]:
     """Return the columns (1,) of each box, or its problem, exactly as it has them alone."""
     try:
-        columns = question.answer(np.array(asked))
+        columns = query.answer(np.array(asked))
         alone = np.isnan(columns["estimate"]) & (len(asked) > 1)  # why a box has no answer is said of it alone
     except Exception as problem:
         if len(asked) == 1:
             return [problem]
         columns, alone = {}, np.ones(len(asked), dtype=bool)
-    rows = ([_row(columns, at)] if not alone[at] else _answer_each(question, [each]) for at, each in enumerate(asked))
+    rows = ([_row(columns, at)] if not alone[at] else _answer_each(query, [each]) for at, each in enumerate(asked))
     return [row for found in rows for row in found]
 
 

@@ -9,6 +9,7 @@ import logging
 import re
 import time
 import uuid
+import warnings
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +29,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deltahist import __version__
 from deltahist.answers import answer
 from deltahist.decode import check_level
-from deltahist.errors import InputError
+from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases.page import render_page
 from deltahist.releases.tables import encode_table
-from deltahist.server.answers import Batcher, Busy, Question, asks_degrees, in_thread
+from deltahist.server.answers import Batcher, BoxQuery, Busy, asks_degrees, in_thread
 from deltahist.server.catalogue import Catalogue, Served
 
 _LOG = logging.getLogger("deltahist.server")
@@ -85,7 +86,10 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     @contextlib.asynccontextmanager
     async def watch(_: FastAPI) -> AsyncIterator[None]:
         task = asyncio.create_task(_refresh_for_ever(catalogue))
-        yield
+        with warnings.catch_warnings():
+            # Answers say the same, and logs must not tell what is asked.
+            warnings.simplefilter("ignore", DeltaHistWarning)
+            yield
         task.cancel()
 
     app = FastAPI(
@@ -142,14 +146,14 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     ) -> Response:
         """Return the estimated number of points in a box, with standard error and interval."""
         served = find(name)
-        question = _ask(served, crs, level, nonnegative)
+        query = _ask(served, crs, level, nonnegative)
         corners = _read_box(bbox, served)
         headers: dict[str, str] = {}
         if unchanged := _unchanged(request, served, "json", headers):
             return unchanged
-        columns = await batcher.answer(question, corners)
+        columns = await batcher.answer(query, corners)
         values = {column: _plain(value[0]) for column, value in columns.items()}
-        return _json({"release": served.name, "bbox": corners.tolist(), **values, **_meaning(question)}, headers)
+        return _json({"release": served.name, "bbox": corners.tolist(), **values, **_meaning(query)}, headers)
 
     @app.post("/releases/{name}/answers")
     async def answer_many(
@@ -167,14 +171,14 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         served = find(name)
         body = await _read_body(request, settings.most_bytes)
         if request.headers.get("content-type", "").startswith(_GEOJSON) or b'"FeatureCollection"' in body[:1000]:
-            question = _ask(served, crs, level, nonnegative)
+            query = _ask(served, crs, level, nonnegative)
             _negotiate(request, {_GEOJSON: "", _JSON: ""})
-            content = await in_thread(_answer_features, question, body, settings.most_boxes)
+            content = await in_thread(_answer_features, query, body, settings.most_boxes)
             return Response(content, media_type=_GEOJSON)
         asked = _decode(body, settings.most_boxes)
-        question = _ask(served, asked.crs, asked.level, asked.nonnegative)
+        query = _ask(served, asked.crs, asked.level, asked.nonnegative)
         form = _negotiate(request, {_JSON: "json", "text/csv": "csv", _ARROW: "arrow"})
-        content = await in_thread(_answer_boxes, question, asked, form)
+        content = await in_thread(_answer_boxes, query, asked, form)
         media = {"json": _JSON, "csv": "text/csv; charset=utf-8", "arrow": _ARROW}[form]
         return Response(content, media_type=media, headers={"vary": "Accept"})
 
@@ -195,9 +199,9 @@ async def _refresh_for_ever(catalogue: Catalogue) -> None:
             _LOG.exception("the files could not be looked through")
 
 
-def _ask(served: Served, crs: str | None, level: float, nonnegative: bool) -> Question:
+def _ask(served: Served, crs: str | None, level: float, nonnegative: bool) -> BoxQuery:
     check_level(level)
-    return Question(served.release, asks_degrees(served.release, crs), level, nonnegative)
+    return BoxQuery(served.release, asks_degrees(served.release, crs), level, nonnegative)
 
 
 def _read_box(text: str, served: Served) -> NDArray[np.float64]:
@@ -216,8 +220,9 @@ def _read_box(text: str, served: Served) -> NDArray[np.float64]:
 async def _read_body(request: Request, most: int) -> bytes:
     """Return the body of a request; HTTPException 413 as soon as it is too long."""
     body = bytearray()
-    if int(request.headers.get("content-length", 0)) > most:
-        raise HTTPException(413, f"the body has {request.headers['content-length']} bytes: at most {most:,} are read")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > most:
+        raise HTTPException(413, f"the body has {length[:20]} bytes: at most {most:,} are read")
     async for part in request.stream():
         body += part
         if len(body) > most:
@@ -245,22 +250,22 @@ def _check_number(number: int, most: int, name: str) -> None:
         raise InputError(f"there are 0 {name}: give at least one")
 
 
-def _answer_boxes(question: Question, asked: _Boxes, form: str) -> bytes:
-    sides = 2 * question.release.domain.ndim
+def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str) -> bytes:
+    sides = 2 * query.release.domain.ndim
     wrong = next((box for box in asked.boxes if len(box) != sides), None)
     if wrong is not None:
         raise InputError(f"boxes holds {wrong[:8]}: every box must be {sides} numbers")
-    columns = question.answer(np.array(asked.boxes))
+    columns = query.answer(np.array(asked.boxes))
     if form == "json":
         content = {name: _plain_column(values) for name, values in columns.items()}
-        return orjson.dumps(content | _meaning(question), option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(content | _meaning(query), option=orjson.OPT_SERIALIZE_NUMPY)
     import pandas as pd
 
     if form == "csv":
-        return encode_table(pd.DataFrame(columns), "csv", question.release.domain)
+        return encode_table(pd.DataFrame(columns), "csv", query.release.domain)
     import pyarrow as pa
 
-    about = {name: str(value) for name, value in _meaning(question).items()}
+    about = {name: str(value) for name, value in _meaning(query).items()}
     table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=about)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -268,7 +273,7 @@ def _answer_boxes(question: Question, asked: _Boxes, form: str) -> bytes:
     return sink.getvalue()
 
 
-def _answer_features(question: Question, body: bytes, most: int) -> bytes:
+def _answer_features(query: BoxQuery, body: bytes, most: int) -> bytes:
     import geopandas as gpd
     import shapely
 
@@ -279,19 +284,19 @@ def _answer_features(question: Question, body: bytes, most: int) -> bytes:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("the body cannot be read: it must be a GeoJSON FeatureCollection") from None
     _check_number(len(features), most, "features")
-    crs = "OGC:CRS84" if question.degrees else question.release.domain.crs
+    crs = "OGC:CRS84" if query.degrees else query.release.domain.crs
     frame = gpd.GeoDataFrame(properties, geometry=shapely.from_geojson(shapes, on_invalid="ignore"), crs=crs)
-    found = answer(question.release, frame, level=question.level, nonnegative=question.nonnegative)
-    return encode_table(found, "geojson", question.release.domain)
+    found = answer(query.release, frame, level=query.level, nonnegative=query.nonnegative)
+    return encode_table(found, "geojson", query.release.domain)
 
 
-def _meaning(question: Question) -> dict[str, Any]:
+def _meaning(query: BoxQuery) -> dict[str, Any]:
     """Return what every answer says besides its figures."""
     return {
         "unit": "points",
-        "level": question.level,
-        "estimates": question.release.estimator(question.nonnegative),
-        "digest": question.release.digest,
+        "level": query.level,
+        "estimates": query.release.estimator(query.nonnegative),
+        "digest": query.release.digest,
         "cost": _FREE,
     }
 

@@ -37,7 +37,13 @@ def test_a_service_answers_until_it_is_told_to_end(city):
             address = re.match(r"http://127.0.0.1:[1-9]\d*/releases/city", process.stderr.readline())[0]
             with urllib.request.urlopen(f"{address}/answer?bbox=0,0,4,4", timeout=60) as answer:
                 assert json.load(answer)["estimate"] == 16
+            shape = {"type": "Polygon", "coordinates": [[[1, 1], [3, 1], [9, 3], [1, 1]]]}
+            zone = {"type": "Feature", "properties": {"estimate": "secret"}, "geometry": shape}
+            zones = json.dumps({"type": "FeatureCollection", "features": [zone]}).encode()
+            with urllib.request.urlopen(f"{address}/answers", zones, timeout=60) as answer:
+                assert json.load(answer)["features"][0]["properties"]["note"].startswith("clipped")
             process.send_signal(signal.SIGTERM)
+            assert not process.stderr.read()  # logs do not tell what is asked
             process.wait(60)
         finally:
             process.kill()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.server.answers import Batcher, Busy, Question
+from deltahist.server.answers import Batcher, BoxQuery, Busy
 from deltahist.server.catalogue import Catalogue
 
 
@@ -73,11 +73,11 @@ def test_names_must_differ_and_there_must_be_a_release(folder, published, tmp_pa
 
 def test_more_than_can_wait_is_put_off(published):
     release = dh.load(published / "line.parquet")
-    question = Question(release, False, 0.95, False)
+    query = BoxQuery(release, False, 0.95, False)
 
     async def ask():
         batcher = Batcher(most=3)
-        asked = [batcher.answer(question, np.array([0.0, 8.0])) for _ in range(5)]
+        asked = [batcher.answer(query, np.array([0.0, 8.0])) for _ in range(5)]
         return await asyncio.gather(*asked, return_exceptions=True)
 
     found = asyncio.run(ask())
