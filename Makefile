@@ -65,7 +65,7 @@ docs: $(VENV)/.test  ## check the documentation's links and run its examples
 bench: $(VENV)/.bench  ## write the table of what the defaults take (ARGS=noise, ARGS=all for other benchmarks)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-quick: $(VENV)/.core  ## see that the defaults are not twice as slow as benchmarks/results.md says
+bench-quick: $(VENV)/.core  ## see that the defaults are not three times as slow as benchmarks/results.md says
 	$(BIN)/python -m benchmarks --quick
 
 wheel: $(VENV)/.core  ## build the wheel

@@ -13,7 +13,7 @@ OTHERS = (
     *("diffusion", "ledger", "personal", "hub_prices", "hub_levels", "growth"),
 )
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-parser.add_argument("--quick", action="store_true", help="fail where a figure is more than twice the committed one")
+parser.add_argument("--quick", action="store_true", help="fail where a figure is three times the committed one")
 parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(OTHERS))
 chosen = parser.parse_args()
 if unknown := set(chosen.names) - {*OTHERS, "all"}:

@@ -1,8 +1,8 @@
 """One table of what the defaults take (`make bench`), beside the committed one: results.json, results.md.
 
-Not seconds are compared but ratios to a reference of the same run. `--quick` measures a part, writes nothing, and fails
-where a ratio is more than twice the committed one, measured again. Sessions take turns, so that a busy moment does not
-meet all rounds of one of them, and of all rounds the least counts.
+Not seconds are compared but ratios to a reference of the same run. `--quick` measures a part, and fails where
+a ratio is more than three times the committed one, measured again. Sessions take turns, so that a busy moment
+does not meet all rounds of one of them, and of all rounds the least counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from benchmarks.scenes import PARQUET
 TABLE = Path(__file__).with_name("results.json")
 #: Rounds of the table, of a quick look, and of what fails it.
 ROUNDS, FEW_ROUNDS, AGAIN = 2, 1, 3
-TOLD, FAILS = 1.25, 2.0
+#: What touches memory alone has more than twice the ratio on some machines, with the same code.
+TOLD, FAILS = 1.25, 3.0
 
 Session = Task | Command
 Row = dict[str, Any]
@@ -97,7 +98,7 @@ def _ratios(table: Mapping[str, Row]) -> dict[str, float]:
 
 
 def look(folder: Path, committed: Mapping[str, float]) -> bool:
-    """Measure the quick sessions; whether no figure is more than twice as slow as committed, when measured again."""
+    """Measure the quick sessions; whether none is more than three times as slow as committed, when measured again."""
     sessions = [session for session in SESSIONS if session.quick]
     compare(dict.fromkeys((name for session in sessions for name in session.units), 0.0), committed)
     prepare(folder, quick=True)

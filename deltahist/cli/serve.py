@@ -21,8 +21,8 @@ def serve(
 ) -> None:
     """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
 
-    Files of a folder that appear, change or go are noticed while the service runs. The documentation of all addresses
-    is at /docs.
+    Files of a folder that appear, change or go are noticed while the service runs. docs/service.md lists all
+    addresses, as does /openapi.json.
 
     \b
     Examples:
@@ -46,4 +46,5 @@ def serve(
             console.note(f"{address}/releases/{served.name}")
         if not check:
             app = create_app(catalogue, Settings(tuple(origins or ())))
-            uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False)).run([listening])
+            how = uvicorn.Config(app, log_level="warning", server_header=False, limit_concurrency=1_000)
+            uvicorn.Server(how).run([listening])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -24,7 +26,13 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
-_EPSG = "http://www.opengis.net/def/crs/EPSG/0/"
+_CRS84 = {
+    *(f"{form}://www.opengis.net/def/crs/ogc/1.3/crs84" for form in ("http", "https")),
+    *("crs84", "ogc:crs84", "urn:ogc:def:crs:ogc:1.3:crs84"),
+}
+_EPSG = re.compile(
+    r"(?:EPSG:|https?://www\.opengis\.net/def/crs/EPSG/[\w.]+/|urn:ogc:def:crs:EPSG:[\w.]*:)([0-9]{1,6})", re.IGNORECASE
+)
 
 
 class Busy(Exception):  # noqa: N818
@@ -73,19 +81,28 @@ def asks_degrees(release: BaseRelease, crs: str | None) -> bool:
     """Return whether coordinates in a CRS are longitude and latitude, and not the release's own.
 
     None is longitude and latitude, as OGC's services have it; the coordinates of a plane if the release has no CRS.
-    Raises InputError on any other CRS than these two.
+    Raises InputError on any other CRS than these two. Only codes are looked up: other texts could name files.
     """
     own = release.domain.crs
-    if crs is None or crs in (CRS84, "CRS84", "OGC:CRS84"):
+    if crs is None or crs.casefold() in _CRS84:
         if crs is not None and own is None:
             raise InputError(f"crs is {crs!r}: the release is of a plane without a CRS; leave crs out")
         return own is not None
-    code = f"EPSG:{crs.removeprefix(_EPSG)}" if crs.startswith(_EPSG) else crs
-    if own is None or not read_crs(code).equals(read_crs(own), ignore_axis_order=True):
+    code = _EPSG.fullmatch(crs)
+    same = crs == own or (code is not None and _is_code_of(own, int(code[1])))
+    if not same:
         raise InputError(
-            f"crs is {crs!r}: it must be the release's own, {own or 'none'}, or {CRS84} (longitude, latitude)"
+            f"crs is {crs[:80]!r}: it must be the release's own, {own or 'none'}, or {CRS84} (longitude, latitude)"
         )
     return False
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_code_of(own: str | None, code: int) -> bool:
+    try:
+        return own is not None and read_crs(f"EPSG:{code}").equals(read_crs(own), ignore_axis_order=True)
+    except InputError:  # no such code
+        return False
 
 
 @dataclass
@@ -101,6 +118,7 @@ class Batcher:
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _number: int = 0
     _running: bool = False
+    _task: asyncio.Task[None] | None = None
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
         """Return the columns (1,) of the answer to a box (4,), or (2,) on a line; InputError as of `dh.answer`."""
@@ -111,7 +129,7 @@ class Batcher:
         self._waiting.setdefault(query, []).append((corners, future))
         if not self._running:
             self._running = True
-            asyncio.get_running_loop().create_task(self._run())
+            self._task = asyncio.create_task(self._run())
         return await future
 
     async def _run(self) -> None:
@@ -122,10 +140,12 @@ class Batcher:
                 del self._waiting[query]
                 try:
                     found = await in_thread(_answer_each, query, [corners for corners, _ in asked])
+                except Exception as problem:
+                    found = [problem] * len(asked)
                 finally:
                     self._number -= len(asked)
                 for (_, future), each in zip(asked, found, strict=True):
-                    if future.cancelled():
+                    if future.done():
                         continue
                     if isinstance(each, Exception):
                         future.set_exception(each)
@@ -139,13 +159,17 @@ def _answer_each(query: BoxQuery, asked: list[NDArray[np.float64]]) -> list[Colu
     """Return the columns (1,) of each box, or its problem, exactly as it has them alone."""
     try:
         columns = query.answer(np.array(asked))
-        alone = np.isnan(columns["estimate"]) & (len(asked) > 1)  # why a box has no answer is said of it alone
     except Exception as problem:
         if len(asked) == 1:
             return [problem]
-        columns, alone = {}, np.ones(len(asked), dtype=bool)
-    rows = ([_row(columns, at)] if not alone[at] else _answer_each(query, [each]) for at, each in enumerate(asked))
-    return [row for found in rows for row in found]
+        half = len(asked) // 2  # one box must not make all others be answered alone
+        return [*_answer_each(query, asked[:half]), *_answer_each(query, asked[half:])]
+    unanswered = np.isnan(columns["estimate"]) & (len(asked) > 1)
+    return [
+        # Why a box has no answer is said of it alone.
+        _answer_each(query, [each])[0] if unanswered[at] else _row(columns, at)
+        for at, each in enumerate(asked)
+    ]
 
 
 def _row(columns: Columns, at: int) -> Columns:

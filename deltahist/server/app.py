@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import io
 import logging
 import re
+import threading
 import time
 import uuid
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
 import orjson
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deltahist import __version__
-from deltahist.answers import answer
+from deltahist.answers import COLUMNS, answer
 from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
+from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.releases.tables import encode_table
 from deltahist.server.answers import Batcher, BoxQuery, Busy, asks_degrees, in_thread
@@ -42,6 +46,12 @@ _ARROW = "application/vnd.apache.arrow.stream"
 _FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
 #: Seconds between two looks at the files.
 _PACE = 1.0
+#: Requests with many queries that are answered at once, and that may wait.
+_AT_WORK, _MOST_WAITING = 2, 16
+#: Vertices of all features, and of a feature with crossing rings, whose repair takes long.
+_MOST_VERTICES, _MOST_CROSSING = 200_000, 200
+#: Seconds in which a body must come.
+_PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -63,8 +73,8 @@ class Settings:
 class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
     """Body of a request for answers to boxes."""
 
-    boxes: list[list[float]]
-    crs: str | None = None
+    boxes: list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]]
+    crs: Annotated[str, msgspec.Meta(max_length=200)] | None = None
     level: float = 0.95
     nonnegative: bool = False
 
@@ -98,12 +108,31 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         description="Range queries over releases that were published under distance-aware differential privacy. "
         + _FREE,
         lifespan=watch,
+        # The usual pages of documentation load their scripts from elsewhere, which would tell others who reads.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
     )
+
+    at_work, waiting = asyncio.Semaphore(_AT_WORK), 0
+
+    async def work(call: Callable[..., bytes], *given: Any) -> bytes:
+        """Run a long call in a thread, few at a time; Busy if many wait already."""
+        nonlocal waiting
+        if waiting >= _MOST_WAITING:
+            raise Busy
+        waiting += 1
+        try:
+            async with at_work:
+                content: bytes = await in_thread(call, *given)
+            return content
+        finally:
+            waiting -= 1
 
     def find(name: str) -> Served:
         served = catalogue.find(name)
         if served is None:
-            raise HTTPException(404, f"release is {name!r}: it must be one of those at /releases")
+            raise HTTPException(404, f"release is {name[:80]!r}: it must be one of those at /releases")
         return served
 
     @app.get("/healthz")
@@ -126,14 +155,16 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
             return unchanged
         if form == "json":
             return _json(_summarize(served) | {"statement": served.release.facts()}, headers)
-        page = await in_thread(render_page, served.release, form, served.name)
+        page = await in_thread(_render, served.release, form, served.name)
         return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
 
     @app.get("/releases/{name}/download")
-    async def download(name: str) -> Response:
+    async def download(name: str, request: Request) -> Response:
         """Hand out the release file."""
         served = find(name)
-        return FileResponse(served.path, filename=f"{served.name}.parquet", media_type="application/vnd.apache.parquet")
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(served.name, safe='')}.parquet"}
+        unchanged = _unchanged(request, served, "file", headers)
+        return unchanged or Response(served.content, media_type="application/vnd.apache.parquet", headers=headers)
 
     @app.get("/releases/{name}/answer")
     async def answer_box(
@@ -171,14 +202,16 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         served = find(name)
         body = await _read_body(request, settings.most_bytes)
         if request.headers.get("content-type", "").startswith(_GEOJSON) or b'"FeatureCollection"' in body[:1000]:
-            query = _ask(served, crs, level, nonnegative)
             _negotiate(request, {_GEOJSON: "", _JSON: ""})
-            content = await in_thread(_answer_features, query, body, settings.most_boxes)
+            content = await work(_answer_features, served, body, (crs, level, nonnegative), settings.most_boxes)
             return Response(content, media_type=_GEOJSON)
-        asked = _decode(body, settings.most_boxes)
+        given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
+        if given:
+            raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
+        asked = await in_thread(_decode, body, settings.most_boxes)
         query = _ask(served, asked.crs, asked.level, asked.nonnegative)
         form = _negotiate(request, {_JSON: "json", "text/csv": "csv", _ARROW: "arrow"})
-        content = await in_thread(_answer_boxes, query, asked, form)
+        content = await work(_answer_boxes, query, asked, form)
         media = {"json": _JSON, "csv": "text/csv; charset=utf-8", "arrow": _ARROW}[form]
         return Response(content, media_type=media, headers={"vary": "Accept"})
 
@@ -188,6 +221,15 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         app.add_middleware(CORSMiddleware, allow_origins=list(settings.origins), allow_methods=["GET", "POST"])
     app.add_middleware(_Manners)
     return app
+
+
+_RENDERING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=64)
+def _render(release: BaseRelease, form: str, title: str) -> str:
+    with _RENDERING:  # matplotlib's settings are those of the whole process
+        return render_page(release, form, title)
 
 
 async def _refresh_for_ever(catalogue: Catalogue) -> None:
@@ -223,10 +265,14 @@ async def _read_body(request: Request, most: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise HTTPException(413, f"the body has {length[:20]} bytes: at most {most:,} are read")
-    async for part in request.stream():
-        body += part
-        if len(body) > most:
-            raise HTTPException(413, f"the body has more than {most:,} bytes: ask in several requests")
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > most:
+                    raise HTTPException(413, f"the body has more than {most:,} bytes: ask in several requests")
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not come within {_PATIENCE} seconds") from None
     return bytes(body)
 
 
@@ -234,7 +280,7 @@ def _decode(body: bytes, most: int) -> _Boxes:
     """Return a body's boxes; InputError if it is no such JSON, HTTPException 413 if they are too many."""
     try:
         asked = msgspec.json.decode(body, type=_Boxes)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise InputError(
             f'the body cannot be read ({problem}): it must be {{"boxes": [[W, S, E, N], ...]}}, or a GeoJSON '
             "FeatureCollection"
@@ -273,21 +319,38 @@ def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str) -> bytes:
     return sink.getvalue()
 
 
-def _answer_features(query: BoxQuery, body: bytes, most: int) -> bytes:
+def _answer_features(served: Served, body: bytes, options: tuple[str | None, float, bool], most: int) -> bytes:
+    """Return a FeatureCollection with answers among the properties of its features, which stay as they are."""
     import geopandas as gpd
     import shapely
 
+    crs, level, nonnegative = options
     try:
-        features = list(orjson.loads(body)["features"])
-        shapes = [orjson.dumps(each.get("geometry")) for each in features[: most + 1]]
-        properties = [dict(each.get("properties") or {}) for each in features[: most + 1]]
+        collection = orjson.loads(body)
+        features = list(collection["features"])
+        stated = collection["crs"]["properties"]["name"] if collection.get("crs") else crs
+        shapes = shapely.from_geojson(
+            [orjson.dumps(each.get("geometry")) for each in features[: most + 1]], on_invalid="ignore"
+        )
+        own = [dict(each.get("properties") or {}) for each in features[: most + 1]]
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError("the body cannot be read: it must be a GeoJSON FeatureCollection") from None
     _check_number(len(features), most, "features")
-    crs = "OGC:CRS84" if query.degrees else query.release.domain.crs
-    frame = gpd.GeoDataFrame(properties, geometry=shapely.from_geojson(shapes, on_invalid="ignore"), crs=crs)
-    found = answer(query.release, frame, level=query.level, nonnegative=query.nonnegative)
-    return encode_table(found, "geojson", query.release.domain)
+    if crs is not None and stated != crs:
+        raise InputError(f"crs is {crs[:80]!r}, but the collection states another: it must be the same, or left out")
+    vertices = shapely.get_num_coordinates(shapes)
+    if vertices.sum() > _MOST_VERTICES:
+        number = f"there are {vertices.sum():,} vertices"
+        raise HTTPException(413, f"{number}: at most {_MOST_VERTICES:,} are answered at once")
+    if (~shapely.is_valid(shapes) & (vertices > _MOST_CROSSING)).any():
+        raise InputError(f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first")
+    query = _ask(served, None if stated is None else str(stated), level, nonnegative)
+    places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else query.release.domain.crs)
+    found = answer(query.release, places, level=level, nonnegative=nonnegative).to_dict("records")
+    for feature, properties, columns in zip(features, own, found, strict=True):
+        kept = {f"{name}_region" if name in COLUMNS else name: value for name, value in properties.items()}
+        feature["properties"] = kept | {str(name): _plain(value) for name, value in columns.items()}
+    return orjson.dumps(collection)
 
 
 def _meaning(query: BoxQuery) -> dict[str, Any]:
@@ -303,7 +366,7 @@ def _meaning(query: BoxQuery) -> dict[str, Any]:
 
 def _summarize(served: Served) -> dict[str, Any]:
     release, domain = served.release, served.release.domain
-    base = f"/releases/{served.name}"
+    base = f"/releases/{quote(served.name, safe='')}"
     return {
         "id": served.name,
         "kind": release.mechanism.words,
@@ -337,7 +400,7 @@ def _plain_column(values: NDArray[Any]) -> Any:
 def _negotiate(request: Request, forms: dict[str, str]) -> str:
     """Return the form that a request accepts, the first of equals; HTTPException 406 if none is offered."""
     wanted: list[tuple[float, str]] = []  # quality, type of media
-    for part in request.headers.get("accept", "*/*").lower().split(","):
+    for part in (request.headers.get("accept") or "*/*").lower().split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
         stated = next((p[2:] for p in parameters if p.startswith("q=")), "1")
         wanted.append((float(stated) if re.fullmatch(r"[01](\.\d*)?", stated) else 1.0, media))
@@ -387,6 +450,10 @@ def _explain_problems(app: FastAPI) -> None:
         answer = problem(503, "more is asked than can be answered in time: ask again in a second")
         answer.headers["retry-after"] = "1"
         return answer
+
+    @app.exception_handler(ClientDisconnect)
+    async def forget(_: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)  # nobody is there to read it
 
     @app.exception_handler(Exception)
     async def fail(_: Request, error: Exception) -> Response:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist.errors import InputError
-from deltahist.releases.base import BaseRelease, load
+from deltahist.releases.base import BaseRelease, from_bytes
 from deltahist.releases.histogram import CountEstimates
 
 _LOG = logging.getLogger("deltahist.server")
@@ -18,10 +19,14 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Served:
-    """A release with the name and the file by which it is served."""
+    """A release with the name and the file by which it is served.
+
+    `content` is the file as it was checked: nothing else of that name is ever handed out.
+    """
 
     name: str
     path: Path
+    content: bytes
     release: BaseRelease
 
 
@@ -44,6 +49,8 @@ class Catalogue:
         self._served: dict[str, Served] = {}
         found = list(self._files())
         for path in found:
+            if not path.exists():
+                raise InputError(f"{path} does not exist")
             twin = next((other for other in found if other != path and other.stem == path.stem), None)
             if twin is not None:
                 raise InputError(f"{path} and {twin} have one name, {path.stem!r}: rename one of them")
@@ -78,8 +85,8 @@ class Catalogue:
                     raise InputError(f"{path} has the name of {other.path}, which is served already: rename it")
                 self._read(path)
                 _LOG.info("serving %s", path)
-            except (InputError, OSError) as problem:
-                _LOG.warning("not taken up: %s", problem)
+            except Exception as problem:  # one file must not keep others waiting
+                _LOG.warning("not taken up: %s: %s", path, problem)
         for served in self:
             if served.path not in found:
                 del self._served[served.name]
@@ -93,7 +100,8 @@ class Catalogue:
     def _read(self, path: Path) -> None:
         """Read a file, and serve its release from now on."""
         self._stamps[path] = _stamp(path)  # before it is read: who replaces it meanwhile is noticed
-        release = load(path)
+        content = path.read_bytes()
+        release = from_bytes(content, path)
         if not release.publishable:
             raise InputError(
                 f"{path} is not for publication: its noise came from a seeded generator, or from no publisher of this "
@@ -101,7 +109,7 @@ class Catalogue:
             )
         if isinstance(release, CountEstimates):
             release.answerer().prepare()
-        self._served[path.stem] = Served(path.stem, path, release)
+        self._served[path.stem] = Served(path.stem, path, content, release)
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -126,7 +126,6 @@ def test_releases_say_what_they_promise(client, catalogue, published):
     assert client.get(CITY, headers={"accept": "text/plain"}).text.startswith("city")
     file = client.get(f"{CITY}/download")
     assert file.content == (published / "city.parquet").read_bytes()
-    assert client.get(f"{CITY}/download", headers={"range": "bytes=0-3"}).content == b"PAR1"
     assert client.get("/healthz").json() == {"status": "ok", "releases": 2}
     assert "/releases/{name}/answer" in client.get("/openapi.json").json()["paths"]
 
@@ -156,11 +155,18 @@ REFUSED = {
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:32618": (400, "is not inside the domain"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:3035": (400, "crs is 'EPSG:3035': it must be the release's own, EPSG:32618"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=here": (400, "crs is 'here'"),
+    f"{CITY}/answer?bbox=0,0,1,1&crs=%2Binit%3D/etc/passwd:x": (400, "crs is '+init=/etc/passwd:x'"),
+    f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:999999": (400, "crs is 'EPSG:999999'"),
     f"{CITY}/answer?bbox=0,0,1,1&level=95": (400, "level is 95.0: it must lie between 0 and 1"),
     f"{CITY}/answer?bbox=0,0,1,1&level=high": (400, "level is 'high'"),
     f"{CITY}/answer?bbox=0,0,1,1&nonnegative=perhaps": (400, "nonnegative is 'perhaps'"),
     "/releases/line/answer?bbox=0,0,1,1": (400, "it must be 2 numbers, low,high"),
 }
+
+
+#: A ring that crosses itself many times.
+RING = [[-74 + (7 * n % 301) / 9e3, 40.67 + (n % 5) / 1e3] for n in range(301)]
+CROSSING = {"features": [{"geometry": {"type": "Polygon", "coordinates": [[*RING, RING[0]]]}}]}
 
 
 def check_problem(answer, status, said):
@@ -182,6 +188,7 @@ def test_malformed_requests_get_problem_documents(client, path):
         (b"", 400, "the body cannot be read"),
         (b"{}", 400, "missing required field `boxes`"),
         (b'{"boxes": [], "crs": "EPSG:32618"}', 400, "there are 0 boxes"),
+        (b'{"boxes": [[1, 2, 3, 4]], "crs": "\xff"}', 400, "the body cannot be read"),
         (b'{"boxes": [[1, 2, 3]]}', 400, "boxes holds [1.0, 2.0, 3.0]: every box must be 4 numbers"),
         (b'{"boxes": [["a"]]}', 400, "Expected `float`, got `str`"),
         (b'{"boxes": [[0, 0, 1, 1]], "colour": 1}', 400, "unknown field `colour`"),
@@ -190,6 +197,7 @@ def test_malformed_requests_get_problem_documents(client, path):
         (b'{"type": "FeatureCollection"}', 400, "it must be a GeoJSON FeatureCollection"),
         (b'{"type": "FeatureCollection", "features": []}', 400, "there are 0 features"),
         (b'{"type": "FeatureCollection", "features": [{}]}', 400, "0 of 1 regions can be answered"),
+        (json.dumps({"type": "FeatureCollection"} | CROSSING).encode(), 400, "rings that cross"),
         (b'{"type": "FeatureCollection", "features": [7]}', 400, "it must be a GeoJSON FeatureCollection"),
     ],
 )
@@ -207,3 +215,18 @@ def test_other_methods_and_forms_are_refused(client):
 def test_a_body_without_a_stated_length_is_measured_as_it_comes(client):
     parts = (b" " * 10_000 for _ in range(20))
     check_problem(client.post(f"{CITY}/answers", content=parts), 413, "more than 100,000 bytes")
+
+
+def test_features_stay_as_they_are(client):
+    shape = shapely.geometry.mapping(shapely.box(*DEGREES))
+    feature = {"type": "Feature", "id": "z", "geometry": shape, "properties": {"n": 9007199254740993, "low": "mine"}}
+    body = {"type": "FeatureCollection", "features": [feature, {"type": "Feature", "geometry": None}]}
+    found = client.post(f"{CITY}/answers", json=body).json()["features"]
+    first = found[0]["properties"]
+    assert (found[0]["id"], first["n"], first["low_region"]) == ("z", 2**53 + 1, "mine")
+    assert first["low"] < first["estimate"]
+    assert found[1]["properties"]["note"] == "not answered: no geometry"
+    stated = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4267"}}
+    refused = client.post(f"{CITY}/answers", json=body | {"crs": stated})
+    check_problem(refused, 400, "crs is 'urn:ogc:def:crs:EPSG::4267'")
+    check_problem(client.post(f"{CITY}/answers?level=0.5", json={"boxes": [DEGREES]}), 400, "level is in the address")

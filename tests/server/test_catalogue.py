@@ -45,6 +45,7 @@ def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):
     assert catalogue.find("city").release is city
     assert catalogue.find("new") is None
     assert len(caplog.records) == 2  # one for each file, once
+    assert catalogue.find("city").content == content  # what is handed out was checked
     (folder / "city.parquet").write_bytes(content)
     catalogue.refresh()
     assert catalogue.find("city").release.digest == city.digest
@@ -83,3 +84,18 @@ def test_more_than_can_wait_is_put_off(published):
     found = asyncio.run(ask())
     assert [isinstance(each, Busy) for each in found] == [False, False, False, True, True]
     assert found[0]["estimate"].tolist() == [28.0]
+
+
+def test_a_call_that_fails_is_told_to_all_who_wait(published, monkeypatch):
+    query = BoxQuery(dh.load(published / "line.parquet"), False, 0.95, False)
+
+    async def ask():
+        batcher = Batcher()
+        with monkeypatch.context() as patch:
+            patch.setattr("deltahist.server.answers._answer_each", lambda *given: 1 / 0)
+            failed = await asyncio.gather(*[batcher.answer(query, np.array([0.0, 8.0]))] * 1, return_exceptions=True)
+        return failed, await batcher.answer(query, np.array([0.0, 8.0]))
+
+    failed, found = asyncio.run(ask())
+    assert isinstance(failed[0], ZeroDivisionError)
+    assert found["estimate"].tolist() == [28.0]
