@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -203,14 +203,21 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
     return None, None
 
 
+def rename_own(names: Iterable[Any]) -> dict[Any, str]:
+    """Return other names for a region's own columns that are called as a column of answers may be."""
+    own: dict[Any, str] = {}
+    taken = set(names := list(names))
+    for name in names:
+        if str(name).lower() in COLUMNS:
+            own[name] = f"{name}_region"
+            while own[name] in taken:
+                own[name] += "_region"
+    return own
+
+
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
     """Rename the columns of a frame that are called as a column of answers may be."""
-    own: dict[Any, str] = {}
-    for column in frame.columns:
-        if str(column).lower() in COLUMNS:
-            own[column] = f"{column}_region"
-            while own[column] in frame.columns:
-                own[column] += "_region"
+    own = rename_own(frame.columns)
     if own:
         warnings.warn(
             f"the regions' columns {', '.join(map(str, own))} are called {', '.join(own.values())} beside the answers'",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -23,7 +22,7 @@ from deltahist.space.workloads import boxes
 #: Columns of answers (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns that tell of cells that a box cuts.
-OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
+_OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 _CRS84 = {
@@ -117,7 +116,6 @@ class Batcher:
     most: int = 1_000
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _number: int = 0
-    _running: bool = False
     _task: asyncio.Task[None] | None = None
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
@@ -127,32 +125,28 @@ class Batcher:
         self._number += 1
         future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(query, []).append((corners, future))
-        if not self._running:
-            self._running = True
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return await future
 
     async def _run(self) -> None:
-        try:
-            await asyncio.sleep(0)  # whoever is served in this round of the loop joins
-            while self._waiting:
-                query, asked = next(iter(self._waiting.items()))
-                del self._waiting[query]
-                try:
-                    found = await in_thread(_answer_each, query, [corners for corners, _ in asked])
-                except Exception as problem:
-                    found = [problem] * len(asked)
-                finally:
-                    self._number -= len(asked)
-                for (_, future), each in zip(asked, found, strict=True):
-                    if future.done():
-                        continue
-                    if isinstance(each, Exception):
-                        future.set_exception(each)
-                    else:
-                        future.set_result(each)
-        finally:
-            self._running = False
+        await asyncio.sleep(0)  # whoever is served in this round of the loop joins
+        while self._waiting:
+            query, asked = next(iter(self._waiting.items()))
+            del self._waiting[query]
+            try:
+                found = await asyncio.to_thread(_answer_each, query, [corners for corners, _ in asked])
+            except Exception as problem:
+                found = [problem] * len(asked)
+            finally:
+                self._number -= len(asked)
+            for (_, future), each in zip(asked, found, strict=True):
+                if future.done():
+                    continue
+                if isinstance(each, Exception):
+                    future.set_exception(each)
+                else:
+                    future.set_result(each)
 
 
 def _answer_each(query: BoxQuery, asked: list[NDArray[np.float64]]) -> list[Columns | Exception]:
@@ -176,14 +170,9 @@ def _row(columns: Columns, at: int) -> Columns:
     """Return the columns (1,) of one box, without those that only other boxes of the call have."""
     row = {name: values[[at]] for name, values in columns.items()}
     if "cut" in row and not row["cut"][0]:
-        row = {name: value for name, value in row.items() if name not in OF_CUT_BOXES}
+        row = {name: value for name, value in row.items() if name not in _OF_CUT_BOXES}
     if not row.get("outside", [1.0])[0]:
         del row["outside"]
     if "note" in row and not isinstance(row["note"][0], str):
         del row["note"]
     return row
-
-
-def in_thread(call: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:
-    """Run a call in a thread, so that others are served meanwhile."""
-    return asyncio.get_running_loop().run_in_executor(None, call, *given)

@@ -30,13 +30,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deltahist import __version__
-from deltahist.answers import COLUMNS, answer
+from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.releases.tables import encode_table
-from deltahist.server.answers import Batcher, BoxQuery, Busy, asks_degrees, in_thread
+from deltahist.server.answers import Batcher, BoxQuery, Busy, asks_degrees
 from deltahist.server.catalogue import Catalogue, Served
 
 _LOG = logging.getLogger("deltahist.server")
@@ -124,7 +124,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         waiting += 1
         try:
             async with at_work:
-                content: bytes = await in_thread(call, *given)
+                content: bytes = await asyncio.to_thread(call, *given)
             return content
         finally:
             waiting -= 1
@@ -155,7 +155,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
             return unchanged
         if form == "json":
             return _json(_summarize(served) | {"statement": served.release.facts()}, headers)
-        page = await in_thread(_render, served.release, form, served.name)
+        page = await asyncio.to_thread(_render, served.release, form, served.name)
         return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
 
     @app.get("/releases/{name}/download")
@@ -208,7 +208,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
         if given:
             raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
-        asked = await in_thread(_decode, body, settings.most_boxes)
+        asked = await asyncio.to_thread(_decode, body, settings.most_boxes)
         query = _ask(served, asked.crs, asked.level, asked.nonnegative)
         form = _negotiate(request, {_JSON: "json", "text/csv": "csv", _ARROW: "arrow"})
         content = await work(_answer_boxes, query, asked, form)
@@ -236,7 +236,7 @@ async def _refresh_for_ever(catalogue: Catalogue) -> None:
     while True:
         await asyncio.sleep(_PACE)
         try:
-            await in_thread(catalogue.refresh)
+            await asyncio.to_thread(catalogue.refresh)
         except Exception:
             _LOG.exception("the files could not be looked through")
 
@@ -348,7 +348,8 @@ def _answer_features(served: Served, body: bytes, options: tuple[str | None, flo
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else query.release.domain.crs)
     found = answer(query.release, places, level=level, nonnegative=nonnegative).to_dict("records")
     for feature, properties, columns in zip(features, own, found, strict=True):
-        kept = {f"{name}_region" if name in COLUMNS else name: value for name, value in properties.items()}
+        names = rename_own(properties)
+        kept = {names.get(name, name): value for name, value in properties.items()}
         feature["properties"] = kept | {str(name): _plain(value) for name, value in columns.items()}
     return orjson.dumps(collection)
 

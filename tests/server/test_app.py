@@ -219,11 +219,13 @@ def test_a_body_without_a_stated_length_is_measured_as_it_comes(client):
 
 def test_features_stay_as_they_are(client):
     shape = shapely.geometry.mapping(shapely.box(*DEGREES))
-    feature = {"type": "Feature", "id": "z", "geometry": shape, "properties": {"n": 9007199254740993, "low": "mine"}}
+    own = {"n": 9007199254740993, "low": "mine", "High": "too", "low_region": "own"}
+    feature = {"type": "Feature", "id": "z", "geometry": shape, "properties": own}
     body = {"type": "FeatureCollection", "features": [feature, {"type": "Feature", "geometry": None}]}
     found = client.post(f"{CITY}/answers", json=body).json()["features"]
     first = found[0]["properties"]
-    assert (found[0]["id"], first["n"], first["low_region"]) == ("z", 2**53 + 1, "mine")
+    assert (found[0]["id"], first["n"], first["low_region"]) == ("z", 2**53 + 1, "own")
+    assert (first["low_region_region"], first["High_region"]) == ("mine", "too")
     assert first["low"] < first["estimate"]
     assert found[1]["properties"]["note"] == "not answered: no geometry"
     stated = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4267"}}
