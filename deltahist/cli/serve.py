@@ -35,8 +35,9 @@ def serve(
     try:
         import uvicorn
 
-        from deltahist.server.app import Settings, create_app
+        from deltahist.server.app import create_app
         from deltahist.server.catalogue import Catalogue
+        from deltahist.server.service import Settings
     except ImportError:
         raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
     catalogue = Catalogue(releases)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._http import Busy
 from deltahist.answers import answer
 from deltahist.errors import InputError
 from deltahist.releases.base import BaseRelease
@@ -32,10 +33,6 @@ _CRS84 = {
 _EPSG = re.compile(
     r"(?:EPSG:|https?://www\.opengis\.net/def/crs/EPSG/[\w.]+/|urn:ogc:def:crs:EPSG:[\w.]*:)([0-9]{1,6})", re.IGNORECASE
 )
-
-
-class Busy(Exception):  # noqa: N818
-    """More is asked than can be answered in time."""
 
 
 @dataclass(frozen=True)

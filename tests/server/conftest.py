@@ -5,8 +5,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 import deltahist as dh
-from deltahist.server.app import Settings, create_app
+from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
+from deltahist.server.service import Settings
 
 BOUNDS = (580000, 4500000, 588000, 4508000)
 

@@ -1,4 +1,4 @@
-"""server/app.py and answers.py: answers equal the library's, forms of answers, headers, and malformed requests."""
+"""server/: answers equal the library's, forms of answers, headers, and malformed requests."""
 
 import io
 import json

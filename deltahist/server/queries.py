@@ -1,0 +1,205 @@
+"""Routes of answers: one box, many boxes, and the features of a collection."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from numpy.typing import NDArray
+from starlette.exceptions import HTTPException
+
+from deltahist._http import ARROW, GEOJSON, JSON, as_json, negotiate, plain, read_body, unchanged
+from deltahist.answers import answer, rename_own
+from deltahist.decode import check_level
+from deltahist.errors import InputError
+from deltahist.releases.tables import encode_table
+from deltahist.server.answers import BoxQuery, asks_degrees
+from deltahist.server.catalogue import Served
+from deltahist.server.service import Service, tag_of
+
+#: Said with every answer.
+FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
+#: Vertices of all features, and of a feature with crossing rings, whose repair takes long.
+_MOST_VERTICES, _MOST_CROSSING = 200_000, 200
+
+
+class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of a request for answers to boxes."""
+
+    boxes: list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]]
+    crs: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    level: float = 0.95
+    nonnegative: bool = False
+
+
+def make_router(service: Service) -> APIRouter:
+    """Return the routes that answer queries."""
+    router = APIRouter(tags=["answers"])
+
+    @router.get("/releases/{name}/answer")
+    async def answer_box(
+        request: Request,
+        name: str,
+        bbox: str = Query(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"]),
+        crs: str | None = Query(None, description="CRS of bbox: the release's own, or CRS84 (longitude, latitude)"),
+        level: float = Query(0.95, description="of the interval, between 0 and 1"),
+        nonnegative: bool = Query(False, description="estimates that are never negative, no longer unbiased"),
+    ) -> Response:
+        """Return the estimated number of points in a box, with standard error and interval."""
+        served = service.find(name)
+        query = _ask(served, crs, level, nonnegative)
+        corners = _read_box(bbox, served)
+        headers: dict[str, str] = {}
+        if known := unchanged(request, tag_of(served, "json"), headers):
+            return known
+        columns = await service.batcher.answer(query, corners)
+        values = {column: plain(value[0]) for column, value in columns.items()}
+        return as_json({"release": served.name, "bbox": corners.tolist(), **values, **_meaning(query)}, headers)
+
+    @router.post("/releases/{name}/answers")
+    async def answer_many(
+        request: Request,
+        name: str,
+        crs: str | None = Query(None, description="CRS of a FeatureCollection; CRS84 when none is given"),
+        level: float = Query(0.95, description="of the interval, between 0 and 1; of a FeatureCollection"),
+        nonnegative: bool = Query(False, description="never negative, no longer unbiased; of a FeatureCollection"),
+    ) -> Response:
+        """Return answers to `{"boxes": [[W, S, E, N], ...]}`, or to the features of a GeoJSON FeatureCollection.
+
+        Answers to boxes are columns, in the order of the boxes: JSON, CSV or Arrow (Accept). Features come back as
+        GeoJSON with their properties and answers.
+        """
+        served = service.find(name)
+        body = await read_body(request, service.settings.most_bytes)
+        if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
+            negotiate(request, {GEOJSON: "", JSON: ""})
+            options, most = (crs, level, nonnegative), service.settings.most_boxes
+            content = await service.workers.run(_answer_features, served, body, options, most)
+            return Response(content, media_type=GEOJSON)
+        given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
+        if given:
+            raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
+        asked = await asyncio.to_thread(_decode, body, service.settings.most_boxes)
+        query = _ask(served, asked.crs, asked.level, asked.nonnegative)
+        form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
+        content = await service.workers.run(_answer_boxes, query, asked, form)
+        media = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}[form]
+        return Response(content, media_type=media, headers={"vary": "Accept"})
+
+    return router
+
+
+def _ask(served: Served, crs: str | None, level: float, nonnegative: bool) -> BoxQuery:
+    check_level(level)
+    return BoxQuery(served.release, asks_degrees(served.release, crs), level, nonnegative)
+
+
+def _read_box(text: str, served: Served) -> NDArray[np.float64]:
+    """Return the corners of a box, (4,) or on a line (2,); InputError if they are no numbers or too many."""
+    sides = 2 * served.release.domain.ndim
+    try:
+        corners = np.array([float(part) for part in text.split(",")])
+    except ValueError:
+        corners = np.array([np.nan])
+    if len(corners) != sides or not np.isfinite(corners).all():
+        order = "west,south,east,north" if sides == 4 else "low,high"
+        raise InputError(f"bbox is {text[:80]!r}: it must be {sides} numbers, {order}")
+    return corners
+
+
+def _decode(body: bytes, most: int) -> _Boxes:
+    """Return a body's boxes; InputError if it is no such JSON, HTTPException 413 if they are too many."""
+    try:
+        asked = msgspec.json.decode(body, type=_Boxes)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise InputError(
+            f'the body cannot be read ({problem}): it must be {{"boxes": [[W, S, E, N], ...]}}, or a GeoJSON '
+            "FeatureCollection"
+        ) from None
+    _check_number(len(asked.boxes), most, "boxes")
+    return asked
+
+
+def _check_number(number: int, most: int, name: str) -> None:
+    if number > most:
+        raise HTTPException(413, f"there are {number:,} {name}: at most {most:,} are answered at once")
+    if number == 0:
+        raise InputError(f"there are 0 {name}: give at least one")
+
+
+def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str) -> bytes:
+    sides = 2 * query.release.domain.ndim
+    wrong = next((box for box in asked.boxes if len(box) != sides), None)
+    if wrong is not None:
+        raise InputError(f"boxes holds {wrong[:8]}: every box must be {sides} numbers")
+    columns = query.answer(np.array(asked.boxes))
+    if form == "json":
+        content = {name: _plain_column(values) for name, values in columns.items()}
+        return orjson.dumps(content | _meaning(query), option=orjson.OPT_SERIALIZE_NUMPY)
+    import pandas as pd
+
+    if form == "csv":
+        return encode_table(pd.DataFrame(columns), "csv", query.release.domain)
+    import pyarrow as pa
+
+    about = {name: str(value) for name, value in _meaning(query).items()}
+    table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=about)
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()
+
+
+def _answer_features(served: Served, body: bytes, options: tuple[str | None, float, bool], most: int) -> bytes:
+    """Return a FeatureCollection with answers among the properties of its features, which stay as they are."""
+    import geopandas as gpd
+    import shapely
+
+    crs, level, nonnegative = options
+    try:
+        collection = orjson.loads(body)
+        features = list(collection["features"])
+        stated = collection["crs"]["properties"]["name"] if collection.get("crs") else crs
+        shapes = shapely.from_geojson(
+            [orjson.dumps(each.get("geometry")) for each in features[: most + 1]], on_invalid="ignore"
+        )
+        own = [dict(each.get("properties") or {}) for each in features[: most + 1]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError("the body cannot be read: it must be a GeoJSON FeatureCollection") from None
+    _check_number(len(features), most, "features")
+    if crs is not None and stated != crs:
+        raise InputError(f"crs is {crs[:80]!r}, but the collection states another: it must be the same, or left out")
+    vertices = shapely.get_num_coordinates(shapes)
+    if vertices.sum() > _MOST_VERTICES:
+        number = f"there are {vertices.sum():,} vertices"
+        raise HTTPException(413, f"{number}: at most {_MOST_VERTICES:,} are answered at once")
+    if (~shapely.is_valid(shapes) & (vertices > _MOST_CROSSING)).any():
+        raise InputError(f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first")
+    query = _ask(served, None if stated is None else str(stated), level, nonnegative)
+    places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else query.release.domain.crs)
+    found = answer(query.release, places, level=level, nonnegative=nonnegative).to_dict("records")
+    for feature, properties, columns in zip(features, own, found, strict=True):
+        names = rename_own(properties)
+        kept = {names.get(name, name): value for name, value in properties.items()}
+        feature["properties"] = kept | {str(name): plain(value) for name, value in columns.items()}
+    return orjson.dumps(collection)
+
+
+def _meaning(query: BoxQuery) -> dict[str, Any]:
+    """Return what every answer says besides its figures."""
+    return {
+        "unit": "points",
+        "level": query.level,
+        "estimates": query.release.estimator(query.nonnegative),
+        "digest": query.release.digest,
+        "cost": FREE,
+    }
+
+
+def _plain_column(values: NDArray[Any]) -> Any:
+    return np.ascontiguousarray(values) if values.dtype != object else [plain(value) for value in values]

@@ -1,0 +1,76 @@
+"""Routes to releases: the list, one with its promise and statement, and its file."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+
+from deltahist._http import JSON, as_json, negotiate, unchanged
+from deltahist.releases.base import BaseRelease
+from deltahist.releases.page import render_page
+from deltahist.server.catalogue import Served
+from deltahist.server.service import Service, tag_of
+
+
+def make_router(service: Service) -> APIRouter:
+    """Return the routes to the releases of a service."""
+    router = APIRouter(tags=["releases"])
+
+    @router.get("/releases")
+    async def list_releases() -> Response:
+        """List all releases with their promises."""
+        return as_json({"releases": [summarize(served) for served in service.catalogue]})
+
+    @router.get("/releases/{name}")
+    async def describe(name: str, request: Request) -> Response:
+        """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html) or text."""
+        served = service.find(name)
+        form = negotiate(request, {JSON: "json", "text/html": "html", "text/plain": "text"})
+        headers = {"vary": "Accept"}
+        if known := unchanged(request, tag_of(served, form), headers):
+            return known
+        if form == "json":
+            return as_json(summarize(served) | {"statement": served.release.facts()}, headers)
+        page = await asyncio.to_thread(_render, served.release, form, served.name)
+        return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
+
+    @router.get("/releases/{name}/download")
+    async def download(name: str, request: Request) -> Response:
+        """Hand out the release file."""
+        served = service.find(name)
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(served.name, safe='')}.parquet"}
+        known = unchanged(request, tag_of(served, "file"), headers)
+        return known or Response(served.content, media_type="application/vnd.apache.parquet", headers=headers)
+
+    return router
+
+
+_RENDERING = threading.Lock()
+
+
+@functools.lru_cache(maxsize=64)
+def _render(release: BaseRelease, form: str, title: str) -> str:
+    with _RENDERING:  # matplotlib's settings are those of the whole process
+        return render_page(release, form, title)
+
+
+def summarize(served: Served) -> dict[str, Any]:
+    """Return what a list says of a release."""
+    release, domain = served.release, served.release.domain
+    base = f"/releases/{quote(served.name, safe='')}"
+    return {
+        "id": served.name,
+        "kind": release.mechanism.words,
+        "promise": release.mechanism.promise,
+        "may_be_published": release.may_be_published,
+        "bounds": list(domain.bounds),
+        "crs": domain.crs,
+        "shape": list(domain.shape),
+        "digest": release.digest,
+        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "download")},
+    }
