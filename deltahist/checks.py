@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.privacy import Gaussian
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges
-from deltahist.strategies.base import Group, Strategy, from_description
+from deltahist.strategies.base import Strategy, check_groups, from_description
 
 #: Cells up to which a strategy is compared with its matrix, and its cost with the definition over all edges.
 _MOST_CELLS = 2048
@@ -66,38 +65,6 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
     _check_description(strategy)
     if small:
         _check_decoder(strategy)
-
-
-def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless groups hold every noise draw once, and parts every released value."""
-    number, different = _count_members(strategy.groups, strategy.draws)
-    if not number == different == strategy.draws:
-        raise InputError(
-            f"groups of {strategy.name} name {number:,} noise draws, {different:,} different ones: they must "
-            f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
-        )
-    if type(strategy).parts is Strategy.parts and strategy.row_by_row:
-        return  # the parts are the groups, and the values have these draws
-    values = strategy.shape[0]
-    try:
-        complete = _count_members(strategy.parts, values) == (values, values)
-    except IndexError:
-        complete = False
-    if not complete:
-        raise InputError(
-            f"parts of {strategy.name} must hold each of the {values:,} released values once (one that "
-            "overrides scatter names its values by `parts`, its noise draws by `groups`)"
-        )
-
-
-def _count_members(groups: Sequence[Group], number: int) -> tuple[int, int]:
-    """Return how many members groups name, and how many different ones, of `number` members."""
-    named = np.zeros(number, dtype=bool)
-    total = 0
-    for group in groups:
-        total += len(named[group.members])
-        named[group.members] = True
-    return total, int(named.sum())
 
 
 def check_foreign(strategy: Strategy) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist.accounts.rules import ChainCharge, Rule, check_rule, spent_within
-from deltahist.budget import Charge, Payment, ceil_nano, read_amount
+from deltahist.budget import Charge, Payment, ceil_nano
 from deltahist.errors import NANO, InputError, is_number
 
 if TYPE_CHECKING:
@@ -334,10 +334,3 @@ class Account:
         spent = self.window._charge(self.step, charge.nano, chain, token, source)
         self.payments.append(Payment(self.name, charge.unit, self.limit, spent, self.window.length))
         return self.payments[-1]
-
-
-def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
-    """Return amounts as an account will charge them: a float as the decimal that it prints as; as given without one."""
-    if account is None:
-        return amounts
-    return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}

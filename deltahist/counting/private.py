@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from deltahist.errors import InputError
-from deltahist.preprocessing import POINTS, Preprocessing
+from deltahist.preprocessing import Preprocessing
 from deltahist.space.domain import Domain
-
-_SAY_IT = "give a plain array, np.asarray(counts), with contributions= and dropped="
 
 
 class Unshown:
@@ -136,25 +133,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(map(_plain, value)) if type(value) in (tuple, list) else value
     return {k: _plain(v) for k, v in value.items()} if type(value) is dict else value
-
-
-def find_preprocessing(
-    data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
-) -> Preprocessing:
-    """Return how data to be published on a domain were made, with the caller's additions.
-
-    Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
-    """
-    if not isinstance(data, Private):
-        return POINTS.and_also(contributions, dropped)
-    if data.counting is None:
-        raise InputError(
-            "the data come from arithmetic with counts, or from some of them, so that it is not known how many points "
-            f"of a user they hold and what was left out: {_SAY_IT}"
-        )
-    if data.domain not in (None, domain):
-        raise InputError(
-            f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
-            "something else; count them on the neighbourhood's domain"
-        )
-    return data.counting.and_also(contributions, dropped)

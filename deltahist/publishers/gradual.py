@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_format, check_secret, exclusive, write_whole
-from deltahist.accounts.window import Account, amounts_for
+from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import DamagedFile, InputError, fits_memory
 from deltahist.kinds import SortedMechanism, SortedRelease
@@ -29,7 +29,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, Chain, stamp
 from deltahist.noise.process import Refinable, process_of
 from deltahist.privacy import Law
-from deltahist.publishers.publication import check_protection, publish_measured
+from deltahist.publishers.publication import amounts_for, check_protection, publish_measured
 from deltahist.releases import BaseRelease, Release
 from deltahist.releases.base import from_bytes
 

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.window import Account, amounts_for
+from deltahist.accounts.window import Account
 from deltahist.budget import floor_nano
-from deltahist.checks import check_foreign, check_groups
-from deltahist.counting.private import find_preprocessing
+from deltahist.checks import check_foreign
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.histogram import sensitivity
 from deltahist.planning import mechanism_for
 from deltahist.publishers.publication import (
+    amounts_for,
     check_protection,
+    find_preprocessing,
     match_counting,
     publish_measured,
     refuse_choices,
@@ -27,7 +28,7 @@ from deltahist.publishers.publication import (
 from deltahist.releases import Release
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
-from deltahist.strategies.base import Strategy, is_own
+from deltahist.strategies.base import Strategy, check_groups, is_own
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.window import Account, amounts_for
+from deltahist.accounts.window import Account
 from deltahist.budget import Budget
-from deltahist.counting.private import find_preprocessing
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import (
     SIGMA,
@@ -27,8 +26,10 @@ from deltahist.noise.quantiles import draw_place, rounded
 from deltahist.privacy import Law
 from deltahist.publishers.gradual import begin
 from deltahist.publishers.publication import (
+    amounts_for,
     check_protection,
     draw_noise,
+    find_preprocessing,
     match_counting,
     publish_measured,
     refuse_choices,

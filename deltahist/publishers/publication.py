@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.accounts.window import Account
-from deltahist.counting.private import Private, find_preprocessing
+from deltahist.budget import read_amount
+from deltahist.counting.private import Private
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.noise.discrete import BLOCK
 from deltahist.noise.process import process_of
+from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
+from deltahist.space.domain import Domain
 
 #: Threads that draw: more of them take memory, and wait for it.
 _MOST_THREADS = 4
@@ -85,6 +88,29 @@ def refuse_choices(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
         )
 
 
+def find_preprocessing(
+    data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
+) -> Preprocessing:
+    """Return how data to be published on a domain were made, with the caller's additions.
+
+    Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
+    """
+    if not isinstance(data, Private):
+        return POINTS.and_also(contributions, dropped)
+    if data.counting is None:
+        raise InputError(
+            "the data come from arithmetic with counts, or from some of them, so that it is not known how many points "
+            "of a user they hold and what was left out: give a plain array, np.asarray(counts), with contributions= "
+            "and dropped="
+        )
+    if data.domain not in (None, domain):
+        raise InputError(
+            f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
+            "something else; count them on the neighbourhood's domain"
+        )
+    return data.counting.and_also(contributions, dropped)
+
+
 def match_counting(
     mechanism: _Mechanism, data: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
 ) -> _Mechanism:
@@ -103,6 +129,13 @@ def match_counting(
     if not isinstance(data, Private):
         return mechanism  # how they came to the map is only what the mechanism says
     return mechanism.with_counting(replace(allowed, projection=known.projection))
+
+
+def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
+    """Return amounts as an account will charge them: a float as the decimal that it prints as; as given without one."""
+    if account is None:
+        return amounts
+    return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> NDArray[np.int64]:

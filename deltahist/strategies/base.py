@@ -229,6 +229,38 @@ class Strategy:
         raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
 
 
+def check_groups(strategy: Strategy) -> None:
+    """Raise InputError unless groups hold every noise draw once, and parts every released value."""
+    number, different = _count_members(strategy.groups, strategy.draws)
+    if not number == different == strategy.draws:
+        raise InputError(
+            f"groups of {strategy.name} name {number:,} noise draws, {different:,} different ones: they must "
+            f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
+        )
+    if type(strategy).parts is Strategy.parts and strategy.row_by_row:
+        return  # the parts are the groups, and the values have these draws
+    values = strategy.shape[0]
+    try:
+        complete = _count_members(strategy.parts, values) == (values, values)
+    except IndexError:
+        complete = False
+    if not complete:
+        raise InputError(
+            f"parts of {strategy.name} must hold each of the {values:,} released values once (one that "
+            "overrides scatter names its values by `parts`, its noise draws by `groups`)"
+        )
+
+
+def _count_members(groups: Sequence[Group], number: int) -> tuple[int, int]:
+    """Return how many members groups name, and how many different ones, of `number` members."""
+    named = np.zeros(number, dtype=bool)
+    total = 0
+    for group in groups:
+        total += len(named[group.members])
+        named[group.members] = True
+    return total, int(named.sum())
+
+
 def _multiply(
     product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], size: int
 ) -> NDArray[Any]:

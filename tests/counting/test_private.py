@@ -10,9 +10,10 @@ import pytest
 
 import deltahist as dh
 from deltahist.counting import arrays, points_file
-from deltahist.counting.private import Private, find_preprocessing
+from deltahist.counting.private import Private
 from deltahist.counting.steps import count_steps
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
+from deltahist.publishers.publication import find_preprocessing
 
 SQUARE = dh.Domain((0, 0, 4, 4), (4, 4))
 NEAR = dh.Neighbourhood(SQUARE, 1)
