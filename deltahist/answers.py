@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Series
-from deltahist.releases.series import PeriodDifference
+from deltahist.releases.sums import Difference
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import boxes_in_degrees, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def answer(
-    release: BaseRelease | Series | PeriodDifference,
+    release: BaseRelease | Series | Difference,
     workload: Workload | Any,
     *,
     level: float = 0.95,
@@ -44,7 +44,7 @@ def answer(
     Parameters
     ----------
     release : what was published: a release, a `Series` (sums over its steps, or means per step), or the change
-        between two (`Series.change_from`).
+        between two (`Series.change_from`, `ReleaseDifference`).
     workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
         geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
         release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that

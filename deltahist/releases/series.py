@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,18 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Metric, Placement, interval, placement
-from deltahist.decode.base import Asked, Moments
-from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError, fits_memory
 from deltahist.preprocessing import Clock, seconds
-from deltahist.privacy import Law
-from deltahist.releases.histogram import CountEstimates, Release
+from deltahist.releases.histogram import Release
+from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import RegionCover, Workload
-from deltahist.strategies.base import Strategy
-
-Field = NDArray[np.float64]
+from deltahist.space.workloads import Workload
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
 _OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain")
@@ -228,6 +221,10 @@ class Series:
             found = {name: each if name in shares else each / number for name, each in found.items()}
         return {**found, "steps": np.full(len(found["estimate"]), number)}
 
+    def estimator(self, nonnegative: bool) -> str:
+        """Return the name of the estimates, as files and pictures have it."""
+        return self.summed.estimator(nonnegative)
+
     def __repr__(self) -> str:
         steps = self.last - self.first + 1
         each = f" of {self.clock.period}" if self.clock.every else ""
@@ -237,7 +234,7 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
-class PeriodDifference:
+class PeriodDifference(Difference):
     """One period less another: errors of noise and of places add up.
 
     Parameters
@@ -270,42 +267,9 @@ class PeriodDifference:
         check_apart([*before.releases.values(), *after.releases.values()])
 
     @property
-    def domain(self) -> Domain:
-        """The public space."""
-        return self.after.domain
-
-    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, an array (m,) each."""
-        if nonnegative:
-            raise InputError("nonnegative goes with counts: a change from one period to another can be negative")
-        parts, noise, misplaced = [], [], []
-        for period in (self.before, self.after):
-            cover = work.cover(period.domain)
-            share = 1 / len(period.releases) if period.mean else 1.0
-            parts.append(period.answers(work, level=level, nonnegative=False))
-            found = period.summed.decoder.moments(cover if isinstance(cover, RegionCover) else work)
-            noise.append((replace(found, variance=found.variance * share**2, draws=None), 1))
-            misplaced.append(parts[-1].get("placement_error", np.zeros(len(found.variance))))
-        joint = together(noise)
-        # What is not known of the places in both periods is added up as if it were one error.
-        placement = np.asarray(sum(misplaced))
-        error = joint.and_normal(placement**2)
-        down, up = interval(error, self.after.summed.decoder.laws[0], level)
-        before, after = parts
-        estimate = after["estimate"] - before["estimate"]
-        table = {
-            "before": before["estimate"],
-            "after": after["estimate"],
-            "estimate": estimate,
-            "std_error": np.sqrt(error.variance),
-            "low": estimate - down,
-            "high": estimate + up,
-        }
-        if "cut" in before:
-            table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
-        if "unresolved" in before:
-            table["unresolved"] = np.maximum(before["unresolved"], after["unresolved"])
-        return table
+    def _sources(self) -> Sequence[tuple[Any, float]]:
+        periods = (self.before, self.after)
+        return [(each.summed.decoder, 1 / len(each.releases) if each.mean else 1.0) for each in periods]
 
 
 def _list_differences(one: Release, other: Release) -> list[str]:
@@ -323,152 +287,3 @@ def _list_differences(one: Release, other: Release) -> list[str]:
 def _read_time(name: str) -> str:
     """Return a step's name as a time; names of files have no colons."""
     return re.sub(r"T(\d\d)(\d\d)(\d\d)$", r"T\1:\2:\3", name)
-
-
-@dataclass(frozen=True, eq=False)
-class Summed(CountEstimates):
-    """The sum of releases of one strategy on one domain; it answers queries as a release does.
-
-    Parameters
-    ----------
-    releases : at least one, of different data or steps, each with noise of its own.
-
-    Raises
-    ------
-    InputError
-        If two of them share noise: releases of one chain, or a release and its copies.
-    """
-
-    releases: tuple[Release, ...]
-
-    def __post_init__(self) -> None:
-        check_apart(self.releases)
-
-    @property
-    def total(self) -> int | None:
-        """The number of points of all releases if all of them are public; else None."""
-        known = [each.total for each in self.releases if each.total is not None]
-        return sum(known) if len(known) == len(self.releases) else None
-
-    @functools.cached_property
-    def decoder(self) -> JointNoise:
-        """The error of sums of answers."""
-        return JointNoise(self.releases)
-
-    @functools.cached_property
-    def placement(self) -> JointPlacement:
-        """Where in their cells the points lie."""
-        blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
-        parts = [placement(each.cells(), blocks[each.laws]) for each in self.releases]
-        return JointPlacement(parts, placement(self.cells(), block_variance(self.decoder)))
-
-    @functools.cached_property
-    def _unbiased(self) -> Field:
-        cells: Field = np.sum([each.cells() for each in self.releases], axis=0)
-        cells.flags.writeable = False
-        return cells
-
-    # The sum is made not negative, not its parts: each of them would add a bias of its own.
-    @property
-    def _field(self) -> Field:
-        return np.sum([each.decoder.field(each.values, each.total) for each in self.releases], axis=0)
-
-    @functools.cached_property
-    def _metric(self) -> Metric:
-        parts = [(each.decoder.metric(), number) for each, number in self.decoder.alike.items()]
-        return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
-
-
-def check_apart(releases: Sequence[Release]) -> None:
-    """Raise InputError if two releases share noise, whose errors would be added up as if they were independent."""
-    if all(each.mechanism.chain is None for each in releases):  # nothing is copied or refined: no digest is needed
-        return
-    origin, number = Counter(each.origin for each in releases).most_common(1)[0]
-    if number > 1:
-        raise InputError(
-            f"{number} of the releases are copies or refinements of one ({origin}): they share its noise and its data; "
-            "take one of them"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class JointNoise:
-    """The noise of sums of answers from releases, each with noise of its own."""
-
-    releases: tuple[Release, ...]
-
-    @property
-    def domain(self) -> Domain:
-        """The public space."""
-        return self.releases[0].domain
-
-    @property
-    def strategy(self) -> Strategy:
-        """The strategy that was measured."""
-        return self.releases[0].strategy
-
-    @property
-    def laws(self) -> tuple[Law, ...]:
-        """Noise laws of the first release."""
-        return self.releases[0].laws
-
-    @functools.cached_property
-    def alike(self) -> dict[Release, int]:
-        """One release for each amount that was spent, and how many there are of it."""
-        found: dict[tuple[Law, ...], Release] = {}
-        number = Counter(each.laws for each in self.releases)
-        for each in self.releases:
-            found.setdefault(each.laws, each)
-        return {each: number[laws] for laws, each in found.items()}
-
-    def moments(self, work: Asked) -> Moments:
-        """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
-        return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
-
-    def noise(self, rng: np.random.Generator) -> Field:
-        """Return normal noise of the sum, on the grid of its metric."""
-        return np.sum(
-            [math.sqrt(number) * each.decoder.noise(rng) for each, number in self.alike.items()], axis=0
-        )
-
-
-def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
-    """Return the moments of sums of independent errors, each of which comes some times."""
-    variance = np.sum([m.variance * n for m, n in parts], axis=0)
-    fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
-    kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
-    first, times = parts[0]
-    shares = [m.unresolved for m, _ in parts if m.unresolved is not None]
-    unresolved = np.max(shares, axis=0) if len(shares) == len(parts) else None
-    draws = None if first.draws is None else first.draws * (times if len(parts) == 1 else 0)
-    freedom = min(m.freedom for m, _ in parts)
-    return Moments(variance, kurtosis, freedom, unresolved, draws, first.note)
-
-
-@dataclass(frozen=True, eq=False)
-class JointPlacement:
-    """Where in their cells the points of several releases lie: never less uncertain than if all errors were one.
-
-    Parameters
-    ----------
-    parts : how the points of each release lie.
-    learnt : what the sum of their cells says of where all points lie.
-    """
-
-    parts: Sequence[Placement]
-    learnt: Placement
-
-    def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """`Placement.slope_terms`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
-        parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
-        beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
-        return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
-
-    def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Return the fields of each release, then the field of their sum."""
-        return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
-
-    def joined_variance(self, apart: Sequence[Field]) -> Field:
-        """Return the square of the sum of standard errors, or the variance of the sum if that is more (m,)."""
-        *parts, learnt = apart
-        return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)

@@ -14,12 +14,16 @@ from numpy.typing import NDArray
 from deltahist._http import Busy
 from deltahist.answers import answer
 from deltahist.errors import InputError
+from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
+from deltahist.releases.sums import Difference
 from deltahist.space.crs import read_crs
 from deltahist.space.fitting import bend_boxes
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
 
+#: What boxes are asked of: a release, a series of steps, or the difference of two.
+Source: TypeAlias = BaseRelease | Series | Difference
 #: Columns of answers (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns that tell of cells that a box cuts.
@@ -45,7 +49,7 @@ class BoxQuery:
     level, nonnegative : as for `dh.answer`.
     """
 
-    release: BaseRelease
+    release: Source
     degrees: bool
     level: float
     nonnegative: bool
@@ -73,7 +77,7 @@ def _check_boxes(corners: NDArray[np.float64]) -> None:
         )
 
 
-def asks_degrees(release: BaseRelease, crs: str | None) -> bool:
+def asks_degrees(release: Source, crs: str | None) -> bool:
     """Return whether coordinates in a CRS are longitude and latitude, and not the release's own.
 
     None is longitude and latitude, as OGC's services have it; the coordinates of a plane if the release has no CRS.

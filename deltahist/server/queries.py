@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -17,11 +20,15 @@ from deltahist._http import ARROW, GEOJSON, JSON, as_json, negotiate, plain, rea
 from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import InputError
+from deltahist.releases.sums import ReleaseDifference
 from deltahist.releases.tables import encode_table
-from deltahist.server.answers import BoxQuery, asks_degrees
+from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
 from deltahist.server.catalogue import Served
 from deltahist.server.service import Service, tag_of
+from deltahist.space.domain import Domain
 
+#: Says of a query what its answers say besides their figures.
+About: TypeAlias = Callable[[BoxQuery], dict[str, Any]]
 #: Said with every answer.
 FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
 #: Vertices of all features, and of a feature with crossing rings, whose repair takes long.
@@ -49,17 +56,27 @@ def make_router(service: Service) -> APIRouter:
         crs: str | None = Query(None, description="CRS of bbox: the release's own, or CRS84 (longitude, latitude)"),
         level: float = Query(0.95, description="of the interval, between 0 and 1"),
         nonnegative: bool = Query(False, description="estimates that are never negative, no longer unbiased"),
+        compare: str | None = Query(None, description="another release: the answer is its points less those of this"),
     ) -> Response:
-        """Return the estimated number of points in a box, with standard error and interval."""
+        """Return the estimated number of points in a box, with standard error and interval.
+
+        With `compare` it is that of the other release less that of this one, with the error of both together; the
+        answers of both stand beside it.
+        """
         served = service.find(name)
-        query = _ask(served, crs, level, nonnegative)
-        corners = _read_box(bbox, served)
+        asked = [served] if compare is None else [served, service.find(compare, "compare")]
+        query = ask(_source(*asked), crs, level, nonnegative)
+        corners = read_box(bbox, query.release.domain)
         headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(served, "json"), headers):
+        if known := unchanged(request, tag_of(asked, "json"), headers):
             return known
-        columns = await service.batcher.answer(query, corners)
-        values = {column: plain(value[0]) for column, value in columns.items()}
-        return as_json({"release": served.name, "bbox": corners.tolist(), **values, **_meaning(query)}, headers)
+        queries = [query] if compare is None else [query, *(replace(query, release=each.release) for each in asked)]
+        first, *others = await asyncio.gather(*(service.batcher.answer(each, corners) for each in queries))
+        content = {"release": name, "bbox": corners.tolist()} | row(first) | _meaning(query, asked)
+        if compare is not None:
+            names = zip(asked, queries[1:], others, strict=True)
+            content["answers"] = {each.name: row(found) | _meaning(own, [each]) for each, own, found in names}
+        return as_json(content, headers)
 
     @router.post("/releases/{name}/answers")
     async def answer_many(
@@ -68,6 +85,7 @@ def make_router(service: Service) -> APIRouter:
         crs: str | None = Query(None, description="CRS of a FeatureCollection; CRS84 when none is given"),
         level: float = Query(0.95, description="of the interval, between 0 and 1; of a FeatureCollection"),
         nonnegative: bool = Query(False, description="never negative, no longer unbiased; of a FeatureCollection"),
+        compare: str | None = Query(None, description="another release: the answer is its points less those of this"),
     ) -> Response:
         """Return answers to `{"boxes": [[W, S, E, N], ...]}`, or to the features of a GeoJSON FeatureCollection.
 
@@ -75,33 +93,57 @@ def make_router(service: Service) -> APIRouter:
         GeoJSON with their properties and answers.
         """
         served = service.find(name)
-        body = await read_body(request, service.settings.most_bytes)
-        if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
-            negotiate(request, {GEOJSON: "", JSON: ""})
-            options, most = (crs, level, nonnegative), service.settings.most_boxes
-            content = await service.workers.run(_answer_features, served, body, options, most)
-            return Response(content, media_type=GEOJSON)
-        given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
-        if given:
-            raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
-        asked = await asyncio.to_thread(_decode, body, service.settings.most_boxes)
-        query = _ask(served, asked.crs, asked.level, asked.nonnegative)
-        form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
-        content = await service.workers.run(_answer_boxes, query, asked, form)
-        media = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}[form]
-        return Response(content, media_type=media, headers={"vary": "Accept"})
+        asked = [served] if compare is None else [served, service.find(compare, "compare")]
+        about = partial(_meaning, asked=asked)
+        return await answer_body(service, request, _source(*asked), (crs, level, nonnegative), about)
 
     return router
 
 
-def _ask(served: Served, crs: str | None, level: float, nonnegative: bool) -> BoxQuery:
+async def answer_body(
+    service: Service, request: Request, source: Source, options: tuple[str | None, float, bool], about: About
+) -> Response:
+    """Return the answers of a source to the boxes or features in a request's body.
+
+    Parameters
+    ----------
+    options : crs, level and nonnegative as the address has them: for features.
+    about : returns what is said besides the figures.
+    """
+    body = await read_body(request, service.settings.most_bytes)
+    if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
+        negotiate(request, {GEOJSON: "", JSON: ""})
+        content = await service.workers.run(_answer_features, source, body, options, service.settings.most_boxes)
+        return Response(content, media_type=GEOJSON)
+    given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
+    if given:
+        raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
+    asked = await asyncio.to_thread(_decode, body, service.settings.most_boxes)
+    query = ask(source, asked.crs, asked.level, asked.nonnegative)
+    form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
+    content = await service.workers.run(_answer_boxes, query, asked, form, about(query))
+    media = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}[form]
+    return Response(content, media_type=media, headers={"vary": "Accept"})
+
+
+def _source(one: Served, other: Served | None = None) -> Source:
+    return one.release if other is None else ReleaseDifference(one.release, other.release)
+
+
+def ask(source: Source, crs: str | None, level: float, nonnegative: bool) -> BoxQuery:
+    """Return the query of boxes in a CRS; InputError on a level or CRS that cannot be."""
     check_level(level)
-    return BoxQuery(served.release, asks_degrees(served.release, crs), level, nonnegative)
+    return BoxQuery(source, asks_degrees(source, crs), level, nonnegative)
 
 
-def _read_box(text: str, served: Served) -> NDArray[np.float64]:
+def row(columns: Columns) -> dict[str, Any]:
+    """Return the answer to one box, from its columns (1,)."""
+    return {name: plain(value[0]) for name, value in columns.items()}
+
+
+def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
     """Return the corners of a box, (4,) or on a line (2,); InputError if they are no numbers or too many."""
-    sides = 2 * served.release.domain.ndim
+    sides = 2 * domain.ndim
     try:
         corners = np.array([float(part) for part in text.split(",")])
     except ValueError:
@@ -132,7 +174,7 @@ def _check_number(number: int, most: int, name: str) -> None:
         raise InputError(f"there are 0 {name}: give at least one")
 
 
-def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str) -> bytes:
+def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str, about: dict[str, Any]) -> bytes:
     sides = 2 * query.release.domain.ndim
     wrong = next((box for box in asked.boxes if len(box) != sides), None)
     if wrong is not None:
@@ -140,22 +182,22 @@ def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str) -> bytes:
     columns = query.answer(np.array(asked.boxes))
     if form == "json":
         content = {name: _plain_column(values) for name, values in columns.items()}
-        return orjson.dumps(content | _meaning(query), option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(content | about, option=orjson.OPT_SERIALIZE_NUMPY)
     import pandas as pd
 
     if form == "csv":
         return encode_table(pd.DataFrame(columns), "csv", query.release.domain)
     import pyarrow as pa
 
-    about = {name: str(value) for name, value in _meaning(query).items()}
-    table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=about)
+    metadata = {name: str(value) for name, value in about.items()}
+    table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=metadata)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return sink.getvalue()
 
 
-def _answer_features(served: Served, body: bytes, options: tuple[str | None, float, bool], most: int) -> bytes:
+def _answer_features(source: Source, body: bytes, options: tuple[str | None, float, bool], most: int) -> bytes:
     """Return a FeatureCollection with answers among the properties of its features, which stay as they are."""
     import geopandas as gpd
     import shapely
@@ -180,7 +222,7 @@ def _answer_features(served: Served, body: bytes, options: tuple[str | None, flo
         raise HTTPException(413, f"{number}: at most {_MOST_VERTICES:,} are answered at once")
     if (~shapely.is_valid(shapes) & (vertices > _MOST_CROSSING)).any():
         raise InputError(f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first")
-    query = _ask(served, None if stated is None else str(stated), level, nonnegative)
+    query = ask(source, None if stated is None else str(stated), level, nonnegative)
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else query.release.domain.crs)
     found = answer(query.release, places, level=level, nonnegative=nonnegative).to_dict("records")
     for feature, properties, columns in zip(features, own, found, strict=True):
@@ -190,15 +232,19 @@ def _answer_features(served: Served, body: bytes, options: tuple[str | None, flo
     return orjson.dumps(collection)
 
 
-def _meaning(query: BoxQuery) -> dict[str, Any]:
-    """Return what every answer says besides its figures."""
-    return {
-        "unit": "points",
-        "level": query.level,
-        "estimates": query.release.estimator(query.nonnegative),
-        "digest": query.release.digest,
-        "cost": FREE,
-    }
+def meaning(query: BoxQuery) -> dict[str, Any]:
+    """Return what every answer says besides its figures, and of what it is."""
+    estimates = query.release.estimator(query.nonnegative)
+    return {"unit": "points", "level": query.level, "estimates": estimates, "cost": FREE}
+
+
+def _meaning(query: BoxQuery, asked: Sequence[Served]) -> dict[str, Any]:
+    """Return what an answer of a release says besides its figures, or that of one less another."""
+    first, *others = asked
+    if not others:
+        return meaning(query) | {"digest": first.release.digest}
+    after = others[0].name
+    return meaning(query) | {"compare": after, "difference": f"{after} minus {first.name}"}
 
 
 def _plain_column(values: NDArray[Any]) -> Any:

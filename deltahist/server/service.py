@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from starlette.exceptions import HTTPException
@@ -37,14 +39,18 @@ class Service:
     batcher: Batcher = field(default_factory=Batcher)
     workers: Workers = field(default_factory=Workers)
 
-    def find(self, name: str) -> Served:
-        """Return the release of a name; HTTPException 404 if there is none."""
+    def find(self, name: str, field: str = "release") -> Served:
+        """Return the release of a name that a field gives; HTTPException 404 if there is none."""
         served = self.catalogue.find(name)
         if served is None:
-            raise HTTPException(404, f"release is {name[:80]!r}: it must be one of those at /releases")
+            raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
         return served
 
 
-def tag_of(served: Served, form: str) -> str:
-    """Return the entity tag of a release in a form: it changes with the release, the form and the software."""
-    return f"{served.release.digest[:32]}-{form}-{__version__}"
+def tag_of(served: Served | Iterable[Served], form: str) -> str:
+    """Return the entity tag of releases in a form: it changes with each release, the form and the software."""
+    if isinstance(served, Served):
+        digest = served.release.digest
+    else:
+        digest = hashlib.sha256("".join(each.release.digest for each in served).encode()).hexdigest()
+    return f"{digest[:32]}-{form}-{__version__}"

@@ -12,7 +12,7 @@ from deltahist._files import exclusive
 from deltahist.noise import process
 from deltahist.publishers import gradual
 from deltahist.publishers.gradual import State, lock_state, once_more, read_state, write_state
-from deltahist.releases.series import Summed
+from deltahist.releases.sums import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
 LINE = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)

@@ -10,7 +10,7 @@ import deltahist as dh
 from deltahist.answers import answer_each
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
-from deltahist.releases.series import Summed
+from deltahist.releases.sums import Summed
 
 DAYS = Clock.of("2010-05-01", "1d")
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
@@ -281,7 +281,7 @@ def test_what_is_no_change_is_refused():
     last = whole.between("2010-05-03", "2010-05-04")
     with pytest.raises(dh.InputError, match="a mean over its steps and the other a sum"):
         last.per_step().change_from(early)
-    with pytest.raises(dh.InputError, match="a change from one period to another can be negative"):
+    with pytest.raises(dh.InputError, match="a difference can be negative"):
         dh.answer(last.change_from(early), ASKED, nonnegative=True)
     with pytest.raises(dh.InputError, match="of different series"):
         last.change_from(series(made(2, strategy="identity")))

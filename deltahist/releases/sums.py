@@ -1,0 +1,279 @@
+"""Sums and differences of releases, each with noise of its own, and their joint error."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.decode import Metric, Placement, interval, placement
+from deltahist.decode.base import Asked, Moments
+from deltahist.decode.placement import Chosen, block_variance
+from deltahist.errors import InputError
+from deltahist.privacy import Law
+from deltahist.releases.base import BaseRelease
+from deltahist.releases.histogram import CountEstimates, Release
+from deltahist.releases.tables import UNBIASED
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import RegionCover, Workload
+from deltahist.strategies.base import Strategy
+
+Field = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Summed(CountEstimates):
+    """The sum of releases of one strategy on one domain; it answers queries as a release does.
+
+    Parameters
+    ----------
+    releases : at least one, of different data or steps, each with noise of its own.
+
+    Raises
+    ------
+    InputError
+        If two of them share noise: releases of one chain, or a release and its copies.
+    """
+
+    releases: tuple[Release, ...]
+
+    def __post_init__(self) -> None:
+        check_apart(self.releases)
+
+    @property
+    def total(self) -> int | None:
+        """The number of points of all releases if all of them are public; else None."""
+        known = [each.total for each in self.releases if each.total is not None]
+        return sum(known) if len(known) == len(self.releases) else None
+
+    @functools.cached_property
+    def decoder(self) -> JointNoise:
+        """The error of sums of answers."""
+        return JointNoise(self.releases)
+
+    @functools.cached_property
+    def placement(self) -> JointPlacement:
+        """Where in their cells the points lie."""
+        blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
+        parts = [placement(each.cells(), blocks[each.laws]) for each in self.releases]
+        return JointPlacement(parts, placement(self.cells(), block_variance(self.decoder)))
+
+    @functools.cached_property
+    def _unbiased(self) -> Field:
+        cells: Field = np.sum([each.cells() for each in self.releases], axis=0)
+        cells.flags.writeable = False
+        return cells
+
+    # The sum is made not negative, not its parts: each of them would add a bias of its own.
+    @property
+    def _field(self) -> Field:
+        return np.sum([each.decoder.field(each.values, each.total) for each in self.releases], axis=0)
+
+    @functools.cached_property
+    def _metric(self) -> Metric:
+        parts = [(each.decoder.metric(), number) for each, number in self.decoder.alike.items()]
+        return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
+
+
+def check_apart(releases: Sequence[Release]) -> None:
+    """Raise InputError if two releases share noise, whose errors would be added up as if they were independent."""
+    if all(each.mechanism.chain is None for each in releases):  # nothing is copied or refined: no digest is needed
+        return
+    origin, number = Counter(each.origin for each in releases).most_common(1)[0]
+    if number > 1:
+        raise InputError(
+            f"{number} of the releases are copies or refinements of one ({origin}): they share its noise and its data; "
+            "take one of them"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class JointNoise:
+    """The noise of sums of answers from releases, each with noise of its own."""
+
+    releases: tuple[Release, ...]
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        return self.releases[0].domain
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy that was measured."""
+        return self.releases[0].strategy
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """Noise laws of the first release."""
+        return self.releases[0].laws
+
+    @functools.cached_property
+    def alike(self) -> dict[Release, int]:
+        """One release for each amount that was spent, and how many there are of it."""
+        found: dict[tuple[Law, ...], Release] = {}
+        number = Counter(each.laws for each in self.releases)
+        for each in self.releases:
+            found.setdefault(each.laws, each)
+        return {each: number[laws] for laws, each in found.items()}
+
+    def moments(self, work: Asked) -> Moments:
+        """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
+        return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
+
+    def noise(self, rng: np.random.Generator) -> Field:
+        """Return normal noise of the sum, on the grid of its metric."""
+        return np.sum(
+            [math.sqrt(number) * each.decoder.noise(rng) for each, number in self.alike.items()], axis=0
+        )
+
+
+def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
+    """Return the moments of sums of independent errors, each of which comes some times."""
+    variance = np.sum([m.variance * n for m, n in parts], axis=0)
+    fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
+    kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
+    first, times = parts[0]
+    shares = [m.unresolved for m, _ in parts if m.unresolved is not None]
+    unresolved = np.max(shares, axis=0) if len(shares) == len(parts) else None
+    draws = None if first.draws is None else first.draws * (times if len(parts) == 1 else 0)
+    freedom = min(m.freedom for m, _ in parts)
+    return Moments(variance, kurtosis, freedom, unresolved, draws, first.note)
+
+
+@dataclass(frozen=True, eq=False)
+class JointPlacement:
+    """Where in their cells the points of several releases lie: never less uncertain than if all errors were one.
+
+    Parameters
+    ----------
+    parts : how the points of each release lie.
+    learnt : what the sum of their cells says of where all points lie.
+    """
+
+    parts: Sequence[Placement]
+    learnt: Placement
+
+    def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
+        """`Placement.slope_terms`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
+        parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
+        beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
+        return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
+
+    def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
+        """Return the fields of each release, then the field of their sum."""
+        return tuple(field for each in (*self.parts, self.learnt) for field in each.spreads(chosen))
+
+    def joined_variance(self, apart: Sequence[Field]) -> Field:
+        """Return the square of the sum of standard errors, or the variance of the sum if that is more (m,)."""
+        *parts, learnt = apart
+        return np.maximum(np.sum(np.sqrt(parts), axis=0) ** 2, learnt)
+
+
+class Difference(abc.ABC):
+    """One thing less another: errors of noise and of places add up."""
+
+    before: Any
+    after: Any
+
+    @property
+    @abc.abstractmethod
+    def _sources(self) -> Sequence[tuple[Any, float]]:
+        """The decoder of each of the two, and what its noise is multiplied by."""
+
+    @property
+    def domain(self) -> Domain:
+        """The public space."""
+        domain: Domain = self.after.domain
+        return domain
+
+    def estimator(self, nonnegative: bool) -> str:
+        """Return the name of the estimates; InputError if they are to be non-negative."""
+        if nonnegative:
+            raise InputError("nonnegative goes with counts: a difference can be negative")
+        return UNBIASED
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        """Return the columns of `dh.answer` for a workload, an array (m,) each."""
+        self.estimator(nonnegative)
+        before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
+        cover = work.cover(self.domain)
+        noise = []
+        for decoder, share in self._sources:
+            found = decoder.moments(cover if isinstance(cover, RegionCover) else work)
+            noise.append((replace(found, variance=found.variance * share**2, draws=None), 1))
+        joint = together(noise)
+        # What is not known of the places in both is added up as if it were one error.
+        none = np.zeros(len(joint.variance))
+        placement = before.get("placement_error", none) + after.get("placement_error", none)
+        error = joint.and_normal(placement**2)
+        down, up = interval(error, self._sources[1][0].laws[0], level)
+        estimate = after["estimate"] - before["estimate"]
+        table = {
+            "before": before["estimate"],
+            "after": after["estimate"],
+            "estimate": estimate,
+            "std_error": np.sqrt(error.variance),
+            "low": estimate - down,
+            "high": estimate + up,
+        }
+        if "cut" in before:
+            table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
+        unresolved = [each["unresolved"] for each in (before, after) if "unresolved" in each]
+        if unresolved:
+            table["unresolved"] = np.max(unresolved, axis=0)
+        return table
+
+
+@dataclass(frozen=True)
+class ReleaseDifference(Difference):
+    """One release less another, on the same cells, for `answer`.
+
+    Parameters
+    ----------
+    before, after : releases of counts. Their strategies and budgets may differ.
+
+    Raises
+    ------
+    InputError
+        If one is not of counts, they share noise, or differ in their cells or in how many points a user may have.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
+    >>> may, june = (dh.publish(np.full(4, each), near, "identity", 1.0) for each in (5, 8))
+    >>> dh.answer(ReleaseDifference(may, june), [[0, 4]])[["before", "after", "estimate"]].to_numpy().tolist()
+    [[20.0, 32.0, 12.0]]
+    """
+
+    before: BaseRelease
+    after: BaseRelease
+
+    def __post_init__(self) -> None:
+        before, after = self.before, self.after
+        for each in (before, after):
+            if not isinstance(each, Release):
+                raise InputError(f"one is a {type(each).__name__}: only releases of counts on a map can be compared")
+        if before.domain != after.domain:
+            one, other = (f"{d.shape} of {d.bounds} in {d.crs}" for d in (before.domain, after.domain))
+            raise InputError(f"the cells are {one} and {other}: only releases of the same cells can be compared")
+        if before.contributions != after.contributions:
+            raise InputError(
+                f"a user has at most {before.contributions} and {after.contributions} points: both must have the same "
+                "bound, or the difference is that of the bounds"
+            )
+        if before.origin == after.origin:
+            raise InputError(
+                f"the two are one release, or copies or refinements of one ({before.origin}): they are of the same "
+                "data and share noise, so that their errors do not add up; take the finest alone"
+            )
+
+    @property
+    def _sources(self) -> Sequence[tuple[Any, float]]:
+        return [(each.decoder, 1.0) for each in (self.before, self.after) if isinstance(each, Release)]
