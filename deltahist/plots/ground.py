@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import textwrap
 import warnings
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 FORMS, _DPI = {".png": "png", ".svg": "svg", ".pdf": "pdf"}, 160
 #: Suffixes of pictures.
 PICTURES = tuple(FORMS)
-#: Blocks of cells along each axis whose areas are worked out; they change slowly over a map.
-_BLOCKS = 64
+#: Parts of a map along each axis whose areas are worked out; they change slowly over a map.
+_AREAS = 64
 #: Edges of regions are cut into parts of the map's size over this, before they are projected to where areas are kept.
 _PARTS = 200
 #: Units of axes.
@@ -51,6 +52,8 @@ _NEAR_TOP = 1.5
 _CLASSES = 7
 #: Values further apart than this many times are classed by their size, nearer ones evenly.
 _APART = 6.0
+#: A value stands out if its interval is above zero and its standard error at most this part of it.
+_DOUBT = 1 / 3
 #: Regions of less than this part of the largest value are all in the first class.
 _LEAST = 1e-4
 
@@ -116,31 +119,40 @@ def holds_points_from_outside(release: BaseRelease) -> bool:
 
 
 def unit_of_area(domain: Domain) -> str:
-    """Return the unit of areas."""
-    return "square unit" if domain.crs is None else "km²"
+    """Return the unit of areas, or on a line of lengths."""
+    return "km²" if domain.crs is not None else "unit" if domain.ndim == 1 else "square unit"
 
 
 def cell_areas(domain: Domain) -> NDArray[np.float64]:
     """Return the areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units."""
+    return block_areas(domain, [np.arange(n + 1) for n in domain.shape])
+
+
+def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Return the areas of blocks of cells, as of `cell_areas`; `ends` are the cells between them along each axis."""
     if domain.crs is None:
-        return np.full(domain.shape, math.prod(domain.cell))
-    areas, (along_x, along_y) = _areas_in_blocks(domain)
-    return np.repeat(np.repeat(areas, along_x, axis=0), along_y, axis=1)
+        return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
+    areas, taken = _areas_in_parts(domain)
+    held = [
+        np.maximum(np.minimum(b[1:, None], t[1:]) - np.maximum(b[:-1, None], t[:-1]), 0)
+        for b, t in zip(ends, taken, strict=True)
+    ]
+    return np.asarray(held[0] @ areas @ held[1].T)
 
 
-def _areas_in_blocks(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
-    """Return the area of a cell in each of a few blocks, in km², and widths of blocks in cells.
+@functools.lru_cache(maxsize=64)
+def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
+    """Return the area of a cell in each of some parts of a map, in km², and their ends.
 
-    Corners of blocks are brought to a projection that keeps areas.
+    Corners of parts are brought to a projection that keeps areas.
     """
-    taken = [np.unique(np.linspace(0, n, min(n, _BLOCKS) + 1).round().astype(np.int64)) for n in domain.shape]
+    taken = [np.unique(np.linspace(0, n, min(n, _AREAS) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
     x, y = _to_equal_areas(domain)(*corners)
     # Twice the area of a quadrangle is the cross product of its diagonals.
     across, along = (np.stack([x[i] - x[j], y[i] - y[j]]) for i, j in _DIAGONALS)
     area = np.abs(across[0] * along[1] - across[1] * along[0]) / 2e6
-    counts = [np.diff(t) for t in taken]
-    return area / np.multiply.outer(*counts), counts
+    return area / np.multiply.outer(*map(np.diff, taken)), taken
 
 
 #: Places of the ends of both diagonals of a quadrangle, among all corners.
@@ -167,6 +179,16 @@ def _to_equal_areas(domain: Domain) -> Operation:
     middle = [np.array([(lo + hi) / 2]) for lo, hi in zip(domain.low, domain.high, strict=True)]
     (lon,), (lat,) = Operation.off(domain, LONGITUDE_LATITUDE)(*middle)
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
+
+
+def exceeds_zero(
+    value: NDArray[np.float64], error: NDArray[np.float64], low: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return which values (m,) stand out from the noise: what does not is hatched.
+
+    Their interval begins above zero, and their standard error is at most a third of them.
+    """
+    return (low > 0) & (error <= _DOUBT * value)
 
 
 def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], rim: bool) -> float:
@@ -289,7 +311,7 @@ def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
     wide, high = sides(domain)
-    areas, _ = _areas_in_blocks(domain)
+    areas, _ = _areas_in_parts(domain)
     middle = areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6
     per_metre = math.sqrt(math.prod(domain.cell) / middle)
     longest = wide / per_metre / 4

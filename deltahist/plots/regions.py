@@ -18,6 +18,7 @@ from deltahist.plots.ground import (
     axis_unit,
     classed_scale,
     draw_ground,
+    exceeds_zero,
     figure_of,
     geometries_of,
     holds_points_from_outside,
@@ -44,8 +45,6 @@ _BLANK = "0.94"
 ROWS = 50
 #: Space in points that a row of values needs at least, and takes at most.
 _PITCH = (7.8, 14.0)
-#: A value stands out if its interval is above zero and its standard error at most this part of it.
-DOUBT = 1 / 3
 #: Names of at most so many letters are written on the map themselves; longer ones are numbered.
 _SHORT = 4
 
@@ -154,7 +153,7 @@ def values_of(
         estimate / size,
         low / size,
         high / size,
-        ~known | (low <= 0) | (error > DOUBT * estimate),
+        ~(known & exceeds_zero(estimate, error, low)),
         unit,
         estimator,
         reaches and holds_points_from_outside(release),

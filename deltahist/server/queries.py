@@ -20,7 +20,6 @@ from deltahist._http import ARROW, GEOJSON, JSON, as_json, negotiate, plain, rea
 from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import InputError
-from deltahist.releases.sums import ReleaseDifference
 from deltahist.releases.tables import encode_table
 from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
 from deltahist.server.catalogue import Served
@@ -63,9 +62,8 @@ def make_router(service: Service) -> APIRouter:
         With `compare` it is that of the other release less that of this one, with the error of both together; the
         answers of both stand beside it.
         """
-        served = service.find(name)
-        asked = [served] if compare is None else [served, service.find(compare, "compare")]
-        query = ask(_source(*asked), crs, level, nonnegative)
+        source, asked = service.find_source(name, compare)
+        query = ask(source, crs, level, nonnegative)
         corners = read_box(bbox, query.release.domain)
         headers: dict[str, str] = {}
         if known := unchanged(request, tag_of(asked, "json"), headers):
@@ -92,10 +90,9 @@ def make_router(service: Service) -> APIRouter:
         Answers to boxes are columns, in the order of the boxes: JSON, CSV or Arrow (Accept). Features come back as
         GeoJSON with their properties and answers.
         """
-        served = service.find(name)
-        asked = [served] if compare is None else [served, service.find(compare, "compare")]
+        source, asked = service.find_source(name, compare)
         about = partial(_meaning, asked=asked)
-        return await answer_body(service, request, _source(*asked), (crs, level, nonnegative), about)
+        return await answer_body(service, request, source, (crs, level, nonnegative), about)
 
     return router
 
@@ -124,10 +121,6 @@ async def answer_body(
     content = await service.workers.run(_answer_boxes, query, asked, form, about(query))
     media = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}[form]
     return Response(content, media_type=media, headers={"vary": "Accept"})
-
-
-def _source(one: Served, other: Served | None = None) -> Source:
-    return one.release if other is None else ReleaseDifference(one.release, other.release)
 
 
 def ask(source: Source, crs: str | None, level: float, nonnegative: bool) -> BoxQuery:

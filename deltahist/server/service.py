@@ -10,7 +10,8 @@ from starlette.exceptions import HTTPException
 
 from deltahist import __version__
 from deltahist._http import Workers
-from deltahist.server.answers import Batcher
+from deltahist.releases.sums import ReleaseDifference
+from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
 
 
@@ -45,6 +46,17 @@ class Service:
         if served is None:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
         return served
+
+    def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
+        """Return a release, or another less this one, and the one or two that these are.
+
+        Raises HTTPException 404 if there is none, InputError if the two cannot be compared.
+        """
+        served = self.find(name)
+        if compare is None:
+            return served.release, [served]
+        other = self.find(compare, "compare")
+        return ReleaseDifference(served.release, other.release), [served, other]
 
 
 def tag_of(served: Served | Iterable[Served], form: str) -> str:
