@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from deltahist.errors import InputError, one_of, whole
@@ -76,19 +75,6 @@ class Preprocessing:
         out = f"one {self.who} as the unit of privacy"
         out += f" and {' and '.join(self.dropped)} dropped" if self.dropped else ""
         return out + (f", of rows where {self.where}" if self.where is not None else "")
-
-    def and_also(self, contributions: int | None = None, dropped: Iterable[str] = ()) -> Preprocessing:
-        """Add what the caller knows besides: more points of a user, further kinds of rows left out."""
-        more = tuple(dropped)
-        out = replace(self, dropped=(*self.dropped, *more)) if more else self
-        if contributions is None:
-            return out
-        if whole(contributions=contributions) < self.contributions:
-            raise InputError(
-                f"contributions is {contributions!r}, but up to {self.contributions:,} points of a user were kept: it "
-                "must be at least as many; leave it out"
-            )
-        return replace(out, contributions=contributions)
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; "where" is in it only if there is a condition."""

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.accounts.window import Account
 from deltahist.budget import read_amount
 from deltahist.counting.private import Private
-from deltahist.errors import InputError
+from deltahist.errors import InputError, whole
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.noise.discrete import BLOCK
@@ -91,24 +91,34 @@ def refuse_choices(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
 def find_preprocessing(
     data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
 ) -> Preprocessing:
-    """Return how data to be published on a domain were made, with the caller's additions.
+    """Return how data to be published on a domain were made, with what the caller knows besides.
 
     Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
     """
-    if not isinstance(data, Private):
-        return POINTS.and_also(contributions, dropped)
-    if data.counting is None:
+    known = POINTS
+    if isinstance(data, Private):
+        if data.counting is None:
+            raise InputError(
+                "the data come from arithmetic with counts, or from some of them, so that it is not known how many "
+                "points of a user they hold and what was left out: give a plain array, np.asarray(counts), with "
+                "contributions= and dropped="
+            )
+        if data.domain not in (None, domain):
+            raise InputError(
+                f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
+                "something else; count them on the neighbourhood's domain"
+            )
+        known = data.counting
+    if more := tuple(dropped):
+        known = replace(known, dropped=(*known.dropped, *more))
+    if contributions is None:
+        return known
+    if whole(contributions=contributions) < known.contributions:
         raise InputError(
-            "the data come from arithmetic with counts, or from some of them, so that it is not known how many points "
-            "of a user they hold and what was left out: give a plain array, np.asarray(counts), with contributions= "
-            "and dropped="
+            f"contributions is {contributions!r}, but up to {known.contributions:,} points of a user were kept: it "
+            "must be at least as many; leave it out"
         )
-    if data.domain not in (None, domain):
-        raise InputError(
-            f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
-            "something else; count them on the neighbourhood's domain"
-        )
-    return data.counting.and_also(contributions, dropped)
+    return replace(known, contributions=contributions)
 
 
 def match_counting(
