@@ -17,12 +17,14 @@ def serve(
     origins: list[str] | None = option(
         "ORIGIN", "Origin of web pages that may ask (https://maps.example.org, or *); repeat it.", names="--cors"
     ),
+    tiles: str | None = option("URL", "Background of the map at /: https://tiles.example.org/{z}/{x}/{y}.png."),
+    attribution: str = option("TEXT", "Whom the map names for its background.", default=""),
     check: bool = flag("Read the releases, tell what would be served, and end."),
 ) -> None:
     """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
 
-    Files of a folder that appear, change or go are noticed while the service runs. docs/service.md lists all
-    addresses, as does /openapi.json.
+    At / is a map: whoever draws a box on it gets an answer. Files of a folder that appear, change or go are noticed
+    while the service runs. docs/service.md lists all addresses, as does /openapi.json.
 
     \b
     Examples:
@@ -40,12 +42,13 @@ def serve(
         from deltahist.server.service import Settings
     except ImportError:
         raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
+    settings = Settings(tuple(origins or ()), tiles=tiles, attribution=attribution)
     catalogue = Catalogue(releases)
     with socket.create_server((host, port)) as listening:
         address = f"http://{host}:{listening.getsockname()[1]}"
         for served in catalogue:
             console.note(f"{address}/releases/{served.name}")
         if not check:
-            app = create_app(catalogue, Settings(tuple(origins or ())))
+            app = create_app(catalogue, settings)
             how = uvicorn.Config(app, log_level="warning", server_header=False, limit_concurrency=1_000)
             uvicorn.Server(how).run([listening])

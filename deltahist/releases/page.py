@@ -169,18 +169,18 @@ def _write_markdown(mechanism: BaseMechanism, facts: Facts, title: str) -> str:
     header, *table = (list(map(_escape, row)) for row in _distance_table(facts))
     table = [header, ["---", *["---:"] * (len(header) - 1)], *table]
     rows = [row for row in list_rows(mechanism, facts) if row[0] not in (VERDICT, BY_DISTANCE)]
+    sections = [
+        [f"## {heading}", *map(_escape, paragraphs)] for heading, paragraphs in _explain(mechanism, facts).items()
+    ]
     blocks = [
         f"# {_escape(title)}",
         f"**May be published: {verdict}.** {_escape(explain_verdict(facts))}",
-        "## Who is protected, and how strongly",
-        *map(_escape, _explain_protection(mechanism, facts)),
+        *sections[0],
         "## Protection by distance",
         _escape(_explain_table(facts)),
         "\n".join(f"| {' | '.join(row)} |" for row in table),
-        "## What was done with the rows",
-        *map(_escape, _explain_rows(mechanism, facts)),
-        "## Using and citing these figures",
-        *map(_escape, _explain_use(facts)),
+        *sections[1],
+        *sections[2],
         _escape(f"Cite as: {named}{mechanism.promise}. Published with deltahist."),
         "## Technical parameters",
         "\n".join(
@@ -189,6 +189,26 @@ def _write_markdown(mechanism: BaseMechanism, facts: Facts, title: str) -> str:
         ),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def explain_release(release: BaseRelease) -> dict[str, list[str]]:
+    """Return the statement's plain words: paragraphs by their headings.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> list(explain_release(dh.publish(np.ones(4, dtype=int), near, epsilon=1)))[1]
+    'Who is protected, and how strongly'
+    """
+    facts = release.facts()
+    return {"May it be published?": [explain_verdict(facts)], **_explain(release.mechanism, facts)}
+
+
+def _explain(mechanism: BaseMechanism, facts: Facts) -> dict[str, list[str]]:
+    return {
+        "Who is protected, and how strongly": _explain_protection(mechanism, facts),
+        "What was done with the rows": _explain_rows(mechanism, facts),
+        "Using and citing these figures": _explain_use(facts),
+    }
 
 
 def _escape(text: str) -> str:

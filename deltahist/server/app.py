@@ -15,7 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from deltahist import __version__
 from deltahist._http import Manners, as_json, explain_problems
 from deltahist.errors import DeltaHistWarning
-from deltahist.server import cells, queries, releases
+from deltahist.server import cells, pages, queries, releases
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.queries import FREE
 from deltahist.server.service import Service, Settings
@@ -65,7 +65,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         """Say that the service is up, and how many releases it serves."""
         return as_json({"status": "ok", "releases": len(catalogue)})
 
-    for resource in (releases, queries, cells):
+    for resource in (pages, releases, queries, cells):
         app.include_router(resource.make_router(service))
     explain_problems(app)
     app.add_middleware(GZipMiddleware, minimum_size=2_000)

@@ -15,6 +15,7 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
 from deltahist.server.service import Service, tag_of
+from deltahist.space.crs import area_of
 
 
 def make_router(service: Service) -> APIRouter:
@@ -70,6 +71,7 @@ def summarize(served: Served) -> dict[str, Any]:
         "may_be_published": release.may_be_published,
         "bounds": list(domain.bounds),
         "crs": domain.crs,
+        "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),  # degrees
         "shape": list(domain.shape),
         "digest": release.digest,
         "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "download")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -10,9 +11,13 @@ from starlette.exceptions import HTTPException
 
 from deltahist import __version__
 from deltahist._http import Workers
+from deltahist.errors import InputError
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
+
+#: Address of tiles; its server is named in a header.
+_TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,23 @@ class Settings:
     origins : web pages of these origins may ask ("*": all).
     most_bytes : of a request's body.
     most_boxes : in one request, features included.
+    tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to name for it.
+
+    Raises
+    ------
+    InputError
+        If the background is no such address.
     """
 
     origins: tuple[str, ...] = ()
     most_bytes: int = 16 << 20
     most_boxes: int = 100_000
+    tiles: str | None = None
+    attribution: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tiles is not None and not _TILES.fullmatch(self.tiles):
+            raise InputError(f"tiles is {self.tiles!r}: it must be https://server/path with {{z}}, {{x}} and {{y}}")
 
 
 @dataclass

@@ -1,0 +1,102 @@
+"""Pages for browsers: the map, its scripts and styles, and what they show besides answers."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import mimetypes
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import xstatic.pkg.leaflet
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+from deltahist._http import as_json, plain, unchanged
+from deltahist.plots import protection_curve
+from deltahist.releases.base import BaseRelease
+from deltahist.releases.page import bound_guess, explain_release
+from deltahist.server.service import Service, Settings, tag_of
+
+#: Of Leaflet those files that the map loads.
+_LEAFLET = ("leaflet-src.esm.js", "leaflet.css")
+
+
+def make_router(service: Service) -> APIRouter:
+    """Return the routes to the map and to what it shows of a release."""
+    router = APIRouter(tags=["map"])
+    files = _read_files()
+    policy = _policy(service.settings)
+
+    @router.get("/", include_in_schema=False)
+    async def show_map(request: Request) -> Response:
+        """Show the map."""
+        return hand_out("index.html", request)
+
+    @router.get("/static/settings.json", include_in_schema=False)
+    async def tell_settings() -> Response:
+        """Tell the map what the operator chose."""
+        return as_json({"tiles": service.settings.tiles, "attribution": service.settings.attribution})
+
+    @router.get("/static/{path:path}", include_in_schema=False)
+    async def show_file(path: str, request: Request) -> Response:
+        """Hand out a script, a style or a picture of the map."""
+        return hand_out(path, request)
+
+    @router.get("/releases/{name}/explanation")
+    async def explain(name: str, request: Request) -> Response:
+        """Explain in plain words what a release promises, and how often a guess is right, by distance."""
+        served = service.find(name)
+        headers: dict[str, str] = {}
+        known = unchanged(request, tag_of(served, "explanation"), headers)
+        return known or as_json(await service.workers.run(_explain, served.release), headers)
+
+    def hand_out(path: str, request: Request) -> Response:
+        if path not in files:
+            raise HTTPException(404, f"path is {path[:80]!r}: there is no such file of the map")
+        content, media, tag = files[path]
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        return unchanged(request, tag, headers) or Response(content, media_type=media, headers=headers)
+
+    return router
+
+
+def _read_files() -> dict[str, tuple[bytes, str, str]]:
+    """Return content, type and digest of the map's files, and of Leaflet's, by their paths."""
+    found = {each.name: each for each in (Path(__file__).parent / "static").iterdir() if each.is_file()}
+    found |= {f"leaflet/{name}": Path(xstatic.pkg.leaflet.BASE_DIR) / name for name in _LEAFLET}
+    return {path: _read(file) for path, file in found.items()}
+
+
+def _read(file: Path) -> tuple[bytes, str, str]:
+    content = file.read_bytes()
+    return content, mimetypes.guess_type(file.name)[0] or "text/plain", hashlib.sha256(content).hexdigest()[:32]
+
+
+def _policy(settings: Settings) -> str:
+    """Return the Content-Security-Policy: nothing but this service, and the operator's background."""
+    # Leaflet's empty tile is a data: address.
+    pictures = "'self' data:"
+    if settings.tiles is not None:
+        parts = urlsplit(settings.tiles)
+        pictures += f" {parts.scheme}://{parts.netloc}"
+    own = "; ".join(f"{each}-src 'self'" for each in ("script", "style", "connect"))
+    return f"default-src 'none'; {own}; img-src {pictures}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+@functools.lru_cache(maxsize=64)
+def _explain(release: BaseRelease) -> dict[str, Any]:
+    """Return the words of the statement, and the curve of guesses by distance."""
+    facts, mechanism = release.facts(), release.mechanism
+    curve = protection_curve(mechanism)
+    near = mechanism.neighbourhood.delta_ground
+    pairs = zip(curve["exact"].tolist(), curve["distance"].tolist(), strict=True)
+    guess = [bound_guess(facts, plain(cost), distance / near) for cost, distance in pairs]
+    return {
+        "sections": explain_release(release),
+        "points_per_user": facts["points_per_user"],
+        "unit": facts["unit"],
+        "delta": near,
+        "curve": {"distance": curve["distance"].tolist(), "guess": guess},
+    }

@@ -1,0 +1,30 @@
+// What is shown, as text behind the # of the address: a link to it is all that there is to share.
+
+const numbers = (text, many) => {
+  const found = (text || "").split(",").map(Number);
+  return text && found.every(Number.isFinite) && (many === undefined || found.length === many) ? found : null;
+};
+
+export function readHash(text = location.hash) {
+  const given = new URLSearchParams(text.slice(1));
+  const ring = numbers(given.get("polygon"));
+  return {
+    release: given.get("release"),
+    compare: given.get("compare"),
+    way: given.get("way") === "difference" ? "difference" : "swipe",
+    level: ["0.5", "0.9", "0.99"].includes(given.get("level")) ? given.get("level") : "0.95",
+    nonnegative: given.get("nonnegative") === "true",
+    box: numbers(given.get("box"), 4) || numbers(given.get("box"), 2),
+    polygon: ring && ring.length >= 6 && ring.length % 2 === 0 ? ring : null,
+    view: numbers(given.get("view"), 3),
+  };
+}
+
+export function writeHash(state) {
+  const shown = new URLSearchParams();
+  for (const [name, value] of Object.entries(state)) {
+    const text = Array.isArray(value) ? value.map((each) => Number(each.toPrecision(10))).join(",") : value;
+    if (text && !(name === "level" && text === "0.95") && !(name === "way" && !state.compare)) shown.set(name, text);
+  }
+  history.replaceState(null, "", `#${shown.toString().replaceAll("%2C", ",")}`);
+}

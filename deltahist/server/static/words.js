@@ -1,0 +1,45 @@
+// Figures and sentences: nothing here knows of the page.
+
+const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 6 });
+
+export function figure(value, step = 0) {
+  const rounded = step > 0 ? Math.round(value / step) * step : value;
+  return plain.format(rounded + 0).replace("-", "\u2212");
+}
+
+// A digit that is worth less than half a standard error says nothing.
+export function roundingStep(error) {
+  return error > 0 ? Math.min(10 ** Math.floor(Math.log10(error / 2)), 1e9) : 0;
+}
+
+export function percent(level) {
+  return `${plain.format(Math.round(level * 1000) / 10)} %`;
+}
+
+export function estimateInWords(answer) {
+  if (answer.estimate === null) return ["No answer", answer.note || "the area is not on the map"];
+  const step = roundingStep(answer.std_error);
+  const unit = answer.estimate === 1 ? answer.unit.replace(/s$/, "") : answer.unit;
+  if (!answer.std_error) return [`Exactly ${figure(answer.estimate)} ${unit}`, "published without noise"];
+  const [low, high] = [answer.low, answer.high].map((each) => figure(each, step));
+  return [
+    `About ${figure(answer.estimate, step)} ${unit}`,
+    `between ${low} and ${high} with ${percent(answer.level)} confidence`,
+  ];
+}
+
+export function changeInWords(difference, [one, other]) {
+  if (difference.low > 0) return `More in ${one} than in ${other}: the interval of the difference is above 0.`;
+  if (difference.high < 0) return `Fewer in ${one} than in ${other}: the interval of the difference is below 0.`;
+  return `No difference stands out: with this noise, ${one} and ${other} may well be equal here.`;
+}
+
+export function length(value, unit) {
+  const [size, name] = unit === "m" && value >= 1000 ? [value / 1000, "km"] : [value, unit];
+  return `${figure(Number(size.toPrecision(3)))} ${name}`;
+}
+
+export function ofHundred(share) {
+  if (share === null || share > 0.9995) return null;
+  return figure(Math.ceil(share * 1000 - 1e-9) / 10);
+}

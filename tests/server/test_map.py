@@ -1,0 +1,217 @@
+"""server/static/: the map in a browser, as people use it; its answers are the library's."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import geopandas as gpd
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect, sync_playwright
+
+import deltahist as dh
+from tests.server.conftest import BOUNDS
+
+pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+BOX = "-74.02,40.66,-73.97,40.70"
+ZONES = {
+    "type": "FeatureCollection",
+    "features": [
+        {
+            "type": "Feature",
+            "properties": {"name": name},
+            "geometry": {"type": "Polygon", "coordinates": [[[x, 40.66], [x + 0.01, 40.66], [x, 40.69], [x, 40.66]]]},
+        }
+        for name, x in (("<b>north</b>", -74.02), ("south", -74.0))
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A map with another of the same places, a plane without a CRS, and a line."""
+    folder = tmp_path_factory.mktemp("served")
+    rng = np.random.default_rng(2)
+    near = dh.Neighbourhood(dh.Domain(BOUNDS, (16, 16), "EPSG:32618"), delta=500)
+    for name in ("city", "later"):
+        dh.publish(rng.poisson(20, (16, 16)), near, "flow", epsilon=1).save(folder / f"{name}.parquet")
+    plane = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
+    dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1).save(folder / "plane.parquet")
+    line = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    dh.publish(rng.poisson(20, 8), line, "cumulative", epsilon=1).save(folder / "line.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def address(folder):
+    """The address of a running service."""
+    line = [sys.executable, "-m", "deltahist.cli", "serve", str(folder), "--port", "0"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield re.match(r"http://127.0.0.1:\d+", process.stderr.readline())[0]
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail("the map is tested in Chromium, which is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # The sandbox of Chromium cannot be had as root.
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(browser, address):
+    """Open the map; afterwards nothing may have gone wrong or been asked of anybody else."""
+    contexts, wrong = [], []
+
+    def open_page(state="", **options):
+        contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        here = (address, "blob:", "data:")
+        page.on("request", lambda request: request.url.startswith(here) or wrong.append(request.url))
+        page.goto(f"{address}/#{state}")
+        expect(page.locator("#promise")).not_to_be_empty()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def drag(page):
+    """Draw a box about the middle of the map with the mouse."""
+    page.get_by_role("button", name="Draw a box").click()
+    middle = page.locator("#map").bounding_box()
+    x, y = middle["x"] + middle["width"] / 2, middle["y"] + middle["height"] / 2
+    page.mouse.move(x - 60, y - 50)
+    page.mouse.down()
+    page.mouse.move(x + 60, y + 40, steps=3)
+    page.mouse.up()
+
+
+def download(page, name="as GeoJSON"):
+    with page.expect_download() as found:
+        page.get_by_role("button", name=name).click()
+    return found.value.path().read_text()
+
+
+def test_a_box_that_is_drawn_has_the_answer_of_the_library(visit, folder):
+    page = visit("release=city")
+    drag(page)
+    expect(page.locator("#answer strong")).to_contain_text(re.compile(r"About [\d,]+ points"))
+    (feature,) = json.loads(download(page))["features"]
+    ring = np.array(feature["geometry"]["coordinates"][0])
+    expected = dh.answer(dh.load(folder / "city.parquet"), [[*ring.min(axis=0), *ring.max(axis=0)]]).iloc[0]
+    for name in ("estimate", "std_error", "low", "high"):
+        assert feature["properties"][name] == expected[name]
+    shown = page.locator("#answer .words").text_content().replace("−", "-").replace(",", "")
+    for value, said in zip(expected[["estimate", "low", "high"]], re.findall(r"-?[\d.]+", shown), strict=False):
+        assert abs(float(said) - value) <= max(0.51, expected["std_error"] / 4)
+
+
+def test_keys_alone_draw_type_and_ask(visit):
+    page = visit("release=city")
+    page.locator("#box").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Space")
+    for key in ("ArrowRight", "ArrowDown"):
+        before = page.evaluate("() => location.hash")
+        page.keyboard.press(key)
+        page.wait_for_function("before => location.hash !== before", arg=before)
+    page.keyboard.press("Space")
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    for name, value in zip(("west", "south", "east", "north"), BOX.split(","), strict=True):
+        page.locator(f"[name={name}]").focus()
+        page.keyboard.press("Control+A")
+        page.keyboard.type(value)
+    page.keyboard.press("Enter")
+    page.wait_for_function("box => location.hash.includes(box)", arg="box=-74.02,40.66,-73.97,40.7")
+    page.locator("#me").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#for-me")).to_contain_text("of 100 cases")
+    page.locator("#apart").focus()
+    told = page.locator("#for-me").text_content()
+    page.keyboard.press("End")
+    expect(page.locator("#for-me")).not_to_have_text(told)
+    page.keyboard.press("Escape")
+    expect(page.locator("#explanation")).to_be_hidden()
+
+
+def test_a_file_of_areas_is_dropped_and_answered(visit, folder):
+    page = visit("release=city")
+    transfer = page.evaluate_handle(
+        """text => {
+          const transfer = new DataTransfer();
+          transfer.items.add(new File([text], "zones.geojson"));
+          return transfer;
+        }""",
+        json.dumps(ZONES),
+    )
+    page.dispatch_event("#map", "drop", {"dataTransfer": transfer})
+    rows = page.locator("#answer tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("<b>north</b>")  # text, never markup
+    page.locator("#answer tbody button").nth(1).click()
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    release = dh.load(folder / "city.parquet")
+    found = json.loads(download(page))["features"]
+    expected = dh.answer(release, gpd.GeoDataFrame.from_features(ZONES, crs="OGC:CRS84"))
+    assert [each["properties"]["estimate"] for each in found] == expected["estimate"].tolist()
+    table = download(page, "Answers as CSV").splitlines()
+    assert len(table) == 3
+    assert table[1].split(",")[:2] == ["city", "<b>north</b>"]
+
+
+def test_a_link_shows_the_same_to_whoever_opens_it(visit):
+    page = visit(f"release=city&box={BOX}&compare=later&level=0.9")
+    expect(page.locator("#answer tbody tr").first).to_contain_text("city")
+    told = page.locator("#answer").inner_text()
+    again = visit(page.evaluate("() => location.hash.slice(1)"))
+    expect(again.locator("#answer tbody tr").first).to_contain_text("city")
+    assert again.locator("#answer").inner_text() == told
+    assert again.locator("#level").input_value() == "0.9"
+
+
+def test_a_plane_without_a_crs_has_a_map_too(visit, folder):
+    page = visit("release=plane")
+    drag(page)
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    (feature,) = json.loads(download(page))["features"]
+    ring = np.array(feature["geometry"]["coordinates"][0])
+    expected = dh.answer(dh.load(folder / "plane.parquet"), [[*ring.min(axis=0), *ring.max(axis=0)]]).iloc[0]
+    assert feature["properties"]["estimate"] == expected["estimate"]
+
+
+def test_a_telephone_has_the_panel_below_the_map(visit):
+    page = visit(f"release=city&box={BOX}", viewport={"width": 390, "height": 844}, has_touch=True)
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    stage, panel = (page.locator(each).bounding_box() for each in ("#stage", "#panel"))
+    assert panel["y"] >= stage["y"] + stage["height"] - 1
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser, address, theme):
+    # Its script is injected, which the page's own policy forbids.
+    context = browser.new_context(bypass_csp=True, color_scheme=theme)
+    page = context.new_page()
+    page.goto(f"{address}/#release=city&box={BOX}&compare=later")
+    expect(page.locator("#answer tbody tr").first).to_contain_text("city")
+    found = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
+    page.locator("#me").click()
+    expect(page.locator("#for-me")).to_contain_text("of 100 cases")
+    found += [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
+    context.close()
+    assert not [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
