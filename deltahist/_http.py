@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from deltahist.errors import InputError
 
 JSON, GEOJSON, ARROW = "application/json", "application/geo+json", "application/vnd.apache.arrow.stream"
+_LOG = logging.getLogger("deltahist.server")
 _PROBLEM = "application/problem+json"
+_BUSY = "more is asked than can be answered in time: ask again in a second"
 #: Seconds in which a body must come.
-_PATIENCE = 60
+_PATIENCE = 20
 
 
 class Busy(Exception):  # noqa: N818
@@ -36,28 +40,40 @@ class Workers:
 
     Parameters
     ----------
+    most : calls that run or wait; more are refused (`Busy`).
     at_once : calls that run at a time.
-    most_waiting : calls that may wait; more are refused (`Busy`).
     """
 
+    most: int = 16
     at_once: int = 2
-    most_waiting: int = 16
     _turns: asyncio.Semaphore = field(init=False)
-    _waiting: int = field(default=0, init=False)
+    _number: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(self.at_once)
 
     async def run(self, call: Callable[..., Any], *given: Any) -> Any:
-        """Return the result of a call, made in a thread when its turn comes."""
-        if self._waiting >= self.most_waiting:
+        """Return the result of a call, made in a thread when its turn comes.
+
+        A thread cannot be stopped: its turn ends with the call, also when nobody waits for it any more.
+        """
+        if self._number >= self.most:
             raise Busy
-        self._waiting += 1
+        self._number += 1
         try:
-            async with self._turns:
-                return await asyncio.to_thread(call, *given)
-        finally:
-            self._waiting -= 1
+            await self._turns.acquire()
+        except BaseException:
+            self._number -= 1
+            raise
+        thread = asyncio.ensure_future(asyncio.to_thread(call, *given))
+        thread.add_done_callback(self._end)
+        return await asyncio.shield(thread)
+
+    def _end(self, thread: asyncio.Future[Any]) -> None:
+        self._number -= 1
+        self._turns.release()
+        if not thread.cancelled():
+            thread.exception()  # who has left does not want to know it
 
 
 def as_json(content: Any, headers: dict[str, str] | None = None) -> Response:
@@ -109,14 +125,15 @@ async def read_body(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
+def problem(status: int, detail: str, **more: Any) -> Response:
+    """Return a problem document (RFC 9457); whoever is put off is told to ask again."""
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+    later = {"retry-after": "1"} if status == 503 else None
+    return Response(orjson.dumps(content | more), status_code=status, media_type=_PROBLEM, headers=later)
+
+
 def explain_problems(app: FastAPI) -> None:
     """Let every error be a problem document (RFC 9457) that names value and rule, without paths or traces."""
-
-    def problem(status: int, detail: str, **more: Any) -> Response:
-        titles = {400: "Bad request", 404: "Not found", 405: "Method not allowed", 406: "Not acceptable"}
-        titles |= {413: "Too large", 503: "Busy"}
-        content = {"type": "about:blank", "title": titles.get(status, "Error"), "status": status, "detail": detail}
-        return Response(orjson.dumps(content | more), status_code=status, media_type=_PROBLEM)
 
     @app.exception_handler(InputError)
     async def refuse(_: Request, error: InputError) -> Response:
@@ -137,36 +154,75 @@ def explain_problems(app: FastAPI) -> None:
 
     @app.exception_handler(Busy)
     async def put_off(_: Request, error: Busy) -> Response:
-        answer = problem(503, "more is asked than can be answered in time: ask again in a second")
-        answer.headers["retry-after"] = "1"
-        return answer
+        return problem(503, _BUSY)
 
     @app.exception_handler(ClientDisconnect)
     async def forget(_: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)  # nobody is there to read it
 
-    @app.exception_handler(Exception)
-    async def fail(_: Request, error: Exception) -> Response:
-        return problem(500, "the service failed; its log tells why")
+
+class Gate:
+    """Middleware: requests beyond a number are put off at once, and one that takes too long is ended.
+
+    Parameters
+    ----------
+    most : requests at a time, not counting those for /healthz.
+    seconds : from the head of a request to the end of its answer.
+    """
+
+    def __init__(self, app: ASGIApp, most: int, seconds: float) -> None:
+        self.app, self.most, self.seconds, self._number = app, most, seconds, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == "/healthz":
+            return await self.app(scope, receive, send)
+        if self._number >= self.most:
+            return await problem(503, _BUSY)(scope, receive, send)
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        self._number += 1
+        try:
+            async with asyncio.timeout(self.seconds) as limit:
+                await self.app(scope, receive, watch)
+        except TimeoutError:
+            if started or not limit.expired():
+                raise
+            detail = f"there was no answer within {self.seconds:g} seconds: ask for less at once, or later"
+            await problem(503, detail)(scope, receive, send)
+        finally:
+            self._number -= 1
 
 
 class Manners:
-    """Middleware: HEAD is GET without a body; every response says its request's id and how long it took."""
+    """Middleware: HEAD is GET without a body; every response has its request's id and duration; a failure is a 500.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    Parameters
+    ----------
+    tell : called with the scope, status, seconds and id of each request that ended.
+    """
+
+    def __init__(self, app: ASGIApp, tell: Callable[[Scope, int, float, str], None]) -> None:
+        self.app, self.tell = app, tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         head, begin = scope["method"] == "HEAD", time.perf_counter()
+        scope["method"] = "GET" if head else scope["method"]
+        status, number = 0, uuid.uuid4().hex
 
         async def say(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
-                took = 1000 * (time.perf_counter() - begin)
+                status, took = message["status"], 1000 * (time.perf_counter() - begin)
                 message["headers"] = [
                     *message["headers"],
-                    (b"x-request-id", uuid.uuid4().hex.encode()),
+                    (b"x-request-id", number.encode()),
                     (b"server-timing", f"total;dur={took:.1f}".encode()),
                     (b"x-content-type-options", b"nosniff"),
                 ]
@@ -174,4 +230,13 @@ class Manners:
                 message = {**message, "body": b""}
             await send(message)
 
-        await self.app({**scope, "method": "GET"} if head else scope, receive, say)
+        try:
+            await self.app(scope, receive, say)
+        except Exception:
+            if status:
+                raise
+            _LOG.exception("a request failed", extra={"facts": {"id": number}})
+            failed = problem(500, f"the service failed; its log tells why, at request {number}", request=number)
+            await failed(scope, receive, say)
+        finally:
+            self.tell(scope, status or 499, time.perf_counter() - begin, number)

@@ -91,7 +91,9 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=COMMANDS[name])
         else:
-            line.command(cls=_Command, short_help=COMMANDS[name])(spread(command))
+            # Services are set up by their environment; what publishes must be typed, or stand in a file that is named.
+            context = {"auto_envvar_prefix": "DELTAHIST_SERVE"} if name == "serve" else None
+            line.command(cls=_Command, short_help=COMMANDS[name], context_settings=context)(spread(command))
     return line
 
 
@@ -193,8 +195,10 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with a file's options where it has none; keep all of them as they were typed."""
         typed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        if typed.get("config") is not None:
-            ctx.default_map = _read_config(Path(typed["config"]), self)
+        config = next((each for each in self.params if each.name == "config"), None)
+        file = typed.get("config") or (config and config.resolve_envvar_value(ctx))
+        if file is not None:
+            ctx.default_map = _read_config(Path(str(file)), self)
         ctx.meta["typed"] = (ctx.default_map or {}) | typed
         return super().parse_args(ctx, args)
 

@@ -51,14 +51,14 @@ def option(
     panel : heading of the help under which it stands; by default among the usual ones.
     several : whether it may be repeated; `read` reads each text.
     """
-    how = {"metavar": metavar, "help": text, "rich_help_panel": panel}
+    how = {"metavar": metavar, "help": text, "rich_help_panel": panel, "show_envvar": False}
     about = {"make": typer.Option, "how": how, "read": read, "names": names.split(), "several": several}
     return field(default=MISSING if default is ... else default, metadata=about)
 
 
 def flag(text: str, *, names: str = "", panel: str | None = None) -> Any:
     """Declare an option without a value."""
-    how = {"help": text, "rich_help_panel": panel}
+    how = {"help": text, "rich_help_panel": panel, "show_envvar": False}
     return field(default=False, metadata={"make": typer.Option, "how": how, "names": names.split()})
 
 

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._http import Busy
 from deltahist.answers import answer
 from deltahist.errors import InputError
 from deltahist.releases import Series
@@ -107,23 +106,13 @@ def _is_code_of(own: str | None, code: int) -> bool:
 
 @dataclass
 class Batcher:
-    """Answers to single boxes: those that arrive while others are answered share one call.
+    """Answers to single boxes: those that arrive while others are answered share one call."""
 
-    Parameters
-    ----------
-    most : boxes that may wait; more are refused (`Busy`).
-    """
-
-    most: int = 1_000
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
-    _number: int = 0
     _task: asyncio.Task[None] | None = None
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
         """Return the columns (1,) of the answer to a box (4,), or (2,) on a line; InputError as of `dh.answer`."""
-        if self._number >= self.most:
-            raise Busy
-        self._number += 1
         future: asyncio.Future[Columns] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(query, []).append((corners, future))
         if self._task is None or self._task.done():
@@ -139,8 +128,6 @@ class Batcher:
                 found = await asyncio.to_thread(_answer_each, query, [corners for corners, _ in asked])
             except Exception as problem:
                 found = [problem] * len(asked)
-            finally:
-                self._number -= len(asked)
             for (_, future), each in zip(asked, found, strict=True):
                 if future.done():
                     continue

@@ -11,22 +11,29 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, Response
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import Scope
 
 from deltahist import __version__
-from deltahist._http import Manners, as_json, explain_problems
+from deltahist._http import Gate, Manners, as_json, explain_problems
 from deltahist.errors import DeltaHistWarning
 from deltahist.server import cells, pages, queries, releases
 from deltahist.server.catalogue import Catalogue
+from deltahist.server.logs import log_request
 from deltahist.server.queries import FREE
-from deltahist.server.service import Service, Settings
+from deltahist.server.service import Service
+from deltahist.server.settings import Settings
 
 _LOG = logging.getLogger("deltahist.server")
 #: Seconds between two looks at the files.
-_PACE = 1.0
+PACE = 1.0
 
 
-def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
+def create_app(catalogue: Catalogue, settings: Settings | None = None, *, refresh: bool = True) -> FastAPI:
     """Return the application that answers range queries from the releases of a catalogue.
+
+    Parameters
+    ----------
+    refresh : whether to look for files that change, while the application's lifespan runs.
 
     >>> import tempfile, numpy as np, deltahist as dh
     >>> from fastapi.testclient import TestClient
@@ -41,12 +48,13 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
     @contextlib.asynccontextmanager
     async def watch(_: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_refresh_for_ever(catalogue))
+        task = asyncio.create_task(_refresh_for_ever(catalogue)) if refresh else None
         with warnings.catch_warnings():
             # Answers say the same, and logs must not tell what is asked.
             warnings.simplefilter("ignore", DeltaHistWarning)
             yield
-        task.cancel()
+        if task is not None:
+            task.cancel()
 
     app = FastAPI(
         title="deltahist",
@@ -68,16 +76,22 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     for resource in (pages, releases, queries, cells):
         app.include_router(resource.make_router(service))
     explain_problems(app)
+    choices = service.settings
     app.add_middleware(GZipMiddleware, minimum_size=2_000)
-    if service.settings.origins:
-        app.add_middleware(CORSMiddleware, allow_origins=list(service.settings.origins), allow_methods=["GET", "POST"])
-    app.add_middleware(Manners)
+    app.add_middleware(Gate, most=choices.max_requests, seconds=choices.max_seconds)
+    if choices.origins:
+        app.add_middleware(CORSMiddleware, allow_origins=list(choices.origins), allow_methods=["GET", "POST"])
+
+    def tell(scope: Scope, status: int, seconds: float, number: str) -> None:
+        log_request(scope, catalogue, status, seconds, number)
+
+    app.add_middleware(Manners, tell=tell)
     return app
 
 
 async def _refresh_for_ever(catalogue: Catalogue) -> None:
     while True:
-        await asyncio.sleep(_PACE)
+        await asyncio.sleep(PACE)
         try:
             await asyncio.to_thread(catalogue.refresh)
         except Exception:

@@ -68,13 +68,13 @@ class Catalogue:
         """Return the release of a name; None if there is none."""
         return self._served.get(name)
 
-    def refresh(self) -> None:
-        """Take up files that appeared or were replaced, and leave out those that are gone.
+    def refresh(self) -> bool:
+        """Take up files that appeared or were replaced, leave out those that are gone; return whether there were any.
 
         A release is exchanged whole. A file that is no release, or whose name another file has, is logged once, and the
         release that was served under its name stays.
         """
-        found = list(self._files())
+        found, before = list(self._files()), dict(self._served)
         for path in found:
             other = self._served.get(path.stem)
             if self._stamps.get(path) == _stamp(path):
@@ -92,6 +92,7 @@ class Catalogue:
                 del self._served[served.name]
                 self._stamps.pop(served.path, None)
                 _LOG.info("no longer serving %s", served.path)
+        return self._served != before
 
     def _files(self) -> Iterator[Path]:
         for path in self._paths:

@@ -24,14 +24,15 @@ from deltahist.releases.tables import encode_table
 from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
 from deltahist.server.catalogue import Served
 from deltahist.server.service import Service, tag_of
+from deltahist.server.settings import Settings
 from deltahist.space.domain import Domain
 
 #: Says of a query what its answers say besides their figures.
 About: TypeAlias = Callable[[BoxQuery], dict[str, Any]]
 #: Said with every answer.
 FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
-#: Vertices of all features, and of a feature with crossing rings, whose repair takes long.
-_MOST_VERTICES, _MOST_CROSSING = 200_000, 200
+#: Vertices of a feature with crossing rings, whose repair takes long.
+_MOST_CROSSING = 200
 
 
 class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,15 +108,15 @@ async def answer_body(
     options : crs, level and nonnegative as the address has them: for features.
     about : returns what is said besides the figures.
     """
-    body = await read_body(request, service.settings.most_bytes)
+    body = await read_body(request, service.settings.max_bytes)
     if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
         negotiate(request, {GEOJSON: "", JSON: ""})
-        content = await service.workers.run(_answer_features, source, body, options, service.settings.most_boxes)
+        content = await service.workers.run(_answer_features, source, body, options, service.settings)
         return Response(content, media_type=GEOJSON)
     given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
     if given:
         raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
-    asked = await asyncio.to_thread(_decode, body, service.settings.most_boxes)
+    asked = await asyncio.to_thread(_decode, body, service.settings.max_boxes)
     query = ask(source, asked.crs, asked.level, asked.nonnegative)
     form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
     content = await service.workers.run(_answer_boxes, query, asked, form, about(query))
@@ -190,12 +191,12 @@ def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str, about: dict[str, An
     return sink.getvalue()
 
 
-def _answer_features(source: Source, body: bytes, options: tuple[str | None, float, bool], most: int) -> bytes:
+def _answer_features(source: Source, body: bytes, options: tuple[str | None, float, bool], limits: Settings) -> bytes:
     """Return a FeatureCollection with answers among the properties of its features, which stay as they are."""
     import geopandas as gpd
     import shapely
 
-    crs, level, nonnegative = options
+    (crs, level, nonnegative), most = options, limits.max_boxes
     try:
         collection = orjson.loads(body)
         features = list(collection["features"])
@@ -210,9 +211,9 @@ def _answer_features(source: Source, body: bytes, options: tuple[str | None, flo
     if crs is not None and stated != crs:
         raise InputError(f"crs is {crs[:80]!r}, but the collection states another: it must be the same, or left out")
     vertices = shapely.get_num_coordinates(shapes)
-    if vertices.sum() > _MOST_VERTICES:
+    if vertices.sum() > limits.max_vertices:
         number = f"there are {vertices.sum():,} vertices"
-        raise HTTPException(413, f"{number}: at most {_MOST_VERTICES:,} are answered at once")
+        raise HTTPException(413, f"{number}: at most {limits.max_vertices:,} are answered at once")
     if (~shapely.is_valid(shapes) & (vertices > _MOST_CROSSING)).any():
         raise InputError(f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first")
     query = ask(source, None if stated is None else str(stated), level, nonnegative)

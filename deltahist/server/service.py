@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,41 +10,10 @@ from starlette.exceptions import HTTPException
 
 from deltahist import __version__
 from deltahist._http import Workers
-from deltahist.errors import InputError
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
-
-#: Address of tiles; its server is named in a header.
-_TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*", re.ASCII)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Choices of an operator.
-
-    Parameters
-    ----------
-    origins : web pages of these origins may ask ("*": all).
-    most_bytes : of a request's body.
-    most_boxes : in one request, features included.
-    tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to name for it.
-
-    Raises
-    ------
-    InputError
-        If the background is no such address.
-    """
-
-    origins: tuple[str, ...] = ()
-    most_bytes: int = 16 << 20
-    most_boxes: int = 100_000
-    tiles: str | None = None
-    attribution: str = ""
-
-    def __post_init__(self) -> None:
-        if self.tiles is not None and not _TILES.fullmatch(self.tiles):
-            raise InputError(f"tiles is {self.tiles!r}: it must be https://server/path with {{z}}, {{x}} and {{y}}")
+from deltahist.server.settings import Settings
 
 
 @dataclass
@@ -55,7 +23,10 @@ class Service:
     catalogue: Catalogue
     settings: Settings
     batcher: Batcher = field(default_factory=Batcher)
-    workers: Workers = field(default_factory=Workers)
+    workers: Workers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.workers = Workers(most=self.settings.max_waiting)
 
     def find(self, name: str, field: str = "release") -> Served:
         """Return the release of a name that a field gives; HTTPException 404 if there is none."""

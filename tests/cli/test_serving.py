@@ -30,6 +30,30 @@ def test_releases_are_checked(city, capsys):
     assert "--port is 65536: it must be from 0 to 65535" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "environment", "text", "said"),
+    [
+        (["--port", "7001"], {"PORT": "7002"}, "port = 7003", "127.0.0.1:7001/"),
+        ([], {"PORT": "7002"}, "port = 7003", "127.0.0.1:7002/"),
+        ([], {}, "port = 7003", "127.0.0.1:7003/"),
+        ([], {"MAX_BOXES": "0"}, "", "--max-boxes is '0': it must be a whole number of at least 1"),
+        ([], {"PORT": "high"}, "", "Invalid value for '--port': 'high' is not a valid int"),
+        ([], {}, "max-boxs = 7", "is 'max-boxes' meant?"),
+        ([], {}, "workers = 1.5", "--workers is '1.5': it must be a whole number"),
+    ],
+)
+def test_settings_come_from_options_the_environment_and_a_file(
+    city, capsys, monkeypatch, options, environment, text, said
+):
+    file = city.parent / "serve.toml"
+    file.write_text(text)
+    monkeypatch.setenv("DELTAHIST_SERVE_CONFIG", str(file))
+    for name, value in environment.items():
+        monkeypatch.setenv(f"DELTAHIST_SERVE_{name}", value)
+    main(["serve", str(city), "--check", *options])
+    assert said in capsys.readouterr().err
+
+
 def test_a_service_answers_until_it_is_told_to_end(city):
     line = [sys.executable, "-m", "deltahist.cli", "serve", str(city), "--port", "0"]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
@@ -43,7 +67,8 @@ def test_a_service_answers_until_it_is_told_to_end(city):
             with urllib.request.urlopen(f"{address}/answers", zones, timeout=60) as answer:
                 assert json.load(answer)["features"][0]["properties"]["note"].startswith("clipped")
             process.send_signal(signal.SIGTERM)
-            assert not process.stderr.read()  # logs do not tell what is asked
+            events = [json.loads(line)["event"] for line in process.stderr.read().splitlines()]
+            assert events == ["request", "request"]  # and no warning, which would tell what was asked
             process.wait(60)
         finally:
             process.kill()

@@ -31,5 +31,5 @@ def catalogue(published):
 
 @pytest.fixture(scope="module")
 def client(catalogue):
-    with TestClient(create_app(catalogue, Settings(most_bytes=100_000, most_boxes=100))) as client:
+    with TestClient(create_app(catalogue, Settings(max_bytes=100_000, max_boxes=100))) as client:
         yield client

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.server.answers import Batcher, BoxQuery, Busy
+from deltahist.server.answers import Batcher, BoxQuery
 from deltahist.server.catalogue import Catalogue
 
 
@@ -70,20 +70,6 @@ def test_names_must_differ_and_there_must_be_a_release(folder, published, tmp_pa
         Catalogue([tmp_path])
     with pytest.raises(dh.InputError, match="nowhere"):
         Catalogue([folder, tmp_path / "nowhere.parquet"])
-
-
-def test_more_than_can_wait_is_put_off(published):
-    release = dh.load(published / "line.parquet")
-    query = BoxQuery(release, False, 0.95, False)
-
-    async def ask():
-        batcher = Batcher(most=3)
-        asked = [batcher.answer(query, np.array([0.0, 8.0])) for _ in range(5)]
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    found = asyncio.run(ask())
-    assert [isinstance(each, Busy) for each in found] == [False, False, False, True, True]
-    assert found[0]["estimate"].tolist() == [28.0]
 
 
 def test_a_call_that_fails_is_told_to_all_who_wait(published, monkeypatch):

@@ -1,0 +1,235 @@
+"""A running service: in this process, or in workers that share the releases it has read."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from deltahist.errors import InputError
+from deltahist.server.app import PACE, create_app
+from deltahist.server.catalogue import Catalogue
+from deltahist.server.service import Settings
+
+_LOG = logging.getLogger("deltahist.server")
+#: Seconds that a connection may be idle between requests, and that a request's head may take.
+_IDLE, _HEAD = 5, 10
+#: Seconds for which requests may run on when the service ends, and until what goes on then is killed.
+_GRACE, _KILL = 10, 15
+#: Seconds between two looks at the workers, and within which a worker that ended is not started anew.
+_LOOK, _PAUSE = 0.1, 1.0
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(catalogue: Catalogue, settings: Settings, listening: socket.socket, workers: int = 1) -> None:
+    """Answer requests at a listening socket until the process is told to end; running requests may end first.
+
+    One worker is this process. Several are forked from it after it has read the releases, so that they share their
+    memory. One that is killed is replaced. When files change, new workers take the place of the old ones, which end
+    what they have begun.
+
+    Raises
+    ------
+    InputError
+        If several workers are asked for where processes cannot be forked.
+    """
+    with contextlib.suppress(ImportError):  # on Windows
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # whoever stops reading an answer is hung up on
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * settings.max_seconds)
+    if workers == 1:
+        return _Server(_config(catalogue, settings, refresh=True)).run([listening])
+    if not hasattr(os, "fork"):
+        raise InputError(f"workers is {workers}: it must be 1 on this system, which cannot fork processes")
+    parent = os.getpid()
+
+    def serve() -> None:
+        _Server(_config(catalogue, settings, refresh=False), parent).run([listening])
+
+    _Crew(catalogue, listening, serve, workers).work()
+
+
+def _config(catalogue: Catalogue, settings: Settings, *, refresh: bool) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(catalogue, settings, refresh=refresh),
+        http=_Connection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE,
+        timeout_graceful_shutdown=_GRACE,
+    )
+
+
+class _Connection(HttpToolsProtocol):
+    """A connection that is closed when the head of a request does not come in time."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._late = self.loop.call_later(_HEAD, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._late.cancelled() and self.cycle.response_complete:  # another head begins
+            self._late = self.loop.call_later(_HEAD, self.transport.abort)
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._late.cancel()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._late.cancel()
+        super().connection_lost(exc)
+
+
+class _Server(uvicorn.Server):
+    """A server that ends when the process that forked it does; None if it was not forked."""
+
+    def __init__(self, config: uvicorn.Config, parent: int | None = None) -> None:
+        super().__init__(config)
+        self._parent = parent
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._parent not in (None, os.getppid())
+
+
+@dataclass
+class _Crew:
+    """Workers that serve the releases of this process.
+
+    Parameters
+    ----------
+    serve : serves until the process gets SIGTERM.
+    """
+
+    catalogue: Catalogue
+    listening: socket.socket
+    serve: Callable[[], None]
+    number: int
+    _working: dict[int, float] = field(default_factory=dict)  # when each process started
+    _leaving: set[int] = field(default_factory=set)
+
+    def work(self) -> None:
+        """Keep workers serving until an exception, such as that of a signal, ends this process."""
+        try:
+            looked = time.monotonic()
+            self._start()
+            while True:
+                time.sleep(_LOOK)
+                self._bury()
+                if time.monotonic() - looked >= PACE:
+                    if self._refresh():
+                        self._replace()
+                    looked = time.monotonic()
+                self._start()
+        finally:
+            self._end()
+
+    def _refresh(self) -> bool:
+        try:
+            return self.catalogue.refresh()
+        except Exception:
+            _LOG.exception("the files could not be looked through")
+            return False
+
+    def _replace(self) -> None:
+        """Start workers with the releases as they are now, and let the others end what they have begun."""
+        old = list(self._working)
+        self._leaving |= self._working.keys()
+        self._working.clear()
+        self._start()
+        _tell(old, signal.SIGTERM)
+
+    def _start(self) -> None:
+        missing = self.number - len(self._working)
+        if not missing:
+            return
+        # No collection in a worker may touch, and thus copy, what it shares.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        for _ in range(missing):
+            with warnings.catch_warnings(), _undisturbed():
+                # Threads of Arrow wait for work, hold no locks, and are started anew in a worker.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                worker = os.fork()
+                if worker == 0:
+                    self._serve()
+                self._working[worker] = time.monotonic()
+
+    def _serve(self) -> None:
+        """Serve in a worker, and end its process: it must not run on as a copy of the other."""
+        with contextlib.suppress(SystemExit, KeyboardInterrupt):
+            try:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+                self.serve()
+            except Exception:
+                _LOG.exception("a worker failed")
+        sys.stderr.flush()
+        os._exit(0)
+
+    def _bury(self) -> None:
+        """Forget workers that ended; wait a while if one ended at once."""
+        while (ended := _ended()) is not None:
+            started = self._working.pop(ended, None)
+            self._leaving.discard(ended)
+            if started is not None:
+                _LOG.warning("worker %d ended: another takes its place", ended)
+                if time.monotonic() - started < _PAUSE:
+                    time.sleep(_PAUSE)
+
+    def _end(self) -> None:
+        """End all workers, and kill those that do not end in time."""
+        self.listening.close()  # or who asks now would wait for an answer
+        left = {*self._working, *self._leaving}
+        _tell(left, signal.SIGTERM)
+        until = time.monotonic() + _KILL
+        while left:
+            ended = _ended()
+            if ended is not None:
+                left.discard(ended)
+            elif time.monotonic() > until:
+                _tell(left, signal.SIGKILL)
+                until += _KILL
+            else:
+                time.sleep(_LOOK / 10)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let signals that end the process wait: a worker must not take the signals of the other for its own."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+def _ended() -> int | None:
+    """Return a child process that ended, and was not waited for yet; None if there is none."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0] or None
+    except ChildProcessError:
+        return None
+
+
+def _tell(processes: list[int] | set[int], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, number)

@@ -1,0 +1,50 @@
+"""Choices of an operator of the service."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+
+from deltahist.errors import InputError
+
+#: Address of tiles; its server is named in a header.
+_TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of an operator; the limits hold for each worker.
+
+    Parameters
+    ----------
+    origins : web pages of these origins may ask ("*": all).
+    max_bytes : of a request's body.
+    max_boxes : in one request, features included.
+    max_vertices : of all features of one request.
+    max_seconds : from the head of a request to the end of its answer.
+    max_requests : at work at a time; more are put off (503).
+    max_waiting : requests with many boxes or features, at work or waiting; more are put off (503).
+    tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to name for it.
+
+    Raises
+    ------
+    InputError
+        If a limit is below 1, or the background is no such address.
+    """
+
+    origins: tuple[str, ...] = ()
+    max_bytes: int = 16 << 20
+    max_boxes: int = 100_000
+    max_vertices: int = 200_000
+    max_seconds: int = 30
+    max_requests: int = 100
+    max_waiting: int = 16
+    tiles: str | None = None
+    attribution: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (each.name for each in fields(self) if each.name.startswith("max_")):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: it must be at least 1")
+        if self.tiles is not None and not _TILES.fullmatch(self.tiles):
+            raise InputError(f"tiles is {self.tiles!r}: it must be https://server/path with {{z}}, {{x}} and {{y}}")

@@ -1,0 +1,132 @@
+"""server/running.py: several workers, what they share, how they end, and connections that stall."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+
+import numpy as np
+import psutil
+import pytest
+
+import deltahist as dh
+from deltahist.server import running
+from deltahist.server.catalogue import Catalogue
+from deltahist.server.settings import Settings
+from tests.serving import get, serving, wait_for
+
+
+def workers_of(process):
+    return {child.pid for child in psutil.Process(process.pid).children() if child.status() != psutil.STATUS_ZOMBIE}
+
+
+def is_asked(worker):
+    return "ESTABLISHED" in {each.status for each in psutil.Process(worker).net_connections()}
+
+
+def host_of(address):
+    return address.removeprefix("http://")
+
+
+def test_workers(published, tmp_path):
+    """One is killed, files change, and the service is told to end while a request is at work."""
+    folder = shutil.copytree(published, tmp_path / "served")
+    with serving(tmp_path / "log", folder, "--workers", 2) as (address, process), contextlib.ExitStack() as stack:
+        first = wait_for(lambda: len(workers_of(process)) == 2 and workers_of(process), process)
+        killed = min(first)
+        os.kill(killed, signal.SIGKILL)
+        for _ in range(20):
+            assert get(f"{address}/releases/line/answer?bbox=0,8")["estimate"] == 28
+        wait_for(lambda: len(workers_of(process) - {killed}) == 2, process)
+
+        near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+        dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(folder / "line.parquet")
+        others = wait_for(lambda: not workers_of(process) & first and workers_of(process), process)
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            found = threads.map(lambda _: get(f"{address}/releases/line/answer?bbox=0,8")["estimate"], range(40))
+        assert set(found) == {8}
+        assert workers_of(process) == others
+
+        asking = stack.enter_context(contextlib.closing(http.client.HTTPConnection(host_of(address), timeout=60)))
+        body = json.dumps({"boxes": [[0, 8]]}).encode()
+        asking.putrequest("POST", "/releases/line/answers")
+        asking.putheader("Content-Length", str(len(body)))
+        asking.endheaders(body[:5])
+        wait_for(lambda: any(map(is_asked, others)))
+        process.terminate()
+        wait_for(lambda: refuses(address))
+        asking.send(body[5:])
+        assert json.load(asking.getresponse())["estimate"] == [8]
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not any(map(psutil.pid_exists, others))
+
+
+def refuses(address):
+    host, port = host_of(address).split(":")
+    with socket.socket() as asking:
+        return asking.connect_ex((host, int(port))) != 0
+
+
+def test_workers_do_not_outlive_who_started_them(published, tmp_path):
+    with serving(tmp_path / "log", published, "--workers", 2) as (_, process):
+        workers = wait_for(lambda: len(workers_of(process)) == 2 and workers_of(process), process)
+        process.kill()
+        wait_for(lambda: not any(map(psutil.pid_exists, workers)))
+
+
+def test_logs_tell_nothing_of_what_is_asked(published, tmp_path):
+    log = tmp_path / "log"
+    with serving(log, published / "line.parquet") as (address, process):
+        for path, expected in {
+            "/releases/line/answer?bbox=0,7.125": ("/releases/{name}/answer", "line"),
+            "/releases/secret?x=7.125": ("/releases/{name}", None),
+            "/secret": ("none", None),
+        }.items():
+            with contextlib.closing(http.client.HTTPConnection(host_of(address))) as asking:
+                asking.request("GET", path)
+                number = asking.getresponse().headers["x-request-id"]
+            event = wait_for(lambda number=number: events(log, number), process)[0]
+            assert (event["route"], event["release"]) == expected
+    assert "7.125" not in log.read_text()
+    assert "secret" not in log.read_text()
+
+
+def events(log, number):
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+    return [line for line in lines if line.get("id") == number]
+
+
+@pytest.fixture
+def here(published, monkeypatch):
+    """A service in a thread of this process, with little patience."""
+    monkeypatch.setattr(running, "_HEAD", 0.2)
+    server = running._Server(running._config(Catalogue([published]), Settings(), refresh=False))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        wait_for(lambda: server.started)
+        yield address
+        server.should_exit = True
+        thread.join(60)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: a\r\nX-"])
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_half_a_head_is_hung_up_on(here, before, sent):
+    with socket.create_connection(here) as asking:
+        asking.settimeout(60)
+        if before and sent:
+            asking.sendall(before)
+            assert asking.recv(9).startswith(b"HTTP/1.1 ")
+        asking.sendall(sent)
+        try:
+            while asking.recv(1000):
+                pass
+        except ConnectionResetError:
+            pass
