@@ -82,7 +82,7 @@ def _anchors(package: Path) -> dict[str, list[tuple[Path, int, int]]]:
 
 def _named(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, int, int]]:
     for node in body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names = [node.name]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             names = [ast.unparse(each) for each in (node.targets if isinstance(node, ast.Assign) else [node.target])]

@@ -42,11 +42,11 @@ def test_workers(published, tmp_path):
         os.kill(killed, signal.SIGKILL)
         for _ in range(20):
             assert get(f"{address}/releases/line/answer?bbox=0,8")["estimate"] == 28
-        wait_for(lambda: len(workers_of(process) - {killed}) == 2, process)
+        old = wait_for(lambda: len(workers_of(process) - {killed}) == 2 and workers_of(process), process)
 
         near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
         dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(folder / "line.parquet")
-        others = wait_for(lambda: not workers_of(process) & first and workers_of(process), process)
+        others = wait_for(lambda: not workers_of(process) & old and workers_of(process), process)
         with concurrent.futures.ThreadPoolExecutor(8) as threads:
             found = threads.map(lambda _: get(f"{address}/releases/line/answer?bbox=0,8")["estimate"], range(40))
         assert set(found) == {8}
