@@ -59,6 +59,7 @@ from .releases import (
     Release as Release,
     Series as Series,
 )
+from .remote import connect as connect
 from .space import workloads as workloads
 from .space.domain import Domain as Domain
 from .space.neighbourhood import Neighbourhood as Neighbourhood

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
 
+    from deltahist.remote import RemoteRelease
+
 #: Figures of queries (m,), by the names of their columns.
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
@@ -33,7 +35,7 @@ COLUMNS = (
 
 
 def answer(
-    release: BaseRelease | Series | Difference,
+    release: BaseRelease | Series | Difference | RemoteRelease,
     workload: Workload | Any,
     *,
     level: float = 0.95,
@@ -43,8 +45,8 @@ def answer(
 
     Parameters
     ----------
-    release : what was published: a release, a `Series` (sums over its steps, or means per step), or the change
-        between two (`Series.change_from`, `ReleaseDifference`).
+    release : what was published: a release, a `Series` (sums over its steps, or means per step), the change between
+        two (`Series.change_from`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
     workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
         geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
         release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that

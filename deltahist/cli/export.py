@@ -12,7 +12,7 @@ from deltahist.errors import InputError
 
 def export(
     *,
-    release: Path = RELEASE,
+    release: Path | str = RELEASE,
     out: Path = option(
         "FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff).", default=...
     ),

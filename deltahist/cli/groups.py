@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltahist.cli.console import note
-from deltahist.cli.options import amount, argument, decimal, flag, length, option, whole_number
+from deltahist.cli.options import (
+    amount,
+    argument,
+    decimal,
+    flag,
+    length,
+    option,
+    place_of_release,
+    whole_number,
+)
 from deltahist.errors import BudgetExceeded, InputError
 
 if TYPE_CHECKING:
@@ -37,7 +46,9 @@ MAX_PER_USER = option("K", "Points kept of one user; ε is what all K together p
 WEAK = flag("Publish although so large a budget hardly protects anything.", panel=PRIVACY)
 OVERWRITE = flag("Replace the release if its file exists already.", panel=KEPT)
 CONFIG = option("FILE.toml", 'Options from a file, such as cell = "250m"; the command line wins.', panel=KEPT)
-RELEASE = argument("RELEASE", "A file that `deltahist publish` wrote.")
+RELEASE = argument(
+    "RELEASE", "A file that `deltahist publish` wrote, or its address at a service.", place_of_release
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +333,7 @@ class Estimates:
             )
 
 
-def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
+def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
     """Warn of a release that must not be published, or hardly protects anybody."""
     if not publishable:
         note(
@@ -333,12 +344,20 @@ def warn_of(path: Path, publishable: bool, weakness: str | None) -> None:
         note(f"warning: {path} hardly protects anybody: {weakness}")
 
 
-def open_release(path: Path, nonnegative: bool = False) -> BaseRelease:
-    """Open a release of any kind; warn if it must not be published, or if its estimates take minutes."""
+def open_release(path: Path | str, nonnegative: bool = False) -> BaseRelease:
+    """Open a release of any kind; warn if it must not be published, or if its estimates take minutes.
+
+    A release at a service is downloaded.
+    """
     from deltahist.kinds import load
     from deltahist.releases.histogram import MOST_NONNEGATIVE
 
-    release = load(path)
+    if isinstance(path, str):
+        from deltahist.remote import connect
+
+        release = connect(path).load()
+    else:
+        release = load(path)
     warn_of(path, release.publishable, release.mechanism.weakness)
     if nonnegative and release.domain.size > MOST_NONNEGATIVE:
         note(f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes")

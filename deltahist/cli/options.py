@@ -62,9 +62,12 @@ def flag(text: str, *, names: str = "", panel: str | None = None) -> Any:
     return field(default=False, metadata={"make": typer.Option, "how": how, "names": names.split()})
 
 
-def argument(metavar: str, text: str, *, default: Any = ...) -> Any:
-    """Declare a value that is given by its place."""
-    about = {"make": typer.Argument, "how": {"metavar": metavar, "help": text}, "names": None}
+def argument(
+    metavar: str, text: str, read: Callable[[str, str], Any] | None = None, *, default: Any = ...
+) -> Any:
+    """Declare a value that is given by its place; `read` as of `option`."""
+    how = {"metavar": metavar, "help": text}
+    about = {"make": typer.Argument, "how": how, "read": read, "several": False, "names": None}
     return field(default=MISSING if default is ... else default, metadata=about)
 
 
@@ -183,6 +186,15 @@ def _rename(text: str, names: Mapping[str, str], texts: Mapping[str, Any]) -> st
 
 
 # --- readers ------------------------------------------------------------------------------------------------
+
+
+def place_of_release(text: str, option: str) -> Path | str:
+    """Read the place of a release: a file or folder, or an address at a service, which stays text.
+
+    >>> place_of_release("city.parquet", "RELEASE"), place_of_release("http://127.0.0.1/releases/city", "RELEASE")
+    (PosixPath('city.parquet'), 'http://127.0.0.1/releases/city')
+    """
+    return text if text.lower().startswith(("http://", "https://")) else Path(text)
 
 
 def corners(text: str, option: str) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ class _Zones(Zones):
 
 def plot(
     *,
-    release: Path = RELEASE,
+    release: Path | str = RELEASE,
     out: Path = option("FILE", "The picture: .png, .svg or .pdf.", default=...),
     zones: _Zones,
     only: str | None = option("PART", "map or curve, instead of both."),

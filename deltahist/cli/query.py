@@ -1,4 +1,4 @@
-"""`deltahist query`: answers from a release file to boxes, regions and quantiles, as tables and maps."""
+"""`deltahist query`: answers from a release, a file or behind a service, to boxes, regions and quantiles, as tables and maps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from deltahist.cli import console
 from deltahist.cli.groups import Zones, open_release, warn_of
-from deltahist.cli.options import argument, corners, decimal, flag, listed, option, read_boxes
+from deltahist.cli.options import (
+    argument,
+    corners,
+    decimal,
+    flag,
+    listed,
+    option,
+    place_of_release,
+    read_boxes,
+)
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,8 +108,8 @@ class StepOptions:
         default="stop",
     )
 
-    def refuse_for(self, release: Path) -> None:
-        """Raise InputError if an option is about steps, but the release is a single file."""
+    def refuse_for(self, release: Path | str) -> None:
+        """Raise InputError if an option is about steps, but the release is a single one."""
         for name, value in vars(self).items():
             if value not in (None, False, "stop"):
                 raise InputError(
@@ -152,8 +161,10 @@ class StepOptions:
 
 def query(
     *,
-    release: Path = argument(
-        "RELEASE", "A file that `deltahist publish` wrote, or a folder of `deltahist stream`."
+    release: Path | str = argument(
+        "RELEASE",
+        "A file that `deltahist publish` wrote, its address at a service, or a folder of `deltahist stream`.",
+        place_of_release,
     ),
     question: QueryOptions,
     steps: StepOptions,
@@ -190,6 +201,7 @@ def query(
       deltahist query city.parquet --boxes boxes.csv --out answers.csv
       deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
       deltahist query city.parquet --regions atlas.gpkg --layer districts --format geojson
+      deltahist query http://127.0.0.1:8000/releases/city --boxes boxes.csv     # of `deltahist serve`
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
       deltahist query city/ --between 2010-05-01 2010-05-31 --regions zones.geojson     # of a folder: the sum
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
@@ -203,14 +215,22 @@ def query(
     check_level(level)
     chosen = _form(form, out)
     console.check_target(out, release, question.boxes, question.regions)
-    if release.is_dir() and question.quantiles is None:
+    if isinstance(release, Path) and release.is_dir() and question.quantiles is None:
         series = Series.load(release)
         warn_of(release, series.publishable, series.weakness)
         domain = series.domain
         ask: Callable[[Any], Table] = steps.asking(series, level=level, nonnegative=nonnegative)
     else:
         steps.refuse_for(release)
-        published: Any = open_release(release, nonnegative and question.quantiles is None)
+        published: Any
+        if isinstance(release, str) and question.quantiles is None:
+            from deltahist.remote import connect
+
+            published = connect(release)
+            facts = published.facts()
+            warn_of(release, facts.get("publishable") is True, facts.get("weak_protection"))
+        else:
+            published = open_release(release, nonnegative and question.quantiles is None)
         domain = published.domain
 
         def ask(asked: Any) -> Table:

@@ -118,7 +118,7 @@ def refine(
 
 def tighten(
     *,
-    release: Path = RELEASE,
+    release: Path | str = RELEASE,
     out: Path = option("FILE", "The more private copy (Parquet).", default=...),
     spending: Spending,
     state: Path | None = option("FILE", "State of its chain; needed for flows with sums along the lines."),

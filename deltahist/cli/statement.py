@@ -9,7 +9,7 @@ from deltahist.cli.groups import RELEASE, open_release
 from deltahist.cli.options import flag, option
 
 
-def inspect(release: Path = RELEASE, as_json: bool = flag("The same as data.", names="--json")) -> None:
+def inspect(release: Path | str = RELEASE, as_json: bool = flag("The same as data.", names="--json")) -> None:
     """Print the privacy statement of a release: who is protected, how well, at which distance.
 
     \b
@@ -25,7 +25,7 @@ def inspect(release: Path = RELEASE, as_json: bool = flag("The same as data.", n
 
 
 def statement(
-    release: Path = RELEASE,
+    release: Path | str = RELEASE,
     out: Path | None = option("FILE", ".html (one page for the web and for print), .md or .txt."),
     title: str | None = option("TEXT", "Title of the page, such as the name of the data."),
 ) -> None:

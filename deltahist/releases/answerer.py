@@ -185,6 +185,10 @@ class _Estimates:
             self.fields, (0, "share"), (0, "whole"), (0, "touched"), *leaning, *uneven
         )
         found, others = found + sum(others[: len(leaning)]), others[len(leaning) :]
+        plain = ~cover.cut
+        if plain.any():  # as they are without boxes beside them that cut cells
+            spans = [(low[plain], high[plain]) for low, high in cover.spans]
+            found[plain] = whole[plain] = touched[plain] = sums_between(self.whole, spans)
         apart = [placement_variance(*each) for each in zip(others[::2], others[1::2], strict=True)]
         return found, whole, touched, np.where(cover.cut, self._joined(apart, len(found)), 0.0)
 

@@ -198,7 +198,8 @@ class Regions:
     def _last(self) -> dict[Domain, RegionCover]:
         return {}
 
-    def _cover(self, domain: Domain) -> RegionCover:
+    def check(self, domain: Domain) -> None:
+        """Raise InputError if a polygon reaches outside a domain, or the domain is 1-D."""
         import shapely
 
         if domain.ndim != 2:
@@ -211,6 +212,9 @@ class Regions:
                 f"{tuple(round(b, 6) for b in domain.bounds)} ({int(outside.sum()):,} such regions): clip it, nothing "
                 "is known there (or is it in another CRS than the domain?)"
             )
+
+    def _cover(self, domain: Domain) -> RegionCover:
+        self.check(domain)
         asked = (self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)
         found = Parts(*map(np.concatenate, zip(*parts_of(*asked), strict=True)))
         # Moments are in cells, places in half cells.

@@ -1,0 +1,226 @@
+"""remote/release.py: a release behind a real service answers as its file does, bit for bit."""
+
+import json
+import re
+import time
+import urllib.request
+import warnings
+
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import shapely
+from geopandas.testing import assert_geodataframe_equal
+from hypothesis import given, settings, strategies as st
+from pandas.testing import assert_frame_equal
+
+import deltahist as dh
+from deltahist.remote import release as release_module
+from deltahist.remote.release import _arrow_columns, _checked
+from tests.remote.conftest import BOUNDS
+
+
+@pytest.fixture(scope="session")
+def pairs(published, service):
+    """Each release, from its file and behind the service."""
+    found = {path.stem: (dh.load(path), dh.connect(f"{service}/releases/{path.stem}")) for path in published.iterdir()}
+    for local, _ in found.values():
+        if hasattr(local, "answerer"):
+            local.answerer().prepare()  # sums are added in the same order, whatever was asked before
+    return found
+
+
+def told(ask):
+    """The answer, or the error, and all warnings."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            found = ask()
+        except dh.InputError as problem:
+            found = str(problem)
+    return found, [str(each.message) for each in said]
+
+
+def check_same(local, remote, queries, **how):
+    (expected, words), (found, said) = told(lambda: dh.answer(local, queries, **how)), told(
+        lambda: dh.answer(remote, queries, **how)
+    )  # fmt: skip
+    assert said == words
+    if isinstance(expected, str):
+        assert found == expected
+        return
+    same = assert_geodataframe_equal if isinstance(expected, gpd.GeoDataFrame) else assert_frame_equal
+    same(found, expected)
+    shape = [expected.geometry.name] if isinstance(expected, gpd.GeoDataFrame) else []
+    assert_frame_equal(found.drop(columns=shape), expected.drop(columns=shape), check_exact=True)
+
+
+W, S, E, N = BOUNDS
+QUERIES = {
+    "a box of whole cells": [[W, S, W + 1000, S + 500]],
+    "boxes that cut cells": dh.workloads.boxes([[W + 1, S + 2, W + 3000.1, S + 777.7], [W, S, E, N]]),
+    "boxes in degrees": [[-74.02, 40.66, -73.97, 40.70], [-74.1, 40.66, -74.0, 40.7]],
+    "a polygon": shapely.Point(W + 3000, S + 3000).buffer(1234.5),
+    "a series without a CRS": gpd.GeoSeries([shapely.box(W - 9, S, W + 2500, N), shapely.Point(W, S)]),
+    "a box outside": [[W, S, W + 500, S + 500], [W, S, E + 1, N]],
+    "a region outside": dh.workloads.regions([shapely.box(W - 1, S, E, N)], ["west"]),
+    "no question": "everywhere",
+}
+
+
+@pytest.mark.parametrize("how", [{}, {"level": 0.5, "nonnegative": True}], ids=["plain", "other"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_answers_are_those_of_the_file(pairs, name, how):
+    check_same(*pairs["city"], QUERIES[name], **how)
+
+
+@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:3857", "EPSG:32618", "EPSG:4267"])
+def test_regions_in_any_crs_keep_their_columns_notes_and_warnings(pairs, zones, crs):
+    check_same(*pairs["city"], zones.to_crs(crs).rename_geometry("shape"), nonnegative=True)
+
+
+def test_every_kind_of_release_is_asked(pairs):
+    check_same(*pairs["city"], dh.workloads.all_ranges(pairs["city"][0].domain))
+    check_same(*pairs["plane"], [[0, 0, 1.3, 2], [0, 0, 4, 4]])
+    check_same(*pairs["plane"], [shapely.box(0.1, 0.1, 3, 2)], nonnegative=True)
+    check_same(*pairs["line"], [[0, 8], [0.5, 3.3]])
+    check_same(*pairs["line"], dh.workloads.all_ranges(pairs["line"][0].domain))
+    check_same(*pairs["ages"], [[0, 8], [0.5, 3.3]], level=0.8)
+
+
+@settings(max_examples=15)
+@given(
+    places=st.lists(st.tuples(st.floats(W, E), st.floats(S, N)), min_size=3, max_size=12),
+    level=st.floats(0.01, 0.99),
+    nonnegative=st.booleans(),
+)
+def test_coordinates_and_levels_keep_every_bit(pairs, places, level, nonnegative):
+    hull = shapely.MultiPoint(places).convex_hull
+    check_same(*pairs["city"], gpd.GeoSeries([hull], crs="EPSG:32618"), level=level, nonnegative=nonnegative)
+    check_same(*pairs["city"], [hull.bounds], level=level, nonnegative=nonnegative)
+
+
+def test_pieces_are_put_together_in_order(pairs, zones, monkeypatch, capfd):
+    """Some pieces cut cells and others do not: their columns differ."""
+    monkeypatch.setattr(release_module, "_MOST_QUERIES", 3)
+    monkeypatch.setattr(release_module, "_MOST_VERTICES", 200)
+    corners = dh.workloads.random_boxes(10, pairs["city"][0].domain).corners
+    corners[3:9] = 500 * np.rint(corners[3:9] / 500) + [0, 0, 500, 500]
+    corners[3:9] = np.clip(corners[3:9], [W, S, W, S], [E, N, E, N])
+    for nonnegative in (False, True):
+        check_same(*pairs["city"], corners, nonnegative=nonnegative)
+        check_same(*pairs["city"], pd.concat([zones, zones[::-1], zones]), nonnegative=nonnegative)
+    assert not capfd.readouterr().err  # no bar, as there is no terminal
+
+
+def test_a_piece_that_is_too_large_for_the_service_is_halved(pairs, monkeypatch):
+    monkeypatch.setattr(release_module, "_MOST_QUERIES", 1 << 30)
+    check_same(*pairs["plane"], dh.workloads.random_boxes(100_001, pairs["plane"][0].domain))
+
+
+def test_a_region_beyond_all_limits_is_refused(pairs, monkeypatch):
+    _, remote = pairs["plane"]
+    turn = np.linspace(0, 2 * np.pi, 240_000, endpoint=False)
+    ring = shapely.Polygon(np.column_stack([2 + np.cos(turn), 2 + np.sin(turn)]))
+    with pytest.raises(dh.InputError, match=r"region '0' has 240,001 vertices: a service takes at most 200,000"):
+        remote.answer([ring])
+    monkeypatch.setattr(release_module, "_MOST_VERTICES", 1 << 30)
+    with pytest.raises(dh.InputError, match=r"there are 240,001 vertices: at most 200,000 .*answered 413\)"):
+        remote.answer([ring])
+
+
+def test_everything_else_comes_from_the_file(pairs):
+    local, remote = pairs["city"]
+    assert remote.statement() == local.statement()
+    assert remote.facts() == json.loads(json.dumps(local.facts()))
+    assert_geodataframe_equal(remote.to_geopandas(nonnegative=True), local.to_geopandas(nonnegative=True))
+    assert_frame_equal(remote.to_pandas(), local.to_pandas(), check_exact=True)
+    assert remote.load() is remote.load()
+    assert repr(remote).endswith("/releases/city'): 16 × 16 cells")
+
+
+def test_a_release_that_is_replaced_meanwhile_is_noticed(published, service):
+    file = published / "changing.parquet"
+    near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
+    url = f"{service}/releases/changing"
+
+    def serve():
+        dh.publish(np.ones((4, 4), dtype=int), near, epsilon=1).save(file)
+        end, digest = time.monotonic() + 60, dh.load(file).digest
+        while time.monotonic() < end:
+            with urllib.request.urlopen(f"{service}/releases", timeout=60) as answer:
+                if digest in answer.read().decode():
+                    return
+            time.sleep(0.1)
+
+    try:
+        serve()
+        remote = dh.connect(url)
+        assert remote.answer([[0, 0, 4, 4]])["estimate"][0] == 16
+        serve()
+        for ask in (lambda: remote.answer([[0, 0, 4, 4]]), remote.load):
+            with pytest.raises(dh.InputError, match=r"changing was replaced by another one meanwhile: connect again"):
+                ask()
+    finally:
+        file.unlink()
+
+
+@pytest.mark.parametrize("url", ["", "city.parquet", "ftp://127.0.0.1/releases/x", "http://", "http://[/releases/x",
+                                 "http://127.0.0.1:x/releases/x", "http://127.0.0.1/releases/x?crs=1"])  # fmt: skip
+def test_what_is_no_address(url):
+    with pytest.raises(dh.InputError, match="it must be the address of a release at a service, such as http://127"):
+        dh.connect(url)
+
+
+def test_the_root_of_a_service_tells_its_releases(service):
+    for place in ("", "/", "/releases", "/releases/"):
+        with pytest.raises(dh.InputError, match=rf"this service has {service}/releases/ages, {service}/releases/city"):
+            dh.connect(service + place)
+    with pytest.raises(dh.InputError, match=r"^release is 'town': it must be one of .* answered 404\)"):
+        dh.connect(f"{service}/releases/town")
+
+
+# --- answers that are not to be trusted ---------------------------------------------------------------------
+
+GOOD = {"estimate": [1.0, None], "std_error": [1.0, 2.0], "low": [0.0, 0.0], "high": [2.0, 3.0]}
+
+
+def test_figures_that_are_not_known_are_missing():
+    assert np.isnan(_checked(GOOD, 2)["estimate"][1])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"estimate": [1.0]}, "1 values of estimate for 2 questions"),
+        ({"estimate": ["a", "b"]}, "could not convert"),
+        ({"estimate": [[1.0], [2.0]]}, "for 2 questions"),
+        ({"note": ["a", None]}, "it has a column 'note'"),
+        ({"estimator": ["\x1b[2J", "b"]}, "estimator is '\\x1b[2J': it must be one of 'unbiased'"),
+    ],
+)
+def test_columns_that_are_no_answers(changed, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        _checked(GOOD | changed, 2)
+    with pytest.raises(ValueError, match="it has the columns estimate alone"):
+        _checked({"estimate": [1.0, 2.0]}, 2)
+
+
+def stream(table, **how):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**how)) as writer:
+        writer.write_table(table, max_chunksize=700)
+    return sink.getvalue().to_pybytes()
+
+
+def test_columns_of_arrow_are_plain():
+    table = pa.table({"estimate": np.arange(1000.0), "estimator": ["unbiased"] * 1000})
+    found = _arrow_columns(stream(table))
+    assert found["estimate"].tolist() == list(range(1000))
+    assert found["estimator"].tolist() == ["unbiased"] * 1000
+    coded = table.set_column(1, "estimator", table["estimator"].dictionary_encode())
+    for content in (stream(table, compression="zstd"), stream(table, compression="lz4"), stream(coded)):
+        with pytest.raises(ValueError, match="compressed columns, or others than plain ones"):
+            _arrow_columns(content)
