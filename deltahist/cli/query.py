@@ -1,4 +1,4 @@
-"""`deltahist query`: answers from a release, a file or behind a service, to boxes, regions and quantiles, as tables and maps."""
+"""`deltahist query`: answers from a release, a file or at a service, to boxes, regions and quantiles."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def send(
 ) -> tuple[bytes, str]:
     """Return the content at an address, and the address to which the service led.
 
-    The content has the type that is accepted, and at most `most` bytes. A busy service (503) is waited for. Raises InputError on every problem, with the service's words if it has any;
-    `TooLarge` if the body is too large for it.
+    The content has the type that is accepted, and at most `most` bytes. A busy service (503) is waited for. Raises
+    InputError on every problem, with the service's words if it has any; `TooLarge` if the body is too large for it.
     """
     headers = {"Accept": accept, "User-Agent": f"deltahist/{__version__}"}
     request = urllib.request.Request(url, body, headers | ({} if body is None else {"Content-Type": media}))
