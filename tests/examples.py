@@ -120,14 +120,14 @@ def random_flow(rng, domain, arrivals=True, hubs=True):
         widths = tuple(sorted(rng.choice(possible, size=number, replace=False).tolist()))
     some = rng.choice(int(np.prod(blocks)), size=min(2, int(np.prod(blocks))), replace=False)
     entry = ["boundary", tuple(sorted(some.tolist())), None][rng.integers(3)] if arrivals else None
-    spacing = width = None
+    spacing, width = None, ()
     if hubs and rng.random() < 0.6:
         spacing = 1 + 2 * int(rng.integers(0, (min(max(blocks), 6) + 1) // 2))
         number = max(len(HubLine(n, spacing).places) for n in blocks)
-        width = int(rng.integers(2, min(number, 5) + 1)) if number > 1 and rng.random() < 0.5 else None
-    if width is not None and 2 * width <= number and rng.random() < 0.5:
-        width = (width, 2 * width)
-    strips = width is not None and domain.ndim == 2 and min(blocks) > spacing and rng.random() < 0.5
+        width = (int(rng.integers(2, min(number, 5) + 1)),) if number > 1 and rng.random() < 0.5 else ()
+    if width and 2 * width[0] <= number and rng.random() < 0.5:
+        width = (*width, 2 * width[0])
+    strips = bool(width) and domain.ndim == 2 and min(blocks) > spacing and rng.random() < 0.5
     more = (entry, spacing, width, bool(rng.random() < 0.5), bool(strips))
     flow = Flow(domain, block, widths, None, *more)
     if rng.random() < 0.5:

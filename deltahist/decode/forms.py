@@ -105,6 +105,33 @@ def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
     return out
 
 
+def cumulated(values: Field) -> Field:
+    """Return sums over the places before each edge (n + 1, k) of values (n, k)."""
+    out = np.zeros((len(values) + 1, *values.shape[1:]))
+    np.cumsum(values, axis=0, out=out[1:])
+    return out
+
+
+def sums_before(before: Field, edge: Field) -> Field:
+    """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
+    at = edge.astype(np.int64)
+    if (edge == at).all():
+        return before[at]
+    at = np.minimum(at, len(before) - 2)
+    share = (edge - at)[:, None]
+    return np.asarray((1 - share) * before[at] + share * before[at + 1])
+
+
+def sums_inside(before: Field, low: Field, high: Field) -> Field:
+    """Return sums over intervals (m, k), from the sums before each edge (n + 1, k); a cut cell counts by its share."""
+    return sums_before(before, high) - sums_before(before, low)
+
+
+def over_intervals(own: Field | float, whole: Field | float, n: int) -> Field:
+    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums: Σ a_i b_i, and Σ a_i Σ b_i."""
+    return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
+
+
 class Form:
     """A symmetric matrix G (m + 1, m + 1) over edges; subclasses give `entries` and `whole`, and may know more."""
 
@@ -343,7 +370,7 @@ class Quadratic(Feature):
             own = float((each + 2 * share * (1 - share) * form.entries(place, after)).sum())
             size = form.size
             whole = form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
-        return ((n + 1) * own - whole) / (n * (n + 1) / 2)
+        return float(over_intervals(own, whole, n))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import MOST_FOURTH, Feature, Form, Quadratic, Terms, weighted
+from deltahist.decode.forms import (
+    MOST_FOURTH,
+    Feature,
+    Field,
+    Form,
+    Quadratic,
+    Terms,
+    over_intervals,
+    sums_inside,
+    weighted,
+)
 from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
@@ -27,7 +37,6 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-Field = NDArray[np.float64]
 Factor: TypeAlias = "_Sums | _Haar"
 #: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
 MOST_TABLED = 4096
@@ -463,14 +472,11 @@ class WithTotal(Feature):
     form: Prefixes
 
     def __call__(self, low: Field, high: Field) -> Field:
-        along = self.form.along_total
-        edge = np.arange(len(along))
-        part = np.interp(high, edge, along) - np.interp(low, edge, along)
-        return part * part
+        return sums_inside(self.form.along_total[:, None], low, high)[:, 0] ** 2
 
     def mean(self, n: int) -> float:
         along = self.form.along_total
-        return float((n + 1) * (along @ along) - along.sum() ** 2) / (n * (n + 1) / 2)
+        return float(over_intervals(along @ along, along.sum() ** 2, n))
 
 
 class ProductDecoder(Decoder):

@@ -15,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Asked, Decoder
-from deltahist.decode.forms import BlockPower, surroundings
+from deltahist.decode.forms import BlockPower, Field, over_intervals, sums_inside, surroundings
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, one_of, whole
 from deltahist.privacy import Law
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-Field = NDArray[np.float64]
 Whole = NDArray[np.int64]
 #: Answers are numbers of 64 bits, with room for noise; weights over a cell may add up to this much.
 _MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
@@ -618,24 +617,19 @@ class Lattice:
 
     def asked(self, low: Field, high: Field) -> Field:
         """Return q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
-        sums, out = self.waves[1], 0.0
-        for edge, sign in ((high, 1.0), (low, -1.0)):
-            below = np.minimum(edge.astype(np.int64), self.n - 1)
-            share = (edge - below)[:, None]
-            out = out + sign * ((1 - share) * sums[below] + share * sums[below + 1])
-        return np.asarray(out)
+        return sums_inside(self.waves[1], low, high)
 
     @functools.cached_property
     def mean_asked(self) -> Field:
         """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
         sums = self.waves[1]
-        return _over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
+        return over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
     def mean_pairs(self, some: Whole | slice) -> Field:
         """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
         sums = self.waves[1][:, some]
         whole = sums.sum(axis=0)
-        return _over_intervals(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
+        return over_intervals(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
     def positions(self, far: int) -> int:
         """Return the number of first cells, at different positions under the tents, from which moves start."""
@@ -660,11 +654,6 @@ class Lattice:
         u, v = (end.astype(object) for end in self.ends(far))
         w = self.weights[far : far + len(u)].astype(object)
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
-
-
-def _over_intervals(own: Field, whole: Field, n: int) -> Field:
-    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums: Σ a_i b_i, and Σ a_i Σ b_i."""
-    return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
 
 
 @functools.lru_cache(maxsize=4)

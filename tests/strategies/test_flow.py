@@ -40,7 +40,7 @@ def test_changes_make_up_for_far_moves_whatever_the_noise(most):
     """Also where sums of noise are longer than floats hold."""
     near = square(11).anywhere()
     rng = np.random.default_rng(1)
-    for more in ((1, 3, True), (3, 2), (1, 4, False, True), (3, 2, True, True), (1, (2, 4), False, True)):
+    for more in ((1, (3,), True), (3, (2,)), (1, (4,), False, True), (3, (2,), True, True), (1, (2, 4), False, True)):
         flow = Flow(near.domain, 1, (), None, None, *more)
         some = rng.integers(0, len(near.edges()), 40)
         change = flow.changes(near)[:, some].toarray()
@@ -141,7 +141,7 @@ def test_the_cost_is_that_of_all_pairs_under_every_relation(number):
 
 def test_the_cost_within_a_limit_is_that_of_all_pairs():
     """Longer and longer moves on one map, from the first that goes through hubs on."""
-    for shape, spacing, width in (((11, 6), 5, None), ((15, 15), 3, 2), ((40,), 5, 2), ((9, 14), 1, None)):
+    for shape, spacing, width in (((11, 6), 5, ()), ((15, 15), 3, (2,)), ((40,), 5, (2,)), ((9, 14), 1, ())):
         domain = dh.Domain((0,) * len(shape) + shape, shape)
         flow = Flow(domain, 1, (3, 5) if len(shape) == 2 else (), None, None, spacing, width, True)
         for delta in np.linspace(1, math.hypot(*shape), 6):
@@ -152,11 +152,11 @@ def test_the_cost_within_a_limit_is_that_of_all_pairs():
 def test_many_cells_with_sums_of_hubs_are_bounded_from_above():
     near = square(24)
     for hubs, width, strips in ((1, 8, False), (3, 4, False), (1, 8, True)):
-        flow = Flow(near.domain, 1, (), None, None, hubs, width, False, strips)
+        flow = Flow(near.domain, 1, (), None, None, hubs, (width,), False, strips)
         for relation in (near, near.moves_within(9)):
             closed, exact = flow.edge_cost(relation, 1), explicit_edge_cost(flow, relation, 1)
             assert exact <= closed <= Fraction(5, 4) * exact
-    flow = Flow(near.domain, 1, (), None, None, 1, 3)
+    flow = Flow(near.domain, 1, (), None, None, 1, (3,))
     assert flow.edge_cost(near.anywhere(), 1) == Prices(flow, 1).through_hub * Fraction(2, Prices(flow, 1).denominator)
 
 
@@ -189,7 +189,7 @@ def test_strips_of_hubs_cost_twice_their_share_at_every_hub():
     domain = dh.Domain((0, 0, 7, 6), (7, 6))
     near = dh.Neighbourhood(domain, 1).anywhere()
     shares = tuple(Fraction(s, 8) for s in (8, 8, 2, 3, 5))
-    flow = Flow(domain, 1, (), shares, None, 1, 2, True, True)
+    flow = Flow(domain, 1, (), shares, None, 1, (2,), True, True)
     assert explicit_edge_cost(flow, near, 1) == flow.edge_cost(near, 1) == 2 * Fraction(2 + 3 + 2 * 5, 8)
 
 
@@ -262,9 +262,9 @@ def test_sources_need_arrivals_or_hubs():
         ({"hubs": 0}, "hubs"),
         ({"hubs": 9}, "at most the 8 blocks"),
         ({"hubs": "all"}, "hubs"),
-        ({"hub_widths": 3}, "hub_widths is 3 without hubs"),
-        ({"hubs": 3, "hub_widths": 5}, "there are only 3 hubs"),
-        ({"hubs": 1, "hub_widths": 1}, "hub_widths"),
+        ({"hub_widths": (3,)}, "without hubs"),
+        ({"hubs": 3, "hub_widths": (5,)}, "there are only 3 hubs"),
+        ({"hubs": 1, "hub_widths": (1,)}, "hub_widths"),
         ({"hubs": 1, "hub_widths": (3, 4)}, "each must be a multiple of the one before"),
         ({"hubs": 1, "hub_widths": (4, 4)}, "each must be a multiple of the one before"),
         ({"centred": "yes"}, "centred is 'yes'"),
@@ -284,5 +284,5 @@ def test_bad_parameters_are_named(arguments, text):
 def test_strips_need_hubs_along_both_axes(blocks, hubs, text):
     domain = dh.Domain((0,) * len(blocks) + blocks, blocks)
     with pytest.raises(dh.InputError, match=text):
-        Flow(domain, hubs=hubs, hub_widths=2, hub_strips=True)
+        Flow(domain, hubs=hubs, hub_widths=(2,), hub_strips=True)
     assert not Flow.tuned(dh.Neighbourhood(domain, 1, limits=[(math.inf, 2)])).hub_strips

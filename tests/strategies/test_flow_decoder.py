@@ -77,10 +77,10 @@ def test_estimates_are_unbiased_and_the_adjoint_is_one():
         pytest.param(12, 1, {}, marks=pytest.mark.slow),
         (12, 2, {}),
         pytest.param(12, 3, {"widths": ()}, marks=pytest.mark.slow),
-        pytest.param(14, 1, {"hubs": 3, "hub_widths": 2, "centred": True}, marks=pytest.mark.slow),
-        (14, 1, {"hubs": 3, "hub_widths": 2, "centred": True, "hub_strips": True}),
+        pytest.param(14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True}, marks=pytest.mark.slow),
+        (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True}),
         pytest.param(14, 2, {"hubs": 1, "centred": True}, marks=pytest.mark.slow),
-        (14, 2, {"hubs": 1, "hub_widths": 3, "centred": True, "hub_strips": True}),
+        (14, 2, {"hubs": 1, "hub_widths": (3,), "centred": True, "hub_strips": True}),
     ],
 )
 def test_stated_errors_are_those_of_releases(n, block, more):
@@ -104,7 +104,7 @@ def test_stated_errors_are_those_of_releases(n, block, more):
     assert ratio.mean() == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.parametrize(("width", "strips"), [(None, False), (2, False), (2, True)])
+@pytest.mark.parametrize(("width", "strips"), [((), False), ((2,), False), ((2,), True)])
 def test_hubs_alone_move_onto_a_public_total(width, strips):
     near = square(9)
     flow = Flow(near.domain, 1, (3,), None, None, 3, width, hub_strips=strips)

@@ -37,16 +37,16 @@ CASES = {
     "sums": flow(NEAR, widths=(4,)),
     "two levels of sums": flow(NEAR, widths=(3, 9)),
     "hubs": flow(NEAR, widths=(4,), hubs=3),
-    "sums of hubs": flow(NEAR, widths=(5,), hubs=3, hub_widths=4),
+    "sums of hubs": flow(NEAR, widths=(5,), hubs=3, hub_widths=(4,)),
     "strips of hubs": flow(NEAR, widths=(5,), hubs=1, hub_widths=(2, 6), hub_strips=True),
     "strips of hubs, total unknown": flow(
-        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=4, hub_strips=True
+        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,), hub_strips=True
     ),
     "blocks": flow(
-        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]), block=(3, 4), widths=(3,), hubs=3, hub_widths=2
+        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]), block=(3, 4), widths=(3,), hubs=3, hub_widths=(2,)
     ),
     "hubs, total unknown": flow(
-        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=4
+        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,)
     ),
     "arrivals": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), arrivals="boundary"),
 }

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.forms import mean_of
+from deltahist.decode.forms import mean_of, sums_before
 from deltahist.strategies import Flow
 from deltahist.strategies.flow.decoder import HubVariance
-from deltahist.strategies.flow.noise import Hubs, sums_before
+from deltahist.strategies.flow.noise import Hubs
 from deltahist.strategies.flow.tuning import MeanHubError, boxes_of, lowest, noise_of
 
 ANY = math.inf
@@ -76,7 +76,7 @@ def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, tota
         hubs = Hubs.between(flow.blocks, spacing, choice.widths, len(sums) > 1)
         hubs = replace(hubs, ratios=tuple(noise / own for noise in sums))
         added = HubVariance(hubs, [None, None], own, sums)
-        exact = mean_of(added.second(total_known), (n, n))
+        exact = mean_of([added.second(total_known)], (n, n))
         assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
 
 

@@ -94,7 +94,7 @@ class Flow(Strategy):
     shares: tuple[Fraction, ...] | None = None
     arrivals: str | tuple[int, ...] | None = None
     hubs: int | None = None
-    hub_widths: int | tuple[int, ...] = ()
+    hub_widths: tuple[int, ...] = ()
     centred: bool = False
     hub_strips: bool = False
 
@@ -142,8 +142,7 @@ class Flow(Strategy):
             if not isinstance(value, bool | np.bool_):
                 raise InputError(f"{name} is {value!r}: it must be True or False")
             object.__setattr__(self, name, bool(value))
-        given = () if self.hub_widths is None else self.hub_widths
-        widths = tuple(whole(least=2, hub_widths=w) for w in (given if isinstance(given, list | tuple) else (given,)))
+        widths = tuple(whole(least=2, hub_widths=w) for w in self.hub_widths)
         object.__setattr__(self, "hub_widths", widths)
         if self.hub_strips and (not widths or len(self.blocks) == 1):
             raise InputError(
@@ -152,7 +151,7 @@ class Flow(Strategy):
             )
         if self.hubs is None:
             if widths:
-                raise InputError(f"hub_widths is {given!r} without hubs: it is how far apart sums of hubs are")
+                raise InputError(f"hub_widths is {widths} without hubs: it is how far apart sums of hubs are")
             return
         hubs, most = whole(hubs=self.hubs), max(self.blocks)
         object.__setattr__(self, "hubs", hubs)
@@ -164,7 +163,7 @@ class Flow(Strategy):
         numbers = [len(line.places) for line in Hubs.between(self.blocks, hubs).axes[: len(self.blocks)]]
         if any(b % a or a == b for a, b in pairwise(widths)) or max(widths, default=0) > max(numbers):
             raise InputError(
-                f"hub_widths is {given!r}: each must be a multiple of the one before, and there are only "
+                f"hub_widths is {widths}: each must be a multiple of the one before, and there are only "
                 f"{max(numbers)} hubs along an axis"
             )
         if self.hub_strips and min(numbers) == 1:
@@ -286,10 +285,7 @@ class Flow(Strategy):
     @functools.cached_property
     def hub_grid(self) -> Hubs | None:
         """Where the hubs are, with their sums."""
-        if self.hubs is None:
-            return None
-        assert isinstance(self.hub_widths, tuple)
-        return Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
+        return None if self.hubs is None else Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
 
     @functools.cached_property
     def kinds(self) -> dict[str, tuple[int, Fraction]]:

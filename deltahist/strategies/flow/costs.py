@@ -83,13 +83,6 @@ class Prices:
         """
         return self._beyond(near, most_direct(self.flow), alone=False)
 
-    def move(self, near: Neighbourhood) -> int | None:
-        """Return the dearest move; None on a small domain where it is not known, and can be looked up."""
-        direct, far = self.direct(near), self.far(near)
-        if far > direct and self.flow.domain.size <= _FEW and not self.far_is_exact(near):
-            return None
-        return max(direct, far)
-
     def far_is_exact(self, near: Neighbourhood) -> bool:
         """Return whether there is a dearest move whose ways and hubs share no draws."""
         hubs = self.flow.hub_grid
@@ -173,14 +166,17 @@ def _apart(line: HubLine, limit: int, alone: bool) -> tuple[Index, Index]:
 def edge_cost(flow: Flow, near: Neighbourhood, norm: int) -> Fraction | None:
     """Return the cost of the dearest move or arrival; None where it is not known, and can be looked up."""
     prices = Prices(flow, norm)
-    most = prices.move(near)
-    if most is not None and near.source_cells.any():
+    most, far_most = prices.direct(near), prices.far(near)
+    if far_most > most and flow.domain.size <= _FEW and not prices.far_is_exact(near):
+        return None
+    most = max(most, far_most)
+    if near.source_cells.any():
         block, point, hub = entrances(flow, near)
         far = (*np.abs(block - point), 0)[:2]
         seen = np.zeros((*(*flow.blocks, 1)[:2], 2), dtype=bool)
         seen[(*far, hub.astype(np.int64))] = True
         most = max(most, *(prices.arrival_at(x, y, bool(by_hub)) for x, y, by_hub in np.argwhere(seen).tolist()))
-    return None if most is None else Fraction(most, prices.denominator**norm)
+    return Fraction(most, prices.denominator**norm)
 
 
 def entrances(flow: Flow, near: Neighbourhood) -> tuple[Index, Index, NDArray[np.bool_]]:

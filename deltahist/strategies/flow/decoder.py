@@ -34,6 +34,9 @@ from deltahist.decode.forms import (
     QueryBoxes,
     Terms,
     Windows,
+    cumulated,
+    over_intervals,
+    sums_before,
     surroundings,
     weighted,
 )
@@ -51,9 +54,7 @@ from deltahist.strategies.flow.noise import (
     Hubs,
     Lines,
     Sums,
-    cumulated,
     joint,
-    sums_before,
 )
 from deltahist.strategies.grids import spread_blocks, sum_blocks
 from deltahist.strategies.product import MOST_TABLED
@@ -179,8 +180,8 @@ class HubVariance:
         core = self.waves[1:, 1:] * ones
         return core, float((core * ones).sum())
 
-    def second(self, total_known: bool) -> Terms:
-        """Return terms of the variance."""
+    def second(self, total_known: bool) -> tuple[float, WavesKnown]:
+        """Return the term of the variance."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
         alike = [Quadratic([Overlap(own)], edge) for own, edge in zip(self._before, self.edges, strict=True)]
         before = []
@@ -188,25 +189,23 @@ class HubVariance:
             waves = line.sums_at_edges(line.waves)
             before.append(waves if edge is None else sums_before(waves, edge))
         # Without noise there is nothing that a total could take away.
-        return [(1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core))]
+        return 1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core)
 
-    def fourth(self, kurtosis: float) -> Terms:
-        """Return the fourth cumulant of the hubs' own noise in full weight; sums and total make it a little less."""
-        features = tuple(
-            Fourths(own if edge is None else np.interp(edge, np.arange(len(own)), own))
-            for own, edge in zip(self._before, self.edges, strict=True)
-        )
-        return [(kurtosis * self.own**2, features)]
+    def fourth(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
+        """Return the term of their own noise's fourth cumulant in full weight; sums and total make it a little less."""
+        before = zip((own[:, None] for own in self._before), self.edges, strict=True)
+        features = (Fourths(own if edge is None else sums_before(own, edge)) for own, edge in before)
+        return kurtosis * self.own**2, tuple(features)
 
 
 @dataclass(frozen=True, eq=False)
 class Fourths(Feature):
-    """Σ over hubs of (share of the hub's block in the interval)⁴, from the hubs before each edge."""
+    """Σ over hubs of (share of the hub's block in the interval)⁴; `before` are hubs up to edges (n + 1, 1)."""
 
     before: Field
 
     def __call__(self, low: Field, high: Field) -> Field:
-        return BlockPower(1, 4)(*(sums_before(self.before[:, None], place)[:, 0] for place in (low, high)))
+        return BlockPower(1, 4)(*(sums_before(self.before, place)[:, 0] for place in (low, high)))
 
 
 class WavesKnown(Joint):
@@ -234,11 +233,11 @@ class WavesKnown(Joint):
         return np.asarray((squares[0] * squares[1]).sum(axis=1) - (sums[0] * sums[1]).sum(axis=1) ** 2)
 
     def mean(self, shape: tuple[int, ...]) -> float:
-        # Over all pairs of edges of an axis, Σ (b_f − b_e)(b_f − b_e)ᵀ = (n + 1) Σ b bᵀ − (Σ b)(Σ b)ᵀ.
-        x, y = [
-            ((n + 1) * own.T @ own - np.multiply.outer(own.sum(axis=0), own.sum(axis=0))) / (n * (n + 1) / 2)
+        pairs = [
+            over_intervals(own.T @ own, np.multiply.outer(own.sum(axis=0), own.sum(axis=0)), n)
             for own, n in zip(self.before, shape, strict=True)
-        ] + [np.ones((1, 1))] * (2 - len(shape))
+        ]
+        x, y = pairs + [np.ones((1, 1))] * (2 - len(shape))
         alike = [each.mean(n) for each, n in zip(self.alike, shape, strict=True)] + [1.0]
         one, other = (np.append(mean, np.diag(own)) for mean, own in zip(alike, (x, y), strict=False))
         return float(one @ self.squared @ other - ((x @ self.whole) * (self.whole @ y)).sum())
@@ -408,32 +407,20 @@ class FlowDecoder(Decoder):
     def terms(self, order: int) -> Terms | None:
         # Tables must fit, and beside a public total nothing but hubs may let mass enter.
         flow = self.strategy
-        unseen = flow.arrivals is not None and self.total_known
-        return None if unseen or max(flow.blocks) > MOST_TABLED else self._terms[order]
-
-    @functools.cached_property
-    def _terms(self) -> dict[int, Terms]:
-        """Variance and fourth cumulant by their order, hubs included."""
-        second, fourth, hubs = self._second, self._fourth, self._hubs
-        if hubs is not None:
-            second = [*second, *hubs.second(self.total_known)]
-            fourth = [*fourth, *hubs.fourth(self.laws[0].kurtosis())]
-        return {2: second, 4: fourth}
+        if max(flow.blocks) > MOST_TABLED or (flow.arrivals is not None and self.total_known):
+            return None
+        return self._second if order == 2 else self._fourth
 
     @functools.cached_property
     def _second(self) -> Terms:
         straight = self._cumulants[STRAIGHT][0]
-        one_line = len(self._edges) == 1
-        out: Terms = [(straight, (self._rims[0],))] if one_line else [(1.0, self._across(straight))]
-        if self.strategy.plain:
-            return out
-        inside = tuple(BlockPower(1, 2) for _ in self._edges)
-        shared = tuple(
-            Quadratic([Overlap(cut.astype(np.float64))], edge)
-            for cut, edge in zip(self._cuts, self._edges, strict=True)
-        )
-        cells = self._cumulants["cells"][0]
-        return [*out, (cells, inside), (-cells, shared)]
+        out: list[Any] = [(straight, (self._rims[0],)) if len(self._rims) == 1 else (1.0, self._across(straight))]
+        if not self.strategy.plain:
+            cuts = zip(self._cuts, self._edges, strict=True)
+            shared = tuple(Quadratic([Overlap(cut.astype(np.float64))], edge) for cut, edge in cuts)
+            cells = self._cumulants["cells"][0]
+            out += [(cells, tuple(BlockPower(1, 2) for _ in shared)), (-cells, shared)]
+        return out if self._hubs is None else [*out, self._hubs.second(self.total_known)]
 
     def _across(self, straight: float) -> Bilinear:
         """Return sides along y times ends along x, and the other way round; then the corners.
@@ -474,7 +461,7 @@ class FlowDecoder(Decoder):
             # Σ (q − q̄)⁴, where Σ q q̄³ = Σ q̄⁴ block by block
             for times, own in ((1, 4), (-4, 3), (6, 2), (-3, 1)):
                 out.append((times * known["cells"], tuple(Mixed(cut, own, 4 - own) for cut in self._cuts)))
-        return out
+        return out if self._hubs is None else [*out, self._hubs.fourth(weight)]
 
     # -- arrivals, over boxes ------------------------------------------------------------------------------
 
@@ -606,14 +593,7 @@ class _NearSums:
     """Weighted sums along a line, of which few hold a place, and tables (sums, places) of them."""
 
     def __init__(self, windows: Sums, *tables: Field) -> None:
-        self._tables = [Windows(table) for table in tables]
-        # The first and the last sum of each level that hold a place.
-        self._levels = []
-        for level in range(len(windows.numbers)):
-            numbers = np.flatnonzero(windows.level == level)
-            holds = windows.weights[numbers] > 0
-            first, last = np.argmax(holds, axis=0), len(holds) - 1 - np.argmax(holds[::-1], axis=0)
-            self._levels.append((numbers[-1], numbers[0] + first, numbers[0] + last))
+        self._tables, self._levels = [Windows(table) for table in tables], windows.ends
 
     def near(self, start: Index, end: Index, low: Index, size: int) -> tuple[Index, list[Field]]:
         """Return the sums that hold places from `start` to `end` (queries, s), and their part of each table.
@@ -622,7 +602,7 @@ class _NearSums:
         """
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
         tables: list[list[Field]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
-        for most, first, last in self._levels:
+        for first, last, most in self._levels:
             number = int((last[end] - first[start]).max()) + 1
             begins = np.minimum(first[start], most + 1 - number)
             picked.append(begins[:, None] + np.arange(number))

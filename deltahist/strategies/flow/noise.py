@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Field, Index
+from deltahist.decode.forms import Field, Index, cumulated
 
 #: Numbers of either type: whole ones of a release, or floats of its linear part.
 Array: TypeAlias = NDArray[Any]
@@ -85,32 +85,22 @@ class Sums:
                 out[..., i, :] = row[some] @ values[..., some, :]
         return out
 
-    def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:
-        """Yield the sums that hold places, with their weights there; two of each level, with weight 0 for none."""
+    @functools.cached_property
+    def ends(self) -> list[tuple[Index, Index, int]]:
+        """The first and the last sum of each level that hold each place (n,); the level's last sum."""
+        out = []
         for level in range(len(self.numbers)):
             members = np.flatnonzero(self.level == level)
-            rest, each = self.weights[members], np.arange(self.weights.shape[1])
-            for _ in range(2):
-                which = rest.argmax(axis=0)
-                yield members[which][place], rest[which, each][place]
-                rest[which, each] = 0
+            holds = self.weights[members] > 0
+            out.append((members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1])))
+        return out
 
-
-def cumulated(values: Field) -> Field:
-    """Return sums over the places before each edge (n + 1, k) of values (n, k)."""
-    out = np.zeros((len(values) + 1, *values.shape[1:]))
-    np.cumsum(values, axis=0, out=out[1:])
-    return out
-
-
-def sums_before(before: Field, edge: Field) -> Field:
-    """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
-    at = edge.astype(np.int64)
-    if (edge == at).all():
-        return before[at]
-    at = np.minimum(at, len(before) - 2)
-    share = (edge - at)[:, None]
-    return np.asarray((1 - share) * before[at] + share * before[at + 1])
+    def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:
+        """Yield the sums that hold places, with their weights there; two of each level, with weight 0 for none."""
+        for first, last, _ in self.ends:
+            one, other = first[place], last[place]
+            yield one, self.weights[one, place]
+            yield other, np.where(one == other, 0, self.weights[other, place])
 
 
 # -- flows across lines ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import BlockPower, Field
+from deltahist.decode.forms import BlockPower, Field, cumulated, sums_before, sums_inside
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
@@ -28,9 +28,7 @@ from deltahist.strategies.flow.noise import (
     HubLine,
     Hubs,
     Lines,
-    cumulated,
     hats,
-    sums_before,
     sums_on,
 )
 
@@ -301,7 +299,7 @@ class MeanError:
         theta = hats(n, width, self.centred) / (2 * width)
         before = cumulated(theta.T)
         stretches = [span for m, _, span in self._sides if m == n]
-        return theta, [sums_before(before, high) - sums_before(before, low) for low, high in stretches]
+        return theta, [sums_inside(before, *stretch) for stretch in stretches]
 
     def _find_pair(self, n: int, a: int, b: int) -> tuple[Field, Field]:
         """Return Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ for one level against another."""
