@@ -30,6 +30,8 @@ from typing import Any
 import deltahist as dh
 
 PROCESSES, THREADS = 8, 8
+#: Of a client that is killed.
+_MORTAL_THREADS = 3
 ACCOUNT, AMOUNT = "city", Fraction(1, 1000)
 #: The accounts pay for this share of the requests, and must refuse the rest.
 PAID = Fraction(4, 5)
@@ -181,12 +183,23 @@ def _mortal(where: str | Path, folder: Path, number: int) -> tuple[Any, Connecti
 
 
 def _ask_for_ever(where: str | Path, folder: Path, number: int, say: Connection) -> None:
-    """Ask, write down what was told, and say so; every third question is one that others ask as well."""
-    ledger, rng = dh.Ledger(where), random.Random(number)
+    """Ask in threads that share commits, write down what was told, and say so.
+
+    Every third question is one that others ask as well.
+    """
+    ledger = dh.Ledger(where)
+    with ThreadPoolExecutor(_MORTAL_THREADS) as pool:
+        for thread in range(_MORTAL_THREADS):
+            pool.submit(_keep_asking, ledger, folder, number * _MORTAL_THREADS + thread, None if thread else say)
+
+
+def _keep_asking(ledger: dh.Ledger, folder: Path, number: int, say: Connection | None) -> None:
+    rng = random.Random(number)
     with (folder / f"{number}.told").open("a") as told:
         while True:
             begun = time.monotonic()
-            say.send(number)
+            if say is not None:
+                say.send(number)
             question = rng.randrange(50) if rng.random() < 0.3 else number * 10**6 + rng.randrange(10**6)
             told.write(json.dumps([question, _ask(ledger, question)]) + "\n")
             told.flush()

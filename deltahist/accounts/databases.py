@@ -1,4 +1,4 @@
-"""Databases of ledgers: a SQLite file, or a schema of a PostgreSQL database; tables, statements and transactions."""
+"""Databases of ledgers: a SQLite file, or a schema of a PostgreSQL database; and their transactions."""
 
 from __future__ import annotations
 
@@ -7,162 +7,23 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoResultFound, TimeoutError as NoConnection
 
 from deltahist._files import check_secret, exclusive, sync_folder
 from deltahist._postgres import settle
+from deltahist.accounts.tables import TABLES
 from deltahist.errors import DamagedFile, InputError
 
 #: Of the tables, in both databases.
 VERSION = 1
 #: Seconds to wait for other transactions: many may stand in line, and one of them may look at much data.
 PATIENCE = 120.0
-
-#: Columns of the tables; SQLite calls all its whole numbers INTEGER.
-_TABLES = {
-    "account": "name TEXT PRIMARY KEY, rule TEXT NOT NULL",
-    "charge": "account TEXT REFERENCES account, step {whole}, nano {whole} NOT NULL, PRIMARY KEY (account, step)",
-    "fact": "account TEXT REFERENCES account, name TEXT, value TEXT NOT NULL, PRIMARY KEY (account, name)",
-    "answer": "account TEXT, key TEXT, request TEXT NOT NULL, answer TEXT NOT NULL, PRIMARY KEY (account, key)",
-    "entry": (
-        "account TEXT, number {whole}, kind TEXT NOT NULL, nano {whole} NOT NULL, data {bytes} NOT NULL,"
-        " PRIMARY KEY (account, number)"
-    ),
-}
-#: Tables of what belongs to accounts.
-OWNED = [table for table in _TABLES if table != "account"]
-
-# ---------------------------------------------------------------------------------- statements
-
-_RULES = text("SELECT name, rule FROM account")
-_RULE = text("SELECT rule FROM account WHERE name = :of")
-_OPEN = text("INSERT INTO account VALUES (:of, :rule)")
-_CLOSE = [
-    *(text(f"DELETE FROM {table} WHERE account = :of") for table in OWNED),
-    text("DELETE FROM account WHERE name = :of"),
-]
-_OWNERS = {table: text(f"SELECT DISTINCT account FROM {table}") for table in OWNED}
-_CHARGES = text("SELECT step, nano FROM charge WHERE account = :of ORDER BY step")
-_CHARGE = text(
-    "INSERT INTO charge VALUES (:of, :at, :nano)"
-    " ON CONFLICT (account, step) DO UPDATE SET nano = charge.nano + excluded.nano"
-)
-_FORGET = text("DELETE FROM charge WHERE account = :of AND step <= :at")
-_FACT = text("SELECT value FROM fact WHERE account = :of AND name = :key")
-_FACTS = text("SELECT name, value FROM fact WHERE account = :of AND name LIKE :key")
-_STORE = text(
-    "INSERT INTO fact VALUES (:of, :key, :value)"
-    " ON CONFLICT (account, name) DO UPDATE SET value = excluded.value"
-)
-_ANSWER = text("SELECT request, answer FROM answer WHERE account = :of AND key = :key")
-_KEEP = text("INSERT INTO answer VALUES (:of, :key, :request, :answer)")
-_REQUESTS = text("SELECT request FROM answer WHERE account = :of")
-_ENTRIES = text("SELECT number, kind, nano, data FROM entry WHERE account = :of AND number > :at ORDER BY number")
-_ENTER = text("INSERT INTO entry VALUES (:of, :number, :kind, :nano, :data)")
-_DROP = text("DELETE FROM entry WHERE account = :of AND number <= :at")
-
-
-class Entry(NamedTuple):
-    """An entry of an account's log: kind, billionths, and bytes that its writer alone reads."""
-
-    number: int
-    kind: str
-    nano: int
-    data: bytes
-
-
-class Accounts:
-    """The accounts of a ledger, as one transaction sees and changes them.
-
-    Rules, facts, requests and answers are JSON; charges are whole billionths.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def _run(self, statement: Any, of: str, **values: Any) -> Any:
-        return self._connection.execute(statement, {"of": of, **values})
-
-    def rules(self) -> dict[str, Any]:
-        """Return the rule of every account, in the order of names."""
-        return {name: json.loads(rule) for name, rule in sorted(map(tuple, self._connection.execute(_RULES)))}
-
-    def rule(self, name: str) -> Any:
-        """Return the rule of an account; None if there is no such account."""
-        found = self._run(_RULE, name).scalar()
-        return None if found is None else json.loads(found)
-
-    def open(self, name: str, rule: dict[str, Any]) -> None:
-        """Open an account that is not there yet."""
-        self._run(_OPEN, name, rule=json.dumps(rule, sort_keys=True))
-
-    def close(self, name: str) -> None:
-        """Forget an account altogether: for one that nothing was charged to."""
-        for statement in _CLOSE:
-            self._run(statement, name)
-
-    def owners(self) -> dict[str, set[str]]:
-        """Return the accounts that each table has rows of, whether they are there or not."""
-        return {table: set(self._connection.scalars(statement)) for table, statement in _OWNERS.items()}
-
-    def charges(self, name: str) -> dict[int, int]:
-        """Return the billionths charged at each step that is still kept, in the order of steps."""
-        return dict(map(tuple, self._run(_CHARGES, name)))
-
-    def charge(self, name: str, step: int, nano: int) -> None:
-        """Add billionths to the amount charged at a step."""
-        self._run(_CHARGE, name, at=step, nano=nano)
-
-    def forget(self, name: str, step: int) -> None:
-        """Keep the charges after a step only."""
-        self._run(_FORGET, name, at=step)
-
-    def fact(self, name: str, key: str) -> Any:
-        """Return a value that was stored with an account; None if there is none."""
-        found = self._run(_FACT, name, key=key).scalar()
-        return None if found is None else json.loads(found)
-
-    def facts(self, name: str, start: str) -> dict[str, Any]:
-        """Return the values stored with an account under keys that start with a text (of letters and spaces)."""
-        return {key: json.loads(value) for key, value in self._run(_FACTS, name, key=f"{start}%")}
-
-    def store(self, name: str, key: str, value: Any) -> None:
-        """Store a value with an account, in the place of an earlier one."""
-        self._run(_STORE, name, key=key, value=json.dumps(value))
-
-    def find_answer(self, name: str, key: str) -> tuple[Any, Any] | None:
-        """Return the request that was made under a key, and its answer; None if there was none."""
-        found = self._run(_ANSWER, name, key=key).first()
-        return None if found is None else (json.loads(found.request), json.loads(found.answer))
-
-    def keep_answer(self, name: str, key: str, request: Any, answer: Any) -> None:
-        """Keep the answer to a request under a key that was not used yet."""
-        self._run(_KEEP, name, key=key, request=json.dumps(request, sort_keys=True), answer=json.dumps(answer))
-
-    def requests(self, name: str) -> Iterator[Any]:
-        """Return all requests of an account that were answered under a key."""
-        return map(json.loads, self._run(_REQUESTS, name).scalars())
-
-    def entries(self, name: str, after: int = -1) -> list[Entry]:
-        """Return the entries after a number, in order."""
-        return [Entry(*row) for row in self._run(_ENTRIES, name, at=after)]
-
-    def enter(self, name: str, entry: Entry) -> None:
-        """Keep an entry under a number that was not used yet."""
-        self._run(_ENTER, name, **entry._asdict())
-
-    def drop_entries(self, name: str, upto: int) -> None:
-        """Forget entries up to a number."""
-        self._run(_DROP, name, at=upto)
-
-
-# ---------------------------------------------------------------------------------- databases
 
 
 def database(where: str | Path) -> SQLite | PostgreSQLSchema:
@@ -199,9 +60,11 @@ class LedgerDatabase:
     Attributes
     ----------
     place : path or URL, for messages: without a password. path : the file; None on a server.
+    key : what objects for the same database have in common.
     """
 
     place: str
+    key: Hashable
     path: Path | None = None
     _password: str | None = None
     #: Likely causes of a problem, for messages.
@@ -226,7 +89,7 @@ class LedgerDatabase:
             raise InputError(f"{self._name} is of version {version}: this program knows versions up to {VERSION}")
 
     @contextlib.contextmanager
-    def _translate_problems(self) -> Iterator[None]:
+    def translate_problems(self) -> Iterator[None]:
         """Raise problems of the database in the ledger's words."""
         try:
             yield
@@ -260,7 +123,7 @@ class SQLite(LedgerDatabase):
     _causes = "cut short, damaged, or held by another process?"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.place = path, str(path)
+        self.path, self.place, self.key = path, str(path), path.absolute()
 
     def __reduce__(self) -> Any:
         return SQLite, (self.path,)
@@ -269,8 +132,9 @@ class SQLite(LedgerDatabase):
     def _engine(self) -> Engine:
         """The engine: it keeps compiled statements, and no connections."""
         url = URL.create("sqlite", database=self.path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
-        # The driver begins no transaction of its own accord: pragmas come before ours.
-        return create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": PATIENCE})
+        # The driver begins no transaction of its own accord: pragmas come before ours. Threads take turns in one.
+        settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
+        return create_engine(url, poolclass=NullPool, connect_args=settings)
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
@@ -287,7 +151,7 @@ class SQLite(LedgerDatabase):
             with SQLite(Path(name)).begin(change=True) as connection:
                 for mark in (f"application_id = {_APPLICATION}", f"user_version = {VERSION}"):
                     connection.exec_driver_sql(f"PRAGMA {mark}")
-                for table, columns in _TABLES.items():
+                for table, columns in TABLES.items():
                     stated = columns.format(whole="INTEGER", bytes="BLOB")
                     connection.exec_driver_sql(f"CREATE TABLE {table} ({stated})")
             # A link, unlike a renaming, never replaces a ledger that another process has just made.
@@ -335,7 +199,7 @@ class SQLite(LedgerDatabase):
         """
         if not self.path.exists():
             raise InputError(f"{self._name} is gone: nothing is published without it")
-        with self._translate_problems(), self._engine.begin() as connection:
+        with self.translate_problems(), self._engine.begin() as connection:
             connection.exec_driver_sql("PRAGMA synchronous = EXTRA")
             connection.exec_driver_sql("BEGIN IMMEDIATE" if change else "BEGIN")
             mode = _pragma(connection, "journal_mode")
@@ -394,7 +258,7 @@ class PostgreSQLSchema(LedgerDatabase):
                 "the URL of the ledger cannot be read (it is not shown, it may hold a password): write "
                 "postgresql://user:password@host/database, with %40 for an @ in a password, and %2F for a stroke"
             )
-        self._url, self._password = url, url.password
+        self._url, self._password, self.key = url, url.password, url
         # Without the password and the settings, one of which may be a password.
         shown = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
@@ -407,14 +271,14 @@ class PostgreSQLSchema(LedgerDatabase):
         with self.begin(change=True) as connection:
             if not inspect(connection).has_table("ledger"):
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-                for table, columns in {"ledger": "version INTEGER NOT NULL", **_TABLES}.items():
+                for table, columns in {"ledger": "version INTEGER NOT NULL", **TABLES}.items():
                     stated = columns.format(whole="BIGINT", bytes="BYTEA")
                     connection.execute(text(f"CREATE TABLE {table} ({stated})"))
                 connection.execute(text("INSERT INTO ledger VALUES (:version)"), {"version": VERSION})
 
     def check(self) -> None:
         with self.begin(change=False) as connection:
-            missing = {"ledger", *_TABLES} - set(inspect(connection).get_table_names(SCHEMA))
+            missing = {"ledger", *TABLES} - set(inspect(connection).get_table_names(SCHEMA))
             versions = [] if "ledger" in missing else connection.scalars(text("SELECT version FROM ledger")).all()
         for version in versions:
             self._check_version(version)
@@ -424,10 +288,10 @@ class PostgreSQLSchema(LedgerDatabase):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        with self._translate_problems():
+        with self.translate_problems():
             connection = self._engine("AUTOCOMMIT").connect()
         try:
-            with self._translate_problems():
+            with self.translate_problems():
                 self._settle(connection, None)
                 free = connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _RUNNING})
             if not free:
@@ -442,7 +306,7 @@ class PostgreSQLSchema(LedgerDatabase):
     @contextlib.contextmanager
     def begin(self, change: bool) -> Iterator[Connection]:
         isolation = _ISOLATION[change]
-        with self._translate_problems(), self._engine(isolation).connect() as connection:
+        with self.translate_problems(), self._engine(isolation).connect() as connection:
             self._settle(connection, isolation.lower())
             if change:
                 connection.execute(_LOCK)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.accounts.databases import Accounts, database
+from deltahist.accounts.commits import shared_commits
+from deltahist.accounts.databases import database
 from deltahist.accounts.purses import PurseLog
 from deltahist.accounts.rules import CHAIN, ChainCharge, Rule, check_text, failed_so_far, spent_within
+from deltahist.accounts.tables import Accounts
 from deltahist.budget import ATTO, Charge
 from deltahist.errors import NANO, DamagedFile, InputError
 
@@ -23,17 +23,14 @@ if TYPE_CHECKING:
     from deltahist.budget import Budget
     from deltahist.privacy import Guarantee
 
-#: Process and place of each ledger that a thread is changing.
-_OPEN = threading.local()
-
 
 class Ledger:
     """All accounts in one place; every change is one durable transaction.
 
     A charge is on the disk before the transaction ends (SQLite: rollback journal, synchronous EXTRA; PostgreSQL:
     synchronous_commit), so that a process that is killed at any point has shown no noise that is not charged. Processes
-    and threads take turns. It holds rules and the last charges of each account, and answers that were asked for with a
-    key.
+    and threads take turns; threads that stand in line share a commit. It holds rules and the last charges of each
+    account, and answers that were asked for with a key.
 
     Parameters
     ----------
@@ -269,6 +266,7 @@ class Ledger:
                 return
             change.close(name)
             if not change.rules():
+                change.is_last = True
                 self._database.discard()
 
     def accounts(self) -> dict[str, dict[str, Any]]:
@@ -297,22 +295,12 @@ class Ledger:
         with self._database.begin(change=False) as connection:
             yield Accounts(connection)
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Accounts]:
-        """Change accounts, all or nothing and alone: durable when the block ends, undone if it raises."""
-        # A process that forks off has no part in the change.
-        mine, within = (os.getpid(), self.place), vars(_OPEN).setdefault("ledgers", set())
-        if mine in within:
-            raise InputError(
-                f"a transaction of {self.place!r} is open in this thread already, for which this one would wait for "
-                "ever: nothing was charged by it; ask the ledger before or after, not from within (or from a `draw`)"
-            )
-        with self._database.begin(change=True) as connection:
-            within.add(mine)
-            try:
-                yield Accounts(connection)
-            finally:
-                within.discard(mine)
+    def transaction(self) -> contextlib.AbstractContextManager[Accounts]:
+        """Change accounts, all or nothing and alone: durable when the block ends, undone if it raises.
+
+        Threads that stand in line share a commit (`SharedCommits`).
+        """
+        return shared_commits(self._database).change()
 
     def exclusive(self) -> contextlib.AbstractContextManager[None]:
         """Hold the ledger for a whole run; a second run is refused at once.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.databases import Accounts, Entry
 from deltahist.accounts.rules import check_rule
+from deltahist.accounts.tables import Accounts, Entry
 from deltahist.errors import NANO, DamagedFile, InputError, one_of
 
 if TYPE_CHECKING:
@@ -191,8 +190,6 @@ class Purses:
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
         self.ledger, self.name, self.unit = ledger, name, one_of(("epsilon", "rho"), unit=unit)
         self._rule = {"kind": "purses", "unit": unit}
-        # A turn within a turn comes as far as the ledger, which refuses it.
-        self._lock = threading.RLock()
         self._log = PurseLog()
         self.ledger.account(name, self._rule)
 
@@ -202,13 +199,15 @@ class Purses:
 
         Raises DamagedFile if the log contradicts itself.
         """
-        with self._lock:
-            with self.ledger.transaction() as accounts:
-                check_rule(accounts, self.name, self._rule)
-                self._read(accounts.entries(self.name, self._log.last))
-                turn = Turn(accounts, self.name, self._log)
-                yield turn
-            self._read(turn.entered)
+        with self.ledger.transaction() as accounts:
+            check_rule(accounts, self.name, self._rule)
+            # Among them may be some of turns that share the commit, and come to nothing with it.
+            accounts.on_failure.append(self._forget)
+            self._read(accounts.entries(self.name, self._log.last))
+            yield Turn(accounts, self.name, self._log)
+
+    def _forget(self) -> None:
+        self._log = PurseLog()
 
     def _read(self, entries: Sequence[Entry]) -> None:
         """Read entries on. If that breaks off, nothing is known, and all is read again."""

@@ -14,7 +14,7 @@ from deltahist.privacy import Guarantee
 from deltahist.space.neighbourhood import Limit, describe_limits, limits_of, read_lasting
 
 if TYPE_CHECKING:
-    from deltahist.accounts.databases import Accounts
+    from deltahist.accounts.tables import Accounts
 
 #: The fact of an account that holds the sum of its failure probabilities, and the beginning of those of chains.
 _FAILING, CHAIN = "probability charged", "chain "

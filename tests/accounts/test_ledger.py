@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.accounts import databases
+from deltahist.accounts import databases, tables
 from deltahist.accounts.ledger import Ledger, differences
 from deltahist.budget import ATTO, Budget, Charge
 from tests.accounts.processes import SERVER
@@ -347,10 +347,10 @@ def test_it_is_charged_before_it_is_drawn_and_shown_once_it_is_committed(city, w
         raise RuntimeError("the machine stops")
 
     with monkeypatch.context() as broken:
-        broken.setattr(databases.Accounts, "keep_answer", dying)
+        broken.setattr(tables.Accounts, "keep_answer", dying)
         with pytest.raises(RuntimeError, match="stops"):
             city.answer("city", 0.4, draw, key="May")
-        broken.setattr(databases.Accounts, "charge", dying)
+        broken.setattr(tables.Accounts, "charge", dying)
         with pytest.raises(RuntimeError, match="stops"):
             city.answer("city", 0.4, draw)
     assert seen == [0]

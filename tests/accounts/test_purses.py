@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.accounts import purses as module
-from deltahist.accounts.databases import Entry
 from deltahist.accounts.ledger import Ledger
 from deltahist.accounts.purses import PurseLog, Purses, pack, unpack
+from deltahist.accounts.tables import Entry
 from tests.accounts.processes import SERVER
 
 RADII = st.sampled_from([float("nan"), 0.0, 1.5, 200.0])
@@ -96,21 +96,19 @@ def test_an_error_leaves_everything_as_it_was(where, change):
     assert held(purses)[0] == [5, 6, 7]
 
 
-def test_a_break_after_the_commit_is_made_good(purses, monkeypatch):
+def test_a_break_while_the_log_is_read_is_made_good(purses, monkeypatch):
     join(purses, [5, 6])
+    with purses.turn() as turn:
+        turn.charge([1, 1], 2)
     whole = PurseLog._charge
 
     def half_way(state, *columns):
         whole(state, *columns)
         raise KeyboardInterrupt
 
-    def charge():
-        with purses.turn() as turn:
-            turn.charge([1, 1], 2)
-            monkeypatch.setattr(PurseLog, "_charge", half_way)
-
+    monkeypatch.setattr(PurseLog, "_charge", half_way)
     with pytest.raises(KeyboardInterrupt):
-        charge()
+        held(purses)
     monkeypatch.undo()
     assert held(purses)[1] == [2, 2]
 

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from benchmarks import ledger as stress
-from deltahist.accounts.databases import Accounts
 from deltahist.accounts.ledger import Ledger
+from deltahist.accounts.tables import Accounts
 from tests.accounts.processes import SERVER
 
 
@@ -24,7 +24,7 @@ def test_clients_that_are_killed(where, tmp_path):
     served = stress.killed(where, tmp_path, 12)
     assert served.faults == ()
     assert served.answered > 2
-    assert len(list(tmp_path.glob("*.told"))) == 12
+    assert len(list(tmp_path.glob("*.told"))) > 12
 
 
 def test_whoever_dies_in_a_transaction_leaves_no_trace(where):

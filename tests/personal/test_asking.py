@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts.databases import Accounts
 from deltahist.accounts.purses import Turn
+from deltahist.accounts.tables import Accounts
 from deltahist.counting import engines
 from deltahist.personal import aggregates, asking
 from deltahist.personal.aggregates import Answer
