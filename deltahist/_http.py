@@ -88,29 +88,61 @@ def plain(value: Any) -> Any:
 
 
 def negotiate(request: Request, forms: dict[str, str]) -> str:
-    """Return the form that a request accepts, the first of equals; HTTPException 406 if none is offered."""
-    wanted: list[tuple[float, str]] = []  # quality, type of media
+    """Return the form that a request likes best, the first of equals; HTTPException 406 if it accepts none.
+
+    The narrowest range that a form falls in tells how it is liked (RFC 9110, section 12.5.1).
+    """
+    liked: dict[str, float] = {}  # quality of each range of media
     for part in (request.headers.get("accept") or "*/*").lower().split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
         stated = next((p[2:] for p in parameters if p.startswith("q=")), "1")
-        wanted.append((float(stated) if re.fullmatch(r"[01](\.\d*)?", stated) else 1.0, media))
-    for quality, media in sorted(wanted, key=lambda each: -each[0]):
-        for offered, form in forms.items():
-            if quality and media in (offered, "*/*", f"{offered.partition('/')[0]}/*"):
-                return form
-    raise HTTPException(406, f"Accept must have one of {', '.join(forms)}")
+        liked[media] = float(stated) if re.fullmatch(r"[01](\.\d*)?", stated) else 1.0
+
+    def quality(offered: str) -> float:
+        ranges = (offered, f"{offered.partition('/')[0]}/*", "*/*")
+        return next((liked[each] for each in ranges if each in liked), 0.0)
+
+    best = max(forms, key=quality)
+    if not quality(best):
+        raise HTTPException(406, f"Accept must have one of {', '.join(forms)}")
+    return forms[best]
 
 
 def unchanged(request: Request, tag: str, headers: dict[str, str]) -> Response | None:
-    """Enter the headers by which copies are kept; return the response to whoever has the same already, or None."""
-    headers |= {"etag": f'"{tag}"', "cache-control": "no-cache"}  # a copy is good while the tag is the same
+    """Enter the headers by which copies are kept; return the response to whoever has the same already, or None.
+
+    The tag is weak: it is the same for every encoding. A copy is good while the tag is the same; for a day without
+    asking if the address has `digest`, with which the tag begins.
+    """
+    digest = request.query_params.get("digest", "")
+    keep = "max-age=86400, immutable" if tag.startswith(digest[:32]) and len(digest) >= 32 else "no-cache"
+    headers |= {"etag": f'W/"{tag}"', "cache-control": keep}
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
     return Response(status_code=304, headers=headers) if f'"{tag}"' in known or "*" in known else None
 
 
+def as_file(request: Request, content: bytes, media: str, tag: str, headers: dict[str, str]) -> Response:
+    """Return a file, or the range of its bytes that a request asks for, unless the request's copy is of another."""
+    headers |= {"etag": f'"{tag}"', "accept-ranges": "bytes"}
+    asked = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", request.headers.get("range", ""))
+    if asked is None or asked[0] == "bytes=-" or request.headers.get("if-range", f'"{tag}"') != f'"{tag}"':
+        return Response(content, media_type=media, headers=headers)
+    size, (first, last) = len(content), asked.groups()
+    begin = int(first) if first else max(size - int(last), 0)
+    end = min(int(last), size - 1) if first and last else size - 1
+    if begin > end:
+        answer = problem(416, f"range is {asked[0]!r}: the file has {size:,} bytes")
+        answer.headers["content-range"] = f"bytes */{size}"
+        return answer
+    headers["content-range"] = f"bytes {begin}-{end}/{size}"
+    return Response(content[begin : end + 1], 206, headers, media)
+
+
 async def read_body(request: Request, most: int) -> bytes:
-    """Return the body of a request; HTTPException 413 as soon as it is too long."""
+    """Return the body of a request; HTTPException 413 as soon as it is too long, 415 if it is compressed."""
     body = bytearray()
+    if (coding := request.headers.get("content-encoding", "identity")).lower() != "identity":
+        raise HTTPException(415, f"the body is compressed ({coding[:20]!r}): send it as it is")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > most:
         raise HTTPException(413, f"the body has {length[:20]} bytes: at most {most:,} are read")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
@@ -29,6 +30,7 @@ def serve(
     ),
     tiles: str | None = option("URL", "Background of the map at /: https://tiles.example.org/{z}/{x}/{y}.png."),
     attribution: str = option("TEXT", "Whom the map names for its background.", default=""),
+    metrics_port: int | None = option("PORT", "Port of this machine where Prometheus may read metrics; 0: any free."),
     config: Path | None = option("FILE.toml", "Options from a file, such as port = 9000; the command line wins."),
     check: bool = flag("Read the releases, tell what would be served, and end."),
     max_bytes: int = _limit("N", "Bytes of a request's body.", _USUAL.max_bytes),
@@ -50,8 +52,9 @@ def serve(
       curl 'http://127.0.0.1:8000/releases/city/answer?bbox=-74.0,40.7,-73.9,40.8'
       deltahist serve published/ --port 9000 --workers 2 --cors https://maps.example.org
     """
-    if not 0 <= port < 1 << 16:
-        raise InputError(f"--port is {port}: it must be from 0 to 65535")
+    for name, number in (("--port", port), ("--metrics-port", metrics_port or 0)):
+        if not 0 <= number < 1 << 16:
+            raise InputError(f"{name} is {number}: it must be from 0 to 65535")
     try:
         from deltahist.server.catalogue import Catalogue
         from deltahist.server.logs import write_logs
@@ -61,10 +64,15 @@ def serve(
     limits = (max_bytes, max_boxes, max_vertices, max_seconds, max_requests, max_waiting)
     settings = Settings(tuple(cors or ()), *limits, tiles=tiles, attribution=attribution)
     catalogue = Catalogue(releases)
-    with socket.create_server((host, port)) as listening:
+    with contextlib.ExitStack() as sockets:
+        listening = sockets.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1]}"
         for served in catalogue:
             console.note(f"{address}/releases/{served.name}")
+        watched = None
+        if metrics_port is not None:
+            watched = sockets.enter_context(socket.create_server(("127.0.0.1", metrics_port)))
+            console.note(f"http://127.0.0.1:{watched.getsockname()[1]}/metrics")
         if not check:
             write_logs()
-            run(catalogue, settings, listening, workers)
+            run(catalogue, settings, listening, workers, watched)

@@ -10,15 +10,16 @@ from collections.abc import AsyncIterator
 
 from fastapi import FastAPI, Response
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import Scope
+from starlette_compress import CompressMiddleware, add_compress_type
 
 from deltahist import __version__
-from deltahist._http import Gate, Manners, as_json, explain_problems
+from deltahist._http import ARROW, Gate, Manners, as_json, explain_problems
 from deltahist.errors import DeltaHistWarning
 from deltahist.server import cells, pages, queries, releases
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.logs import log_request
+from deltahist.server.metrics import Metrics
 from deltahist.server.queries import FREE
 from deltahist.server.service import Service
 from deltahist.server.settings import Settings
@@ -26,14 +27,26 @@ from deltahist.server.settings import Settings
 _LOG = logging.getLogger("deltahist.server")
 #: Seconds between two looks at the files.
 PACE = 1.0
+#: Headers of responses that pages of other origins may read, besides those that all may.
+_READABLE = (
+    *("Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Retry-After"),
+    *("Server-Timing", "X-Request-ID"),
+)
 
 
-def create_app(catalogue: Catalogue, settings: Settings | None = None, *, refresh: bool = True) -> FastAPI:
+def create_app(
+    catalogue: Catalogue,
+    settings: Settings | None = None,
+    *,
+    refresh: bool = True,
+    metrics: Metrics | None = None,
+) -> FastAPI:
     """Return the application that answers range queries from the releases of a catalogue.
 
     Parameters
     ----------
     refresh : whether to look for files that change, while the application's lifespan runs.
+    metrics : that count its requests.
 
     >>> import tempfile, numpy as np, deltahist as dh
     >>> from fastapi.testclient import TestClient
@@ -77,13 +90,22 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None, *, refres
         app.include_router(resource.make_router(service))
     explain_problems(app)
     choices = service.settings
-    app.add_middleware(GZipMiddleware, minimum_size=2_000)
+    add_compress_type(ARROW)
+    app.add_middleware(CompressMiddleware, minimum_size=2_000)
     app.add_middleware(Gate, most=choices.max_requests, seconds=choices.max_seconds)
     if choices.origins:
-        app.add_middleware(CORSMiddleware, allow_origins=list(choices.origins), allow_methods=["GET", "POST"])
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(choices.origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["If-None-Match", "If-Range", "Range"],
+            expose_headers=_READABLE,
+        )
 
     def tell(scope: Scope, status: int, seconds: float, number: str) -> None:
         log_request(scope, catalogue, status, seconds, number)
+        if metrics is not None:
+            metrics.count(scope, catalogue, status, seconds)
 
     app.add_middleware(Manners, tell=tell)
     return app

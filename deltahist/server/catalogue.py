@@ -74,7 +74,7 @@ class Catalogue:
         A release is exchanged whole. A file that is no release, or whose name another file has, is logged once, and the
         release that was served under its name stays.
         """
-        found, before = list(self._files()), dict(self._served)
+        found, before = [path for path in self._files() if path.exists()], dict(self._served)
         for path in found:
             other = self._served.get(path.stem)
             if self._stamps.get(path) == _stamp(path):
@@ -90,7 +90,7 @@ class Catalogue:
         for served in self:
             if served.path not in found:
                 del self._served[served.name]
-                self._stamps.pop(served.path, None)
+                self._stamps = {path: at for path, at in self._stamps.items() if path.stem != served.name}
                 _LOG.info("no longer serving %s", served.path)
         return self._served != before
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from deltahist._http import JSON, as_json, negotiate, unchanged
+from deltahist._http import JSON, as_file, as_json, negotiate, unchanged
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
@@ -45,8 +45,8 @@ def make_router(service: Service) -> APIRouter:
         """Hand out the release file."""
         served = service.find(name)
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(served.name, safe='')}.parquet"}
-        known = unchanged(request, tag_of(served, "file"), headers)
-        return known or Response(served.content, media_type="application/vnd.apache.parquet", headers=headers)
+        known = unchanged(request, tag := tag_of(served, "file"), headers)
+        return known or as_file(request, served.content, "application/vnd.apache.parquet", tag, headers)
 
     return router
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from deltahist.errors import InputError
 from deltahist.server.app import PACE, create_app
 from deltahist.server.catalogue import Catalogue
+from deltahist.server.metrics import Metrics
 from deltahist.server.service import Settings
 
 _LOG = logging.getLogger("deltahist.server")
@@ -33,12 +34,22 @@ _LOOK, _PAUSE = 0.1, 1.0
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(catalogue: Catalogue, settings: Settings, listening: socket.socket, workers: int = 1) -> None:
+def run(
+    catalogue: Catalogue,
+    settings: Settings,
+    listening: socket.socket,
+    workers: int = 1,
+    watched: socket.socket | None = None,
+) -> None:
     """Answer requests at a listening socket until the process is told to end; running requests may end first.
 
     One worker is this process. Several are forked from it after it has read the releases, so that they share their
     memory. One that is killed is replaced. When files change, new workers take the place of the old ones, which end
     what they have begun.
+
+    Parameters
+    ----------
+    watched : a listening socket where metrics are read.
 
     Raises
     ------
@@ -52,21 +63,28 @@ def run(catalogue: Catalogue, settings: Settings, listening: socket.socket, work
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # every connection is a file
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # whoever stops reading an answer is hung up on
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * settings.max_seconds)
+    metrics = None if watched is None else Metrics(watched.getsockname()[1])
+    sockets = [listening] if watched is None else [listening, watched]
     if workers == 1:
-        return _Server(_config(catalogue, settings, refresh=True)).run([listening])
+        return _Server(_config(catalogue, settings, metrics, refresh=True)).run(sockets)
     if not hasattr(os, "fork"):
         raise InputError(f"workers is {workers}: it must be 1 on this system, which cannot fork processes")
     parent = os.getpid()
 
-    def serve() -> None:
-        _Server(_config(catalogue, settings, refresh=False), parent).run([listening])
+    def serve(place: int) -> None:
+        if metrics is not None:
+            metrics.take_place(place)
+        _Server(_config(catalogue, settings, metrics, refresh=False), parent).run(sockets)
 
-    _Crew(catalogue, listening, serve, workers).work()
+    _Crew(catalogue, sockets, serve, workers).work()
 
 
-def _config(catalogue: Catalogue, settings: Settings, *, refresh: bool) -> uvicorn.Config:
+def _config(
+    catalogue: Catalogue, settings: Settings, metrics: Metrics | None = None, *, refresh: bool
+) -> uvicorn.Config:
+    app = create_app(catalogue, settings, refresh=refresh, metrics=metrics)
     return uvicorn.Config(
-        create_app(catalogue, settings, refresh=refresh),
+        app if metrics is None else metrics.beside(app),
         http=_Connection,
         ws="none",
         log_config=None,
@@ -115,15 +133,15 @@ class _Crew:
 
     Parameters
     ----------
-    serve : serves until the process gets SIGTERM.
+    serve : serves until the process gets SIGTERM; its place among those that run is given.
     """
 
     catalogue: Catalogue
-    listening: socket.socket
-    serve: Callable[[], None]
+    sockets: list[socket.socket]
+    serve: Callable[[int], None]
     number: int
     _working: dict[int, float] = field(default_factory=dict)  # when each process started
-    _leaving: set[int] = field(default_factory=set)
+    _places: dict[int, int] = field(default_factory=dict)  # of these, and of those that are leaving
 
     def work(self) -> None:
         """Keep workers serving until an exception, such as that of a signal, ends this process."""
@@ -151,7 +169,6 @@ class _Crew:
     def _replace(self) -> None:
         """Start workers with the releases as they are now, and let the others end what they have begun."""
         old = list(self._working)
-        self._leaving |= self._working.keys()
         self._working.clear()
         self._start()
         _tell(old, signal.SIGTERM)
@@ -165,20 +182,21 @@ class _Crew:
         gc.collect()
         gc.freeze()
         for _ in range(missing):
+            place = min(set(range(1, len(self._places) + 2)) - set(self._places.values()))
             with warnings.catch_warnings(), _undisturbed():
                 # Threads of Arrow wait for work, hold no locks, and are started anew in a worker.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 worker = os.fork()
                 if worker == 0:
-                    self._serve()
-                self._working[worker] = time.monotonic()
+                    self._serve(place)
+                self._working[worker], self._places[worker] = time.monotonic(), place
 
-    def _serve(self) -> None:
+    def _serve(self, place: int) -> None:
         """Serve in a worker, and end its process: it must not run on as a copy of the other."""
         with contextlib.suppress(SystemExit, KeyboardInterrupt):
             try:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-                self.serve()
+                self.serve(place)
             except Exception:
                 _LOG.exception("a worker failed")
         sys.stderr.flush()
@@ -188,7 +206,7 @@ class _Crew:
         """Forget workers that ended; wait a while if one ended at once."""
         while (ended := _ended()) is not None:
             started = self._working.pop(ended, None)
-            self._leaving.discard(ended)
+            self._places.pop(ended, None)
             if started is not None:
                 _LOG.warning("worker %d ended: another takes its place", ended)
                 if time.monotonic() - started < _PAUSE:
@@ -196,8 +214,9 @@ class _Crew:
 
     def _end(self) -> None:
         """End all workers, and kill those that do not end in time."""
-        self.listening.close()  # or who asks now would wait for an answer
-        left = {*self._working, *self._leaving}
+        for each in self.sockets:
+            each.close()  # or who asks now would wait for an answer
+        left = set(self._places)
         _tell(left, signal.SIGTERM)
         until = time.monotonic() + _KILL
         while left:
