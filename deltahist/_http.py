@@ -122,7 +122,7 @@ def unchanged(request: Request, tag: str, headers: dict[str, str]) -> Response |
 
 
 def as_file(request: Request, content: bytes, media: str, tag: str, headers: dict[str, str]) -> Response:
-    """Return a file, or the range of its bytes that a request asks for, unless the request's copy is of another."""
+    """Return a file, or the range of its bytes that a request asks for (RFC 9110, section 14)."""
     headers |= {"etag": f'"{tag}"', "accept-ranges": "bytes"}
     asked = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", request.headers.get("range", ""))
     if asked is None or asked[0] == "bytes=-" or request.headers.get("if-range", f'"{tag}"') != f'"{tag}"':

@@ -17,7 +17,7 @@ from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.space.crs import read_crs
-from deltahist.space.fitting import bend_boxes
+from deltahist.space.fitting import bend_boxes, clip_boxes
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
 
@@ -54,9 +54,15 @@ class BoxQuery:
     nonnegative: bool
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line; InputError as there."""
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line, clipped to the map.
+
+        Raises InputError as there, but for boxes that are partly outside.
+        """
         if not self.degrees:
-            return self.release.answers(boxes(corners), level=self.level, nonnegative=self.nonnegative)
+            clipped = clip_boxes(corners, self.release.domain)
+            asked = corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist())
+            found = self.release.answers(boxes(asked), level=self.level, nonnegative=self.nonnegative)
+            return found if clipped is None else clipped.spread_over_regions(found)
         import geopandas as gpd
 
         _check_boxes(corners)

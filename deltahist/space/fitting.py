@@ -26,6 +26,8 @@ _SLACK = 1e-9
 _BEND = 1e-4
 #: Pieces of a side, at most.
 _MOST_PIECES = 1024
+#: Note of a region of which the map holds nothing.
+_OUTSIDE = "not answered: outside the map"
 #: What messages call the geometries.
 _NAME = "the frame of geometries"
 #: What regions that say no CRS, or the wrong one, are most often in.
@@ -38,7 +40,7 @@ class Fitted:
 
     Parameters
     ----------
-    shapes : (m,) valid polygons on the map; None where nothing can be answered.
+    shapes : (m,) valid polygons on the map, or corners of boxes; None where nothing can be answered.
     outside : (m,) share of each region's area that lies outside the map; NaN without an area.
     notes : (m,) what was done to a region, or why nothing can be answered; None where there is nothing to say.
     """
@@ -117,12 +119,9 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
         part = _polygons(shapely.intersection(shapes[at], bounds))
         if part.area > _SPECK * np.prod(domain.cell):
             outside[at] = share = 1 - near[at] * part.area / shapes[at].area
-            # In words that never look like none or all.
-            words = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
-            note = f"clipped: {words} of its area lies outside the map"
-            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], note]))
+            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], _tell_clipped(share)]))
         else:
-            shapes[at], outside[at], notes[at] = None, 1.0, "not answered: outside the map"
+            shapes[at], outside[at], notes[at] = None, 1.0, _OUTSIDE
     found = Fitted(shapes, outside, notes)
     if not found.held.any():
         raise InputError(_explain(given, crs, found, domain))
@@ -134,6 +133,46 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
             f"of {len(notes):,} regions {listed}: the column note says which, and why", DeltaHistWarning, stacklevel=3
         )
     return found
+
+
+def _tell_clipped(share: float) -> str:
+    """Return the note of a clipped region, in words that never look like none or all."""
+    words = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
+    return f"clipped: {words} of its area lies outside the map"
+
+
+def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
+    """Clip boxes (m, 4), or (m, 2) on a line, in a map's coordinates to the map.
+
+    The shapes are corners (2 d,); None if every box lies on the map, or one is empty or reversed. Raises InputError if
+    all lie outside.
+
+    >>> import deltahist as dh
+    >>> found = clip_boxes(np.array([[3.0, 7.0], [0.0, 1.0], [5.0, 6.0]]), dh.Domain((0, 4), (4,)))
+    >>> found.shapes.tolist(), found.notes.tolist()[0]
+    ([array([3., 4.]), array([0., 1.]), None], 'clipped: 75% of its area lies outside the map')
+    """
+    low, high = np.array(domain.low), np.array(domain.high)
+    first, last = np.split(corners, 2, axis=1)
+    slack = _SLACK * (high - low).max()
+    beyond = ((first < low - slack) | (last > high + slack)).any(axis=1)
+    if not beyond.any() or not (first < last).all():
+        return None
+    clipped = np.hstack([np.clip(first, low, high), np.clip(last, low, high)])
+    sides = np.diff(np.split(clipped, 2, axis=1), axis=0)[0]
+    share = np.where(beyond, 1 - (sides / (last - first)).prod(axis=1), 0.0)
+    gone = beyond & (sides.prod(axis=1) <= _SPECK * np.prod(domain.cell))
+    if gone.all():
+        raise InputError(
+            f"0 of {len(corners):,} boxes are inside the domain, whose bounds are {domain.bounds}: the first is "
+            f"{corners[0].tolist()}; is that the place, and the CRS, that is meant?"
+        )
+    shapes, notes = np.full(len(corners), None), np.full(len(corners), None)
+    for at in np.flatnonzero(~gone):
+        shapes[at] = clipped[at] if beyond[at] else corners[at]
+    for at in np.flatnonzero(beyond):
+        notes[at] = _OUTSIDE if gone[at] else _tell_clipped(share[at])
+    return Fitted(shapes, np.where(gone, 1.0, share), notes)
 
 
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:

@@ -61,6 +61,19 @@ def test_a_clipped_box_is_noted_and_others_beside_it_are_not(client):
     assert 0 < clipped["outside"] < 1
     whole = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, DEGREES))}).json()
     assert not {"note", "outside"} & set(whole)
+    own = [[579000, 4500000, 584000, 4508000], [580000, 4500000, 584000, 4508000], [0, 0, 1, 1]]
+    found = client.post(f"{CITY}/answers", json={"boxes": own, "crs": "EPSG:32618"}).json()
+    assert found["estimate"][0] == found["estimate"][1]
+    assert found["outside"] == pytest.approx([0.2, 0.0, 1.0])
+    assert found["note"] == [
+        "clipped: 20% of its area lies outside the map",
+        None,
+        "not answered: outside the map",
+    ]
+    alone = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, own[0])), "crs": "EPSG:32618"}).json()
+    assert (alone["estimate"], alone["note"]) == (found["estimate"][0], found["note"][0])
+    line = client.get("/releases/line/answer", params={"bbox": "-8,8"}).json()
+    assert (line["estimate"], line["outside"]) == (28, 0.5)
 
 
 def test_boxes_that_arrive_together_have_their_own_answers(client):
@@ -126,11 +139,58 @@ def test_releases_say_what_they_promise(client, catalogue, published):
     assert client.get(CITY, headers={"accept": "text/plain"}).text.startswith("city")
     file = client.get(f"{CITY}/download")
     assert file.content == (published / "city.parquet").read_bytes()
+    for asked, expected in {
+        "bytes=0-3": (206, file.content[:4]),
+        "bytes=-4": (206, file.content[-4:]),
+        "bytes=5-": (206, file.content[5:]),
+        "bytes=2-9999999": (206, file.content[2:]),
+        "bytes=0-1,3-4": (200, file.content),
+        "bytes=-": (200, file.content),
+    }.items():
+        part = client.get(f"{CITY}/download", headers={"range": asked, "if-range": file.headers["etag"]})
+        assert (part.status_code, part.content) == expected
+    last = client.get(f"{CITY}/download", headers={"range": "bytes=1-2"})
+    assert last.headers["content-range"] == f"bytes 1-2/{len(file.content)}"
+    other = client.get(f"{CITY}/download", headers={"range": "bytes=0-3", "if-range": '"another"'})
+    assert (other.status_code, other.content) == (200, file.content)
+    check_problem(client.get(f"{CITY}/download", headers={"range": "bytes=99999-"}), 416, "range is 'bytes=99999-'")
     assert client.get("/healthz").json() == {"status": "ok", "releases": 2}
     assert "/releases/{name}/answer" in client.get("/openapi.json").json()["paths"]
 
 
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("*/*", "application/json"),
+        ("application/json;q=0, */*", "text/html"),
+        ("text/*;q=0.5, text/plain", "text/plain"),
+        ("text/html;q=0, text/*", "text/plain"),
+        ("application/json;q=0.2, text/plain;q=0.3", "text/plain"),
+    ],
+)
+def test_the_form_that_is_liked_best_is_given(client, accept, media):
+    assert client.get(CITY, headers={"accept": accept}).headers["content-type"].split(";")[0] == media
+
+
+def test_none_of_the_forms_may_be_excluded(client):
+    check_problem(client.get(CITY, headers={"accept": "*/*;q=0"}), 406, "Accept must have one of application/json")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_what_is_encoded_has_a_weak_tag(client, coding):
+    body = {"boxes": [DEGREES] * 60}
+    assert client.post(f"{CITY}/answers", json=body, headers={"accept-encoding": coding}).headers[
+        "content-encoding"
+    ] == coding
+    assert client.get(CITY, headers={"accept-encoding": coding}).headers["etag"].startswith('W/"')
+    assert client.get(f"{CITY}/download", headers={"accept-encoding": coding}).headers["etag"].startswith('"')
+
+
 def test_copies_are_kept_while_the_release_is_the_same(client):
+    digest = client.get(CITY).json()["digest"]
+    forever = client.get(CITY, params={"digest": digest})
+    assert forever.headers["cache-control"] == "max-age=86400, immutable"
+    assert client.get(CITY, params={"digest": "0" * 64}).headers["cache-control"] == "no-cache"
     first = client.get(CITY)
     again = client.get(CITY, headers={"if-none-match": first.headers["etag"]})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
@@ -152,7 +212,7 @@ REFUSED = {
     f"{CITY}/answer?bbox=1,1,0,0": (400, "with west below east"),
     f"{CITY}/answer?bbox=580000,4500000,588000,4508000": (400, "in the release's own crs, without saying so?"),
     f"{CITY}/answer?bbox=0,0,1,1": (400, "0 of 1 regions are inside the domain"),
-    f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:32618": (400, "is not inside the domain"),
+    f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:32618": (400, "0 of 1 boxes are inside the domain"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:3035": (400, "crs is 'EPSG:3035': it must be the release's own, EPSG:32618"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=here": (400, "crs is 'here'"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=%2Binit%3D/etc/passwd:x": (400, "crs is '+init=/etc/passwd:x'"),
@@ -206,6 +266,8 @@ def test_malformed_bodies_get_problem_documents(client, body, status, said):
 
 
 def test_other_methods_and_forms_are_refused(client):
+    packed = client.post(f"{CITY}/answers", content=b"x", headers={"content-encoding": "gzip"})
+    check_problem(packed, 415, "the body is compressed ('gzip'): send it as it is")
     check_problem(client.delete(CITY), 405, "Method Not Allowed")
     check_problem(client.get(CITY, headers={"accept": "image/png"}), 406, "Accept must have one of application/json")
     boxes = {"boxes": [DEGREES]}

@@ -28,8 +28,24 @@ def test_files_that_appear_change_and_go(folder, tmp_path):
     assert catalogue.find("line").release.total == 8
     assert catalogue.find("city").release is city  # what did not change is not read again
     (folder / "other.parquet").unlink()
-    catalogue.refresh()
+    assert catalogue.refresh()
     assert catalogue.find("other") is None
+    assert not catalogue.refresh()
+
+
+def test_a_file_that_is_gone_gives_its_name_to_another(folder, tmp_path):
+    (tmp_path / "more").mkdir()
+    catalogue = Catalogue([folder / "city.parquet", folder / "line.parquet", tmp_path / "more"])
+    other = shutil.copy(folder / "line.parquet", tmp_path / "more" / "city.parquet")
+    catalogue.refresh()
+    assert catalogue.find("city").path == folder / "city.parquet"
+    (folder / "city.parquet").unlink()
+    catalogue.refresh()
+    catalogue.refresh()
+    assert [str(served.path) for served in catalogue if served.name == "city"] == [str(other)]
+    (folder / "line.parquet").unlink()
+    catalogue.refresh()
+    assert catalogue.find("line") is None
 
 
 def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):

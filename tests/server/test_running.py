@@ -5,10 +5,12 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import threading
+import urllib.request
 
 import numpy as np
 import psutil
@@ -70,6 +72,26 @@ def refuses(address):
     host, port = host_of(address).split(":")
     with socket.socket() as asking:
         return asking.connect_ex((host, int(port))) != 0
+
+
+def test_metrics_are_of_all_workers_and_tell_only_known_names(published, tmp_path):
+    with serving(tmp_path / "log", published, "--workers", 2, "--metrics-port", 0) as (address, process):
+        metrics = re.search(r"http://\S+/metrics", (tmp_path / "log").read_text())[0]
+        for path in ["/releases/line/answer?bbox=0,8"] * 20 + ["/releases/secret", "/secret"]:
+            with contextlib.closing(http.client.HTTPConnection(host_of(address))) as asking:
+                asking.request("GET", path)
+                asking.getresponse().read()
+
+        def counted():
+            with urllib.request.urlopen(metrics, timeout=60) as answer:
+                return answer.read().decode()
+
+        answered = 'deltahist_requests_total{release="line",route="/releases/{name}/answer",status="200"} 20.0'
+        wait_for(lambda: answered in counted(), process)
+        os.kill(min(workers_of(process)), signal.SIGKILL)
+        assert answered in counted()  # those of a worker that is gone count on
+        assert 'deltahist_requests_total{release="",route="none",status="404"} 1.0' in counted()
+        assert "secret" not in counted()
 
 
 def test_workers_do_not_outlive_who_started_them(published, tmp_path):
