@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -55,6 +55,11 @@ MECHANISMS: dict[str, tuple[Callable[[Neighbourhood], Strategy], Domain, float]]
     "CutAugmented": (_greedy, square(3), 1),
 }
 SOURCES = ("none", "boundary")
+
+
+def quick(names: Iterable[str], *chosen: str) -> list[Any]:
+    """Parameters of a test, of which all but some chosen ones are slow."""
+    return [pytest.param(n, marks=[] if n in chosen else pytest.mark.slow) for n in names]
 
 
 def build(name: str, sources: str = "none") -> tuple[Strategy, Neighbourhood]:

