@@ -13,8 +13,9 @@ os.environ["MPLBACKEND"] = "Agg"  # before anything imports matplotlib
 
 # Derandomised: a failure on one machine is a failure on all. Nothing may depend on how fast the machine is.
 settings.register_profile(
-    "deltahist", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+    "deltahist", derandomize=True, database=None, deadline=None, max_examples=40,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
 settings.load_profile("deltahist")
 
 _AUDITS = Path(__file__).parent / "audits"

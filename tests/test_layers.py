@@ -61,7 +61,6 @@ def test_nothing_goes_round_the_contracts():
 @pytest.mark.parametrize(
     ("file", "line", "broken"),
     [
-        ("space/domain.py", "from deltahist.decode import decoder", "imports run downwards"),
         ("answers.py", "def f():\n    from deltahist.counting import count", "what is public cannot reach"),
         ("decode/general.py", "from ..publishers.histogram import publish", "imports run downwards"),
         ("noise/exact.py", "from deltahist.noise.discrete import geometric", "no circles between files"),

@@ -39,7 +39,7 @@ def windows_hold(amounts, window, epsilon, past=()):
 
 @pytest.mark.parametrize(
     ("power", "steps", "window", "share"),
-    [(2.0, 50, 4, 0.5), (4.0, 60, 7, 0.75), (1.0, 30, 30, 0.6), (2.0, 25, 1, 1.0), (0.5, 40, 9, 1), (0.5, 50, 4, 0.5)],
+    [(4.0, 60, 7, 0.75), (1.0, 30, 30, 0.6), (2.0, 25, 1, 1.0), (0.5, 50, 4, 0.5)],
 )
 def test_the_error_is_the_least(power, steps, window, share):
     """Within 10⁻⁶ of Clarabel, whose own error is part of it."""

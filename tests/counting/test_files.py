@@ -16,7 +16,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.counting import count_file, files
+from deltahist.counting import count_file, files, tables
 from deltahist.counting.arrays import CHUNK, Reading
 from deltahist.counting.files import open_source
 
@@ -105,6 +105,8 @@ def test_geometries_equal_geopandas_projection(tmp_path, monkeypatch, name):
     np.testing.assert_array_equal(count_file(path, NEW_YORK).counts, expected)
     bounded = count_file(path, NEW_YORK, user="who", max_per_user=2)
     assert (bounded.kept, bounded.users) == (14, 7)
+    if name != "p.gpkg":
+        return
     with pytest.raises(dh.InputError, match=r"crs is 'EPSG:32618', but .* states 'EPSG:4326'"):
         count_file(path, NEW_YORK, crs="EPSG:32618")
     assert count_file(path, NEW_YORK, crs="OGC:CRS84").kept == 300
@@ -182,7 +184,7 @@ def test_coordinates_keep_all_their_digits(tmp_path):
 # --- bad rows -----------------------------------------------------------------------------------------------
 
 
-def test_bad_rows_are_refused_with_how_many_or_dropped(tmp_path):
+def test_bad_rows_are_refused_with_how_many_or_dropped(tmp_path, monkeypatch):
     path = tmp_path / "bad.csv"
     path.write_text("x,y\n1,2\nabc,2\n,2\nnan,2\n1,inf\n1\n1,2,3\n4,4\n")
     with pytest.raises(dh.InputError, match=r"6 of 8 rows .*\(the first is row 2, about\).*drop_bad_rows=True"):
@@ -193,7 +195,8 @@ def test_bad_rows_are_refused_with_how_many_or_dropped(tmp_path):
     with pytest.raises(dh.InputError, match="2 of 4 rows"):
         count_file(tmp_path / "b.parquet", SQUARE, **XY)
     assert count_file(tmp_path / "b.parquet", SQUARE, **XY, drop_bad_rows=True).kept == 2
-    path.write_text("x,y\n" + "1,2\n" * 4_500_000 + "abc,2\n")  # the last block holds a bad row only, perhaps
+    monkeypatch.setattr(tables, "_BLOCK", 1 << 10)
+    path.write_text("x,y\n" + "1,2\n" * 255 + "abc,2\n")  # the last block holds a bad row only
     assert count_file(path, SQUARE, **XY, drop_bad_rows=True).bad_rows == 1
     (tmp_path / "bare.tsv").write_text("7\tabc\t3\n7\t1\t3\n")  # a bad first row without a header
     with pytest.raises(dh.InputError, match="1 of 2 rows"):

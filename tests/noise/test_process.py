@@ -76,8 +76,14 @@ def test_marginals_after_refining_and_tightening(a, b):
         assert fits(np.bincount(values + far, minlength=len(k)), mass(level, k))
 
 
-@pytest.mark.parametrize("step", [Fraction(1, 2**54), Fraction(1, 10**30), Fraction(1, 10**400)])
-@pytest.mark.parametrize("level", [Fraction(1), Fraction(1, 1000), Fraction(1, 2**50)])
+@pytest.mark.parametrize(
+    ("level", "step"),
+    [
+        (Fraction(1), Fraction(1, 2**54)),
+        (Fraction(1, 1000), Fraction(1, 10**30)),
+        (Fraction(1, 2**50), Fraction(1, 10**400)),
+    ],
+)
 def test_the_least_steps_move_nothing(level, step):
     """A value moves with a chance of about `step` times a few of its scales: at most 10⁻⁹ for all of them together."""
     coarse = GeometricProcess().start(level, 2000, rng=np.random.default_rng(3))
@@ -174,7 +180,7 @@ def test_what_refining_takes_away_does_not_depend_on_what_remains():
 def test_gaussian_noise_around_any_centre(monkeypatch, share, variance):
     """Many of these are decided by bounds of e^−γ, since floats may not decide near the threshold."""
     monkeypatch.setattr(process, "exp_bounds", functools.cache(process.exp_bounds))  # all have one centre
-    values = np.full(20_000, 10)
+    values = np.full(10_000, 10)
     drawn = _gaussian_around(values, share, variance, source(np.random.default_rng(7)))
     k = np.arange(-80, 100)
     weight = np.exp(-((k - float(10 * share)) ** 2) / (2 * float(variance)))

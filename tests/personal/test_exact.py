@@ -115,7 +115,7 @@ def silent(monkeypatch):
 @pytest.mark.parametrize(
     ("unit", "course"),
     [
-        pytest.param(unit, course, marks=[] if (number + (unit == "rho")) % 2 else pytest.mark.slow)
+        pytest.param(unit, course, marks=[] if number == 2 - (unit == "rho") else pytest.mark.slow)
         for unit in ("epsilon", "rho")
         for number, course in enumerate(COURSES)
     ],

@@ -51,7 +51,7 @@ def killed_run(folder, begin, seconds, answered):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("kills", [6, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(1000, marks=pytest.mark.slow)])
 def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     base = dh.Database.open(tmp_path / "city.duckdb")
     base.create_records("trip", {"hour": "whole"}, owner="who")

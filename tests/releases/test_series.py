@@ -137,8 +137,9 @@ def test_the_sum_is_made_not_negative_and_not_its_parts():
     assert set(found["estimator"]) == {"non-negative (calibrated)"}
 
 
-@pytest.mark.parametrize("near", [NEAR, dh.Neighbourhood(DOMAIN, 1)], ids=["arrivals", "public total"])
-@pytest.mark.parametrize("strategy", ["flow", "hierarchical:2"])
+@pytest.mark.parametrize(
+    ("near", "strategy"), [(NEAR, "flow"), (dh.Neighbourhood(DOMAIN, 1), "hierarchical:2")], ids=["arrivals", "total"]
+)
 def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     """The metric's variance adds up over amounts that differ and repeat; so do draws of the noise.
 

@@ -28,8 +28,7 @@ def test_kurtosis_of_single_cells_is_that_of_their_draws(shape, branching, known
 
 
 @pytest.mark.parametrize(("shape", "branching"), [((64,), 2), ((16, 16), 2), ((8, 16), 2), ((27, 9), 3)])
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("budget", [{"epsilon": 0.3}, {"rho": 2.0}])
+@pytest.mark.parametrize(("known", "budget"), [(False, {"epsilon": 0.3}), (True, {"rho": 2.0})])
 def test_closed_forms_of_regular_trees_are_exact(shape, branching, known, budget):
     levels = {(64,): 7, (16, 16): 5, (8, 16): 5, (27, 9): 4}[shape]
     domain, tree, dense = both(shape, branching, known, tuple(range(1, levels + 1)), budget)
@@ -41,8 +40,7 @@ def test_closed_forms_of_regular_trees_are_exact(shape, branching, known, budget
         assert (tree.moments(work).variance >= dense.moments(work).variance * (1 - 1e-9)).all()
 
 
-@pytest.mark.parametrize("shape", [(1100,), (40, 27)])
-@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(("shape", "known"), [((1100,), False), ((40, 27), True)])
 def test_large_irregular_trees_state_a_bound_and_say_so(shape, known):
     domain, tree, _ = both(shape, 2, known)
     assert "bound" in tree.note
