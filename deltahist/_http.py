@@ -88,10 +88,16 @@ def plain(value: Any) -> Any:
 
 
 def negotiate(request: Request, forms: dict[str, str]) -> str:
-    """Return the form that a request likes best, the first of equals; HTTPException 406 if it accepts none.
+    """Return the form that a request asks for by `f`, or likes best by `Accept`, the first of equals.
 
-    The narrowest range that a form falls in tells how it is liked (RFC 9110, section 12.5.1).
+    The narrowest range that a form falls in tells how it is liked (RFC 9110, section 12.5.1). Raises InputError if `f`
+    is none of the forms, HTTPException 406 if none is accepted.
     """
+    asked = request.query_params.get("f")
+    if asked is not None:
+        if asked not in forms.values():
+            raise InputError(f"f is {asked[:80]!r}: it must be one of {', '.join(forms.values())}")
+        return asked
     liked: dict[str, float] = {}  # quality of each range of media
     for part in (request.headers.get("accept") or "*/*").lower().split(","):
         media, *parameters = (piece.strip() for piece in part.split(";"))
@@ -136,6 +142,15 @@ def as_file(request: Request, content: bytes, media: str, tag: str, headers: dic
         return answer
     headers["content-range"] = f"bytes {begin}-{end}/{size}"
     return Response(content[begin : end + 1], 206, headers, media)
+
+
+def refuse_unknown(request: Request) -> None:
+    """Raise InputError if an address has a parameter that its route does not have: a misspelt one would do nothing."""
+    route = request.scope["route"].dependant  # codespell:ignore dependant
+    known = {each.alias for each in route.query_params} | {"f", "digest"}
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is not None:
+        raise InputError(f"{unknown[:80]} is no parameter here: it must be one of {', '.join(sorted(known))}")
 
 
 async def read_body(request: Request, most: int) -> bytes:

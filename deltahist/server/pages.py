@@ -13,10 +13,11 @@ import xstatic.pkg.leaflet
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import as_json, plain, unchanged
+from deltahist._http import JSON, as_json, negotiate, plain, unchanged
 from deltahist.plots import protection_curve
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import bound_guess, explain_release
+from deltahist.server.landing import list_links
 from deltahist.server.service import Service, Settings, tag_of
 
 #: Of Leaflet those files that the map loads.
@@ -29,9 +30,11 @@ def make_router(service: Service) -> APIRouter:
     files = _read_files()
     policy = _policy(service.settings)
 
-    @router.get("/", include_in_schema=False)
-    async def show_map(request: Request) -> Response:
-        """Show the map."""
+    @router.get("/")
+    async def land(request: Request) -> Response:
+        """Link to all that there is; a browser (Accept: text/html) gets the map."""
+        if negotiate(request, {JSON: "json", "text/html": "html"}) == "json":
+            return list_links(request)
         return hand_out("index.html", request)
 
     @router.get("/static/settings.json", include_in_schema=False)
@@ -56,7 +59,7 @@ def make_router(service: Service) -> APIRouter:
         if path not in files:
             raise HTTPException(404, f"path is {path[:80]!r}: there is no such file of the map")
         content, media, tag = files[path]
-        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
         return unchanged(request, tag, headers) or Response(content, media_type=media, headers=headers)
 
     return router

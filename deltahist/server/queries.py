@@ -12,11 +12,21 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 import numpy as np
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist._http import ARROW, GEOJSON, JSON, as_json, negotiate, plain, read_body, unchanged
+from deltahist._http import (
+    ARROW,
+    GEOJSON,
+    JSON,
+    as_json,
+    negotiate,
+    plain,
+    read_body,
+    refuse_unknown,
+    unchanged,
+)
 from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import InputError
@@ -46,7 +56,7 @@ class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes that answer queries."""
-    router = APIRouter(tags=["answers"])
+    router = APIRouter(tags=["answers"], dependencies=[Depends(refuse_unknown)])
 
     @router.get("/releases/{name}/answer")
     async def answer_box(
@@ -110,7 +120,7 @@ async def answer_body(
     """
     body = await read_body(request, service.settings.max_bytes)
     if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
-        negotiate(request, {GEOJSON: "", JSON: ""})
+        negotiate(request, {GEOJSON: "geojson", JSON: "json"})
         content = await service.workers.run(_answer_features, source, body, options, service.settings)
         return Response(content, media_type=GEOJSON)
     given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]

@@ -8,9 +8,9 @@ import threading
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
-from deltahist._http import JSON, as_file, as_json, negotiate, unchanged
+from deltahist._http import JSON, as_file, as_json, negotiate, refuse_unknown, unchanged
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
@@ -20,7 +20,7 @@ from deltahist.space.crs import area_of
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes to the releases of a service."""
-    router = APIRouter(tags=["releases"])
+    router = APIRouter(tags=["releases"], dependencies=[Depends(refuse_unknown)])
 
     @router.get("/releases")
     async def list_releases() -> Response:

@@ -220,6 +220,7 @@ REFUSED = {
     f"{CITY}/answer?bbox=0,0,1,1&level=95": (400, "level is 95.0: it must lie between 0 and 1"),
     f"{CITY}/answer?bbox=0,0,1,1&level=high": (400, "level is 'high'"),
     f"{CITY}/answer?bbox=0,0,1,1&nonnegative=perhaps": (400, "nonnegative is 'perhaps'"),
+    f"{CITY}/answer?bbox=0,0,1,1&levle=0.9": (400, "levle is no parameter here: it must be one of bbox, compare, crs"),
     "/releases/line/answer?bbox=0,0,1,1": (400, "it must be 2 numbers, low,high"),
 }
 
