@@ -181,25 +181,16 @@ class Operation:
 
         Raises InputError if there is none.
         """
-        given, own = read_crs(source), read_crs(domain.crs)
-        if given.equals(own, ignore_axis_order=True):
-            return None
-        chosen = single(given, own, area_of(domain.crs, domain.low, domain.high))
-        # A little beyond the bounds too: points outside are counted at the rim.
-        low, high = _wider(domain)
-        there = chosen.transform(*lattice_of(low, high, 17), direction="INVERSE")
-        if "ballpark" in chosen.description.lower():
+        found = _onto(domain, source)
+        if found is not None and "ballpark" in (description := found._transformer.description).lower():
             warnings.warn(
-                f"coordinates come to {domain.crs} by {chosen.description!r}, which shifts nothing between the two "
+                f"coordinates come to {domain.crs} by {description!r}, which shifts nothing between the two "
                 "datums: places may be off by a hundred metres or more (a grid that is not installed, or a "
                 "CRS that says too little?)",
                 DeltaHistWarning,
                 stacklevel=2,
             )
-        name = chosen.description
-        if name == "unknown":  # of a CRS that is not registered
-            name = own.coordinate_operation.method_name
-        return cls(Projection(name, largest_jump(chosen.transform, there, domain)), chosen)
+        return found
 
     @classmethod
     def off(cls, domain: Domain | Extent, target: Any) -> Operation:
@@ -236,6 +227,22 @@ class Operation:
                 f"some geometries lie outside the area of {self.projection.name!r}: they must have a place in {crs}"
             )
         return frame.set_geometry(moved, crs=read_crs(crs))
+
+
+@functools.lru_cache(maxsize=64)
+def _onto(domain: Domain, source: Any) -> Operation | None:
+    """Return `Operation.onto` without its warning, kept for the maps asked last: it is looked through for jumps."""
+    given, own = read_crs(source), read_crs(domain.crs)
+    if given.equals(own, ignore_axis_order=True):
+        return None
+    chosen = single(given, own, area_of(domain.crs, domain.low, domain.high))
+    # A little beyond the bounds too: points outside are counted at the rim.
+    low, high = _wider(domain)
+    there = chosen.transform(*lattice_of(low, high, 17), direction="INVERSE")
+    name = chosen.description
+    if name == "unknown":  # of a CRS that is not registered
+        name = own.coordinate_operation.method_name
+    return Operation(Projection(name, largest_jump(chosen.transform, there, domain)), chosen)
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,0 +1,121 @@
+"""The service over HTTP, with wrk beside it: single boxes, batches, start, shared memory, and twice its capacity."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+import deltahist as dh
+
+#: A part of EPSG:32618 around New York, in metres, and in degrees.
+BOUNDS, DEGREES = (560_000, 4_480_000, 610_000, 4_530_000), (-74.25, 40.5, -73.75, 40.85)
+SECONDS = 20
+#: Asks for boxes whose sides are 1% to 10% of the map's, another one each time.
+WRK = """
+request = function()
+  local w, h = %(width)f, %(height)f
+  local a, b = w * (0.01 + 0.09 * math.random()), h * (0.01 + 0.09 * math.random())
+  local x, y = %(west)f + (w - a) * math.random(), %(south)f + (h - b) * math.random()
+  return wrk.format("GET", string.format("/releases/city/answer?bbox=%%.6f,%%.6f,%%.6f,%%.6f%(crs)s", x, y, x+a, y+b))
+end
+"""
+
+
+def publish(folder: Path, cells: int) -> Path:
+    """Return the file of a release of cells × cells counts, of the strategy that is chosen by itself."""
+    near = dh.Neighbourhood(dh.Domain(BOUNDS, (cells, cells), "EPSG:32618"), delta=500)
+    path = folder / f"{cells}" / "city.parquet"
+    path.parent.mkdir()
+    dh.publish(np.random.default_rng(1).poisson(2, (cells, cells)), near, epsilon=1).save(path)
+    return path
+
+
+@contextlib.contextmanager
+def serving(path: Path, workers: int) -> Iterator[tuple[str, psutil.Process, float]]:
+    """Run the service; yield its address, its process, and the seconds until it answered."""
+    begin = time.perf_counter()
+    line = [sys.executable, "-m", "deltahist.cli", "serve", str(path), "--port", "0", "--workers", str(workers)]
+    with tempfile.NamedTemporaryFile("r") as log, subprocess.Popen(line, stderr=open(log.name, "w")) as process:
+        try:
+            while not (found := re.search(r"(http://\S+)/releases/\S+\n", Path(log.name).read_text())):
+                time.sleep(0.01)
+            while True:
+                with contextlib.suppress(OSError), urllib.request.urlopen(f"{found[1]}/healthz"):
+                    break
+            yield found[1], psutil.Process(process.pid), time.perf_counter() - begin
+        finally:
+            process.terminate()
+
+
+def memory(process: psutil.Process) -> tuple[float, float]:
+    """Return MiB of a process and its children: shared once (PSS), and as if nothing were (RSS)."""
+    parts = [each.memory_full_info() for each in (process, *process.children())]
+    return sum(each.pss for each in parts) / 2**20, sum(each.rss for each in parts) / 2**20
+
+
+def load(address: str, degrees: bool, connections: int, seconds: int) -> str:
+    """Return what wrk says of single boxes: requests a second, the median, the 99th percentile, errors."""
+    west, south, east, north = DEGREES if degrees else BOUNDS
+    crs = "" if degrees else "&crs=EPSG:32618"
+    script = WRK % {"west": west, "south": south, "width": east - west, "height": north - south, "crs": crs}
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script)
+        file.flush()
+        line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", file.name, address]
+        said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    lines = [" ".join(each.split()) for each in said.splitlines()]
+    return ", ".join(each for each in lines if re.match(r"50%|99%|Requests/sec|Non-2xx|Socket", each))
+
+
+def batch(address: str, number: int, accept: str, degrees: bool) -> float:
+    """Return the seconds that a batch of boxes takes, the least of five."""
+    west, south, east, north = DEGREES if degrees else BOUNDS
+    rng = np.random.default_rng(3)
+    sides = rng.uniform(0.01, 0.1, (number, 2)) * (east - west, north - south)
+    low = np.array([west, south]) + rng.random((number, 2)) * ((east - west, north - south) - sides)
+    asked = {"boxes": np.hstack([low, low + sides]).tolist()} | ({} if degrees else {"crs": "EPSG:32618"})
+    body, took = json.dumps(asked).encode(), []
+    for _ in range(5):
+        begin = time.perf_counter()
+        request = urllib.request.Request(f"{address}/releases/city/answers", body, {"Accept": accept})
+        with urllib.request.urlopen(request) as answer:
+            answer.read()
+        took.append(time.perf_counter() - begin)
+    return min(took)
+
+
+def main() -> None:
+    """Print all figures; the machine should have nothing else to do."""
+    if shutil.which("wrk") is None:
+        sys.exit("wrk is missing: apt-get install wrk")
+    print(f"load average {psutil.getloadavg()[0]:.1f} before it begins, on {psutil.cpu_count()} processors")
+    with tempfile.TemporaryDirectory() as folder:
+        for cells in (1000, 4096):
+            path = publish(Path(folder), cells)
+            for workers in (1, 2):
+                with serving(path, workers) as (address, process, start):
+                    print(f"\n{cells} × {cells} cells, {workers} workers: up after {start:.1f} s", flush=True)
+                    for degrees in (True, False):
+                        where = "in degrees" if degrees else "in the map's metres"
+                        load(address, degrees, 8, 2)
+                        print(f"  boxes {where}, 32 connections: {load(address, degrees, 32, SECONDS)}", flush=True)
+                        print(f"  10,000 in one body {where}: {batch(address, 10_000, '*/*', degrees):.3f} s")
+                        arrow = batch(address, 100_000, "application/vnd.apache.arrow.stream", degrees)
+                        print(f"  100,000 as Arrow {where}: {arrow:.3f} s", flush=True)
+                    print("  memory: {:.0f} MiB (PSS), {:.0f} MiB (RSS)".format(*memory(process)), flush=True)
+                    if cells == 1000:
+                        for _ in range(3):
+                            said = load(address, True, 400, SECONDS)
+                            print(f"  overload, 400 connections: {said}; {memory(process)[0]:.0f} MiB", flush=True)
