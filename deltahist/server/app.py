@@ -21,6 +21,7 @@ from deltahist.server.catalogue import Catalogue
 from deltahist.server.logs import log_request
 from deltahist.server.metrics import Metrics
 from deltahist.server.queries import FREE
+from deltahist.server.schemas import Health, problems, shape
 from deltahist.server.service import Service
 from deltahist.server.settings import Settings
 
@@ -81,13 +82,13 @@ def create_app(
         redirect_slashes=False,
     )
 
-    @app.get("/healthz")
+    @app.get("/healthz", responses=shape(Health))
     async def health() -> Response:
         """Say that the service is up, and how many releases it serves."""
         return as_json({"status": "ok", "releases": len(catalogue)})
 
     for resource in (pages, releases, queries, cells):
-        app.include_router(resource.make_router(service))
+        app.include_router(resource.make_router(service), responses=problems())
     explain_problems(app)
     choices = service.settings
     add_compress_type(ARROW)

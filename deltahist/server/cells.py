@@ -25,6 +25,7 @@ from deltahist.server.blocks import (
     summarize_blocks,
 )
 from deltahist.server.queries import read_box
+from deltahist.server.schemas import FeatureCollection, file_of
 from deltahist.server.service import Service, tag_of
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
@@ -40,7 +41,9 @@ def make_router(service: Service) -> APIRouter:
     """Return the route to cells."""
     router = APIRouter(tags=["maps"])
 
-    @router.get("/releases/{name}/cells")
+    @router.get(
+        "/releases/{name}/cells", response_class=Response, responses=file_of(GEOJSON, FeatureCollection)
+    )
     async def list_cells(
         request: Request,
         name: str,

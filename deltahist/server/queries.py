@@ -33,6 +33,7 @@ from deltahist.errors import InputError
 from deltahist.releases.tables import encode_table
 from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
 from deltahist.server.catalogue import Served
+from deltahist.server.schemas import Answer, Answers, BoxesAsked, FeatureCollection, reads, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.server.settings import Settings
 from deltahist.space.domain import Domain
@@ -58,7 +59,7 @@ def make_router(service: Service) -> APIRouter:
     """Return the routes that answer queries."""
     router = APIRouter(tags=["answers"], dependencies=[Depends(refuse_unknown)])
 
-    @router.get("/releases/{name}/answer")
+    @router.get("/releases/{name}/answer", responses=shape(Answer))
     async def answer_box(
         request: Request,
         name: str,
@@ -87,7 +88,11 @@ def make_router(service: Service) -> APIRouter:
             content["answers"] = {each.name: row(found) | _meaning(own, [each]) for each, own, found in names}
         return as_json(content, headers)
 
-    @router.post("/releases/{name}/answers")
+    @router.post(
+        "/releases/{name}/answers",
+        responses=shape(Answers, GEOJSON, "text/csv", ARROW),
+        openapi_extra={"requestBody": reads({JSON: BoxesAsked, GEOJSON: FeatureCollection})},
+    )
     async def answer_many(
         request: Request,
         name: str,

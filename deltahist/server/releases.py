@@ -14,20 +14,23 @@ from deltahist._http import JSON, as_file, as_json, negotiate, refuse_unknown, u
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
+from deltahist.server.schemas import Described, Listed, file_of, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.space.crs import area_of
+
+_PARQUET = "application/vnd.apache.parquet"
 
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes to the releases of a service."""
     router = APIRouter(tags=["releases"], dependencies=[Depends(refuse_unknown)])
 
-    @router.get("/releases")
+    @router.get("/releases", responses=shape(Listed))
     async def list_releases() -> Response:
         """List all releases with their promises."""
         return as_json({"releases": [summarize(served) for served in service.catalogue]})
 
-    @router.get("/releases/{name}")
+    @router.get("/releases/{name}", responses=shape(Described, "text/html", "text/plain"))
     async def describe(name: str, request: Request) -> Response:
         """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html) or text."""
         served = service.find(name)
@@ -40,13 +43,13 @@ def make_router(service: Service) -> APIRouter:
         page = await asyncio.to_thread(_render, served.release, form, served.name)
         return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
 
-    @router.get("/releases/{name}/download")
+    @router.get("/releases/{name}/download", response_class=Response, responses=file_of(_PARQUET))
     async def download(name: str, request: Request) -> Response:
         """Hand out the release file."""
         served = service.find(name)
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(served.name, safe='')}.parquet"}
         known = unchanged(request, tag := tag_of(served, "file"), headers)
-        return known or as_file(request, served.content, "application/vnd.apache.parquet", tag, headers)
+        return known or as_file(request, served.content, _PARQUET, tag, headers)
 
     return router
 

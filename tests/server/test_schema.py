@@ -1,0 +1,85 @@
+"""Whatever is asked within /openapi.json, no answer fails or differs from its description (schemathesis)."""
+
+import copy
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import checks
+
+from deltahist.server.app import create_app
+from deltahist.server.settings import Settings
+from tests.server.conftest import BOUNDS
+from tests.server.test_app import DEGREES
+
+#: As the running service has it (pytest sets filters anew for each test).
+pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+#: Values that can be answered: by chance alone hardly any could.
+LIKELY = {
+    "name": ["city", "line"],
+    "bbox": ["-74.02,40.66,-73.97,40.70", "0,8"],
+    "crs": ["EPSG:32618", "CRS84"],
+    "level": [0.5, 0.95],
+    "compare": ["line"],
+    "boxes": [[DEGREES], [list(BOUNDS)], [[0, 8], [1, 2]]],
+}
+CHECKED = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def app(catalogue):
+    return create_app(catalogue, Settings(max_boxes=1_000))
+
+
+def described(app, likely):
+    """The service's description with some values: at least ids are those of releases, as others find only 404."""
+    named = copy.deepcopy(app.openapi())
+    for operation in (each for path in named["paths"].values() for each in path.values()):
+        parameters = {each["name"]: each for each in operation.get("parameters", [])}
+        for body in operation.get("requestBody", {}).get("content", {}).values():
+            parameters |= {name: {"schema": schema} for name, schema in body["schema"]["properties"].items()}
+        for name in parameters.keys() & likely.keys():
+            parameters[name]["schema"].clear()
+            parameters[name]["schema"]["enum"] = likely[name]
+    schema = schemathesis.openapi.from_dict(named)
+    schema.app = app
+    return [each.ok() for each in schema.get_all_operations()]
+
+
+def check_requests(app, number):
+    names = {name: [*LIKELY["name"], "nowhere"] for name in ("name", "compare")}
+    for likely, other in zip(described(app, LIKELY), described(app, names), strict=True):
+        each = number // 2 // len(app.openapi()["paths"]) + 1
+        assert 200 in check_operation(likely, each) | check_operation(other, each), likely.label
+
+
+def check_operation(operation, number):
+    @settings(
+        max_examples=number,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        derandomize=True,
+        database=None,
+        deadline=None,
+    )
+    @given(case=operation.as_strategy())
+    def check(case):
+        seen.add(case.call_and_validate(checks=CHECKED).status_code)
+
+    seen = set()
+    check()
+    return seen
+
+
+def test_500_requests(app):
+    check_requests(app, 500)
+
+
+@pytest.mark.slow
+def test_20_000_requests(app):
+    check_requests(app, 20_000)
