@@ -231,17 +231,9 @@ class Tents(Strategy):
         return TentsDecoder
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
-        # Either end of a move is a cell of its own.
         (cells, tents), denominator = whole_shares([group.share for group in self.groups])
-        cells, tents = cells**norm, tents**norm
-        most = 0
-        if near.frontier.any():
-            change = largest_change if norm == 1 else largest_square
-            most = 2 * cells + tents * change(self.lattices, near)
-        if near.source_cells.any():
-            own = self.scale if norm == 1 else largest_own_square(self.lattices, near.source_cells)
-            most = max(most, cells + tents * own)
-        return Fraction(most, denominator**norm)
+        each = (n * cells**norm + change * tents**norm for n, change in dearest_changes(self.lattices, near, norm))
+        return Fraction(max(each, default=0), denominator**norm)
 
 
 class TentsDecoder(Decoder):
@@ -287,34 +279,18 @@ class TentsDecoder(Decoder):
         return np.concatenate([query - self._to_cells(tents), tents.ravel() / self.strategy.scale])
 
     @functools.cached_property
-    def _precise(self) -> Field:
-        """Precision of the tents over that of the cells, for every wave (one axis per axis)."""
-        return np.asarray(self._precision * outer([axis.waves[0] for axis in self._lattices]))
-
-    @functools.cached_property
-    def _known(self) -> Field:
-        """Share of the cells' variance that the tents take away, for every wave."""
-        return np.asarray(self._precise / (1 + self._precise))
-
-    @functools.cached_property
-    def _onto(self) -> tuple[Field, float]:
-        """V1 over the variance of a cell by its waves, and its sum.
-
-        The tents add up to one over every cell, so that all ones, and V1, are sums of the waves alone.
-        """
-        ones = outer([axis.waves[1][-1] for axis in self._lattices])
-        onto = ones / (1 + self._precise)
-        return onto, float((ones * onto).sum())
+    def _waves(self) -> tuple[Field, Field, float]:
+        """Parts of the covariance (`waves_known`), for cells of variance one."""
+        return waves_known(self._lattices, self._precision)
 
     def box_variance(self, spans: Sequence[Span]) -> Field:
-        out = np.zeros(len(spans[0][0]))
-        step = max(1, _AT_A_TIME // sum(self._known.shape))
+        out, (known, onto, spread) = np.zeros(len(spans[0][0])), self._waves
+        step = max(1, _AT_A_TIME // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
             boxes = [(low[some], high[some]) for low, high in spans]
             asked = [axis.asked(*span) for axis, span in zip(self._lattices, boxes, strict=True)]
-            taken = _sum_waves([each**2 for each in asked], self._known)
+            taken = _sum_waves([each**2 for each in asked], known)
             if self.total_known:
-                onto, spread = self._onto
                 # The total has nothing of half of the waves: those that differ in sign about the middle of an axis.
                 held = [np.abs(axis.waves[1][-1]) > _UNSEEN for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
@@ -328,28 +304,19 @@ class TentsDecoder(Decoder):
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().variance(work)
         work = explicit(work)
-        out = self._cells * np.asarray((work * work).sum(axis=1))
+        out, (known, onto, spread) = self._cells * np.asarray((work * work).sum(axis=1)), self._waves
         waves = [np.diff(axis.waves[1], axis=0) for axis in self._lattices]
         for around in surroundings(work, self.domain.shape):
             seen = around.between(waves[0], waves[1])
-            taken = np.einsum("kij,ij->k", seen**2, self._known)
+            taken = np.einsum("kij,ij->k", seen**2, known)
             if self.total_known:
-                onto, spread = self._onto
                 taken += np.einsum("kij,ij->k", seen, onto) ** 2 / spread
             out[around.some] -= self._cells * taken
         out[out < self.rounding_floor] = 0.0
         return out
 
     def mean_variance(self, work: AllRanges) -> float:
-        taken = self._known
-        for axis in reversed(self._lattices):
-            taken = taken @ axis.mean_asked
-        size = math.prod((n + 2) / 3 for n in self.domain.shape)
-        if self.total_known:
-            onto, spread = self._onto
-            pairs = [axis.mean_pairs(slice(None)) for axis in self._lattices]
-            size -= float((onto * along(pairs, onto)).sum()) / spread
-        return self._cells * max(0.0, size - float(taken))
+        return self._cells * max(0.0, MeanError(self._lattices, None, self.total_known).of(self._precision))
 
     def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
         """Return a bound of the excess kurtosis of answers to boxes, if no draw has more than its full weight."""
@@ -364,7 +331,7 @@ class TentsDecoder(Decoder):
         seen = [
             scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices
         ]
-        variance = self._cells * (1 - along(seen, self._known))
+        variance = self._cells * (1 - along(seen, self._waves[0]))
         if self.total_known:
             variance.flat[0] = 0.0
         inside = tuple(slice(0, n) for n in self.domain.shape)
@@ -447,7 +414,7 @@ class Search:
         costs = self._costs(lattices, scale)
         if not costs:  # a single cell, which nobody enters: there is nothing to protect
             return Choice(0.0, spacing, degree, (1.0, 1.0))
-        error = _Error(lattices, self.boxes, self.near.fixed_membership)
+        error = MeanError(lattices, self.boxes, self.near.fixed_membership, _SMOOTH)
 
         def dearest(ratio: float) -> float:
             """Return the norm of what the dearest move changes, for a share of one of the cells."""
@@ -455,7 +422,7 @@ class Search:
 
         def variance(power: float) -> float:
             ratio = math.exp(power)
-            return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.mean(ratio**2)
+            return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.of(ratio**2)
 
         least, power = lowest(variance, *_RATIOS, 0.1)
         ratio = math.exp(power)
@@ -464,35 +431,46 @@ class Search:
 
     def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
         """Return each relation's largest changes in cells and tents, over its factor (norm 2: squares)."""
-        out = []
-        for factor, relation in self.relations:
-            over = float(factor) ** self.norm
-            if relation.frontier.any():
-                change = largest_change if self.norm == 1 else largest_square
-                out.append((2 / over, change(lattices, relation) / scale**self.norm / over))
-            if relation.source_cells.any():
-                own = scale if self.norm == 1 else largest_own_square(lattices, relation.source_cells)
-                out.append((1 / over, own / scale**self.norm / over))
-        return out
+        return [
+            (n / over, change / scale**self.norm / over)
+            for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
+            for n, change in dearest_changes(lattices, relation, self.norm)
+        ]
 
 
-class _Error:
-    """Mean variance over a workload, from cells of variance one and tents, as a function of the tents.
+def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[Field, Field, float]:
+    """Return k and V1 for every product of waves, and 1ᵀV1, for cells of variance one.
 
     With r the precision of the tents' noise over that of the cells', the covariance of the estimates is
 
         V = 1 − Σ_ij k_ij (w_i ⊗ w_j)(w_i ⊗ w_j)ᵀ,   k_ij = r g_i g_j / (1 + r g_i g_j),
 
     over the waves w_i of each axis, the eigenvectors of TᵀT, and their eigenvalues g_i. A public total takes
-    (qᵀV1)² / (1ᵀV1) away from qᵀVq. What queries ask of the waves does not depend on r. The queries are all ranges
-    where `boxes` is None.
+    (qᵀV1)² / (1ᵀV1) away from qᵀVq. The tents add up to one over every cell, so that all ones, and V1, are sums of the
+    waves alone.
+    """
+    precise = precision * outer([axis.waves[0] for axis in lattices])
+    ones = outer([axis.waves[1][-1] for axis in lattices])
+    onto = ones / (1 + precise)
+    return precise / (1 + precise), onto, float((ones * onto).sum())
+
+
+class MeanError:
+    """Mean variance over a workload, from cells of variance one and tents, as a function of the tents' precision.
+
+    What queries ask of the waves does not depend on that. The queries are all ranges where `boxes` is None. A public
+    total is looked at in the smoothest `waves` of each axis, in all when None.
     """
 
-    def __init__(self, lattices: Sequence[Lattice], boxes: Sequence[Span] | None, total_known: bool) -> None:
-        self.boxes, self.total_known = boxes is not None, total_known
-        ones = [axis.waves[1][-1] for axis in lattices]
-        self.values, self.whole = outer([axis.waves[0] for axis in lattices]), outer(ones)
-        self.smooth = [np.argsort(-np.abs(each), kind="stable")[:_SMOOTH] for each in ones]
+    def __init__(
+        self,
+        lattices: Sequence[Lattice],
+        boxes: Sequence[Span] | None,
+        total_known: bool,
+        waves: int | None = None,
+    ) -> None:
+        self.lattices, self.boxes, self.total_known = lattices, boxes is not None, total_known
+        self.smooth = [np.argsort(-np.abs(axis.waves[1][-1]), kind="stable")[:waves] for axis in lattices]
         if boxes is None:
             self.plain = math.prod((axis.n + 2) / 3 for axis in lattices)
             self.squared = outer([axis.mean_asked for axis in lattices])
@@ -504,19 +482,15 @@ class _Error:
             self.squared = (rows[0].T @ rows[1] if len(rows) > 1 else rows[0].sum(axis=0)) / len(rows[0])
             self.asked = [a[:, some] for a, some in zip(asked, self.smooth, strict=True)]
 
-    def mean(self, precision: float) -> float:
-        """Return the mean variance for tents of so much precision."""
-        shrunk = precision * self.values / (1 + precision * self.values)
-        out = self.plain - float((shrunk * self.squared).sum())
+    def of(self, precision: float) -> float:
+        """Return the mean variance at a ratio of the precisions of tents and cells."""
+        known, onto, spread = waves_known(self.lattices, precision)
+        out = self.plain - float((known * self.squared).sum())
         if self.total_known:
-            total = self.whole * (1 - shrunk)
-            smooth = total[np.ix_(*self.smooth)]
+            smooth = onto[np.ix_(*self.smooth)]
             # The mean of (qᵀV1)²
-            if self.boxes:
-                taken = float((_sum_waves(self.asked, smooth) ** 2).mean())
-            else:
-                taken = float((smooth * along(self.asked, smooth)).sum())
-            out -= taken / float((self.whole * total).sum())
+            taken = _sum_waves(self.asked, smooth) ** 2 if self.boxes else smooth * along(self.asked, smooth)
+            out -= float(taken.mean() if self.boxes else taken.sum()) / spread
         return out
 
 
@@ -625,7 +599,7 @@ class Lattice:
         sums = self.waves[1]
         return over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
-    def mean_pairs(self, some: Whole | slice) -> Field:
+    def mean_pairs(self, some: Whole) -> Field:
         """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
         sums = self.waves[1][:, some]
         whole = sums.sum(axis=0)
@@ -686,6 +660,20 @@ def _spline(away: Whole, apart: int, degree: int) -> Whole:
         )
     inner = 4 * apart**3 - 6 * apart * away**2 + 3 * away**3
     return np.where(away <= apart, inner, np.maximum(2 * apart - away, 0) ** 3)
+
+
+def dearest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int) -> list[tuple[int, int]]:
+    """Return how many cells the dearest move and the dearest arrival change, and how much in tents (norm 2: squares).
+
+    Either end of a move is a cell of its own.
+    """
+    out = []
+    if near.frontier.any():
+        out.append((2, largest_change(lattices, near) if norm == 1 else largest_square(lattices, near)))
+    if near.source_cells.any():
+        scale = math.prod(axis.scale for axis in lattices)
+        out.append((1, scale if norm == 1 else largest_own_square(lattices, near.source_cells)))
+    return out
 
 
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
