@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import math
 import zlib
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
+from deltahist.space.domain import Domain
 from deltahist.strategies.base import Strategy, numbers_of
 
 if TYPE_CHECKING:
@@ -26,21 +28,30 @@ class BestGaussian(Strategy):
     """A strategy that is best for Gaussian noise, made of a neighbourhood and a workload (all ranges when None)."""
 
     determines_cells: ClassVar[bool] = True
+    #: Whose moves are bounds, and the queries; None of a strategy that a description made again.
+    near: Neighbourhood
+    workload: Workload | None
+
+    @functools.cached_property
+    def domain(self) -> Domain:  # type: ignore[override]
+        return self.near.domain
 
     @classmethod
-    def tuned(cls, near: Neighbourhood, workload: Workload | None = None, *, norm: int = 2) -> Self:
-        """Return the optimum for a workload, all ranges when None; InputError unless norm is 2 (Gaussian noise)."""
+    def _solved(cls, **known: Any) -> Self:
+        """Return a strategy whose solution is known, so that nothing is optimised again."""
+        out = object.__new__(cls)
+        out.__dict__.update(near=None, workload=None, **known)
+        return out
+
+    @classmethod
+    def named(cls, near: Neighbourhood, text: str, norm: int) -> Self:
+        numbers_of(text, 0)
         if norm == 1:
             raise InputError(
                 f"strategy is {cls.texts[0]!r} with pure ε: it is made for Gaussian noise; give rho, or a probability "
                 "as well"
             )
-        return cls(near, workload)  # type: ignore[call-arg]
-
-    @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Self:
-        numbers_of(text, 0)
-        return cls.tuned(near, norm=norm)
+        return cls(near)  # type: ignore[call-arg]
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], Field]:

@@ -22,8 +22,8 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy
@@ -80,11 +80,9 @@ class Certificate:
         return self.primal / self.dual - 1 if self.primal else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class OptimalSolution:
-    """A solution: its domain, the symmetric int64 matrix (N, N), and its certificate."""
+class OptimalSolution(NamedTuple):
+    """A solution: the symmetric int64 matrix (N, N), and its certificate."""
 
-    domain: Domain
     matrix: Whole
     certificate: Certificate
 
@@ -102,7 +100,6 @@ class Optimal(BestGaussian):
     near : who may be confused with whom; limits beyond δ are bounds as well.
     workload : the workload whose mean variance is least; all ranges when None.
     gap : certified gap at which the optimisation ends.
-    kept : a solution made before (`Optimal.restore`), in place of near and workload.
 
     Raises
     ------
@@ -120,10 +117,9 @@ class Optimal(BestGaussian):
     False
     """
 
-    near: Neighbourhood | None = None
+    near: Neighbourhood
     workload: Workload | None = None
     gap: float = 1e-3
-    kept: OptimalSolution | None = field(default=None, repr=False)
     texts: ClassVar[tuple[str, ...]] = ("optimal",)
 
     @classmethod
@@ -132,17 +128,8 @@ class Optimal(BestGaussian):
             yield "Optimal", cls(near, workload)
 
     def __post_init__(self) -> None:
-        if (self.near is None) == (self.kept is None):
-            raise InputError("near is missing: give the neighbourhood that the strategy is optimal for")
         positive(gap=self.gap)
         _check_size(self.domain)
-
-    @functools.cached_property
-    def domain(self) -> Domain:  # type: ignore[override]
-        if self.kept is not None:
-            return self.kept.domain
-        assert self.near is not None
-        return self.near.domain
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -151,9 +138,6 @@ class Optimal(BestGaussian):
     @functools.cached_property
     def solution(self) -> OptimalSolution:
         """The matrix and its certificate; here is where the optimisation runs."""
-        if self.kept is not None:
-            return self.kept
-        assert self.near is not None
         return solve(self.near, workload_gram(self.workload, self.domain), float(self.gap))
 
     @property
@@ -250,7 +234,7 @@ class Optimal(BestGaussian):
         )
         if not _entries_fit(out) or not _invertible(out):
             raise InputError("the matrix of strategy Optimal is damaged: it is too large or not invertible")
-        return cls(kept=OptimalSolution(domain, out, Certificate(primal, dual)))
+        return cls._solved(domain=domain, solution=OptimalSolution(out, Certificate(primal, dual)))
 
 
 def _check_size(domain: Domain) -> None:
@@ -270,7 +254,7 @@ def solve(near: Neighbourhood, gram: Field, gap: float) -> OptimalSolution:
     # With nobody to come or go nothing changes the total: it may be measured at any precision.
     free = not (bounds.edges < 0).any()
     if not len(bounds.edges):
-        return OptimalSolution(domain, np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
+        return OptimalSolution(np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
     parts = _parts(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
     if not rank:
@@ -287,7 +271,7 @@ def solve(near: Neighbourhood, gram: Field, gap: float) -> OptimalSolution:
             f"{certificate.gap:.1%} of the optimum (use the strategy Spectral, or larger cells)"
         )
     assert _invertible(matrix)
-    return OptimalSolution(domain, matrix, certificate)
+    return OptimalSolution(matrix, certificate)
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> Field:

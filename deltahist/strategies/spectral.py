@@ -116,10 +116,6 @@ class Spectral(BestGaussian):
             power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
 
     @functools.cached_property
-    def domain(self) -> Domain:  # type: ignore[override]
-        return self.near.domain
-
-    @functools.cached_property
     def torus(self) -> tuple[int, ...]:
         """Cells of the torus along each axis."""
         # An axis of a single cell has no moves, and would leave what is added undetermined.
@@ -239,9 +235,7 @@ class Spectral(BestGaussian):
 
     @classmethod
     def restore(cls, domain: Domain, *, pad: int | None = None, kernel: str = "") -> Spectral:  # type: ignore[override]
-        out = object.__new__(cls)
-        pad = None if pad is None else whole(least=0, pad=pad)
-        out.__dict__.update(domain=domain, pad=pad, near=None, workload=None)
+        out = cls._solved(domain=domain, pad=None if pad is None else whole(least=0, pad=pad))
         fits_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
         quarter = unpack(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         out.__dict__["kernel"] = spread(quarter, out.torus)
@@ -361,8 +355,7 @@ def _lengths(spectrum: Field, n: int) -> Field:
     )
 
 
-@dataclass(frozen=True)
-class SpectralSolution:
+class SpectralSolution(NamedTuple):
     """The best spectrum X̂ = √(V̂ / L̂), and how far from the best it can be.
 
     `spectrum` is √X̂ over a quarter of the torus' frequencies (the others mirror it), scaled so that the largest cost is

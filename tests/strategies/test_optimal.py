@@ -224,8 +224,6 @@ def test_damaged_descriptions_are_refused(small, change, message):
 def test_what_cannot_be_optimised_is_refused():
     with pytest.raises(dh.InputError, match="Spectral"):
         Optimal(neighbourhood((45, 45), 1))
-    with pytest.raises(dh.InputError, match="near is missing"):
-        Optimal()
     near = neighbourhood((4,), 1)
     for gap in (0, -1, math.nan, None):
         with pytest.raises(dh.InputError, match="gap is"):
