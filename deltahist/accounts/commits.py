@@ -60,7 +60,7 @@ class _Group:
     def request(self) -> Iterator[None]:
         """Undo the changes of the block, and no others, if the block raises."""
         with self._database.translate_problems():
-            self._try(self.accounts.savepoint)
+            self.accounts.begin()
             try:
                 yield
             except BaseException:
@@ -83,23 +83,23 @@ class _Group:
     def end(self) -> None:
         """Commit, or find out that it cannot be; whoever relied on the changes is told then."""
         try:
+            if self.problem is None:
+                with self._database.translate_problems():
+                    self.accounts.check()
+                self._transaction.__exit__(None, None, None)
+        except InputError as problem:
+            self.problem = problem
+        except BaseException:
+            self.problem = InputError(
+                f"a commit to ledger {self._database.place!r} was interrupted: whether it was charged is not known, "
+                "and nothing is handed out: ask again with the same key, which charges once"
+            )
+            raise
+        finally:
             if self.problem is not None:
                 # It is over, whatever the connection still says.
                 with contextlib.suppress(Exception):
                     self._transaction.__exit__(type(self.problem), self.problem, None)
-                return
-            try:
-                self._transaction.__exit__(None, None, None)
-            except InputError as problem:
-                self.problem = problem
-            except BaseException:
-                self.problem = InputError(
-                    f"a commit to ledger {self._database.place!r} was interrupted: whether it was charged is not "
-                    "known, and nothing is handed out: ask again with the same key, which charges once"
-                )
-                raise
-        finally:
-            if self.problem is not None:
                 for forget in self.accounts.on_failure:
                     forget()
             self.ended = True

@@ -81,19 +81,72 @@ class Accounts:
         # Whoever changes them is alone, so that what was read stays true.
         self._rules: dict[str, str | None] = {}
         self._charges: dict[str, dict[int, int]] = {}
+        self._answers: dict[tuple[str, str], tuple[str, str] | None] = {}
+        # Changes that cannot fail by themselves are written together; those of the part that is going on come last.
+        self._unwritten: list[tuple[Any, dict[str, Any]]] = []
+        self._first, self._saved, self._lost = 0, False, False
 
-    def savepoint(self) -> None:
+    def begin(self) -> None:
         """Begin a part of the transaction that can be undone by itself."""
-        self._connection.execute(_SAVEPOINT)
+        self._first, self._saved = len(self._unwritten), False
 
     def undo(self) -> None:
-        """Undo what was changed since the savepoint."""
-        self._rules.clear()
-        self._charges.clear()
-        self._connection.execute(_UNDO)
+        """Undo what was changed in the part that is going on; whatever is raised, nothing may be committed then."""
+        changed = self._saved or len(self._unwritten) > self._first
+        if self._saved:
+            self._connection.execute(_UNDO)
+        del self._unwritten[self._first :]
+        self.check()
+        if changed:
+            for known in (self._rules, self._charges, self._answers):
+                known.clear()
 
-    def _run(self, statement: Any, of: str, **values: Any) -> Any:
+    def check(self) -> None:
+        """Write changes that wait to be written; whatever is raised, nothing may be committed then."""
+        self._write()
+        # A server commits a transaction that has failed without a word, and without its changes.
+        self._connection.execute(_SAVEPOINT)
+
+    def _write(self) -> None:
+        if self._lost:
+            raise RuntimeError("changes of others were not written")
+        earlier, own = self._unwritten[: self._first], self._unwritten[self._first :]
+        if earlier:
+            self._lost = True
+            self._send(earlier)
+            self._lost = False
+        self._unwritten, self._first = own, 0
+        if own:
+            self._save()
+            self._unwritten = []
+            self._send(own)
+
+    def _send(self, changes: list[tuple[Any, dict[str, Any]]]) -> None:
+        charged: dict[tuple[str, int], int] = {}
+        for statement, values in changes:
+            if statement is _CHARGE:
+                place = values["of"], values["at"]
+                charged[place] = charged.get(place, 0) + values["nano"]
+        if charged:
+            sums = [{"of": name, "at": step, "nano": nano} for (name, step), nano in charged.items()]
+            self._connection.execute(_CHARGE, sums)
+        kept = [values for statement, values in changes if statement is _KEEP]
+        if kept:
+            self._connection.execute(_KEEP, kept)
+
+    def _save(self) -> None:
+        if not self._saved:
+            self._connection.execute(_SAVEPOINT)
+            self._saved = True
+
+    def _read(self, statement: Any, of: str, **values: Any) -> Any:
+        self._write()
         return self._connection.execute(statement, {"of": of, **values})
+
+    def _change(self, statement: Any, of: str, **values: Any) -> None:
+        self._write()
+        self._save()
+        self._connection.execute(statement, {"of": of, **values})
 
     def rules(self) -> dict[str, Any]:
         """Return the rule of every account, in the order of names."""
@@ -102,77 +155,92 @@ class Accounts:
     def rule(self, name: str) -> Any:
         """Return the rule of an account; None if there is no such account."""
         if name not in self._rules:
-            self._rules[name] = self._run(_RULE, name).scalar()
+            self._rules[name] = self._connection.execute(_RULE, {"of": name}).scalar()
         found = self._rules[name]
         return None if found is None else json.loads(found)
 
     def open(self, name: str, rule: dict[str, Any]) -> None:
         """Open an account that is not there yet."""
         self._rules.pop(name, None)
-        self._run(_OPEN, name, rule=json.dumps(rule, sort_keys=True))
+        self._change(_OPEN, name, rule=json.dumps(rule, sort_keys=True))
 
     def close(self, name: str) -> None:
         """Forget an account altogether: for one that nothing was charged to."""
         self._rules.pop(name, None)
         self._charges.pop(name, None)
+        for known in [key for key in self._answers if key[0] == name]:
+            del self._answers[known]
         for statement in _CLOSE:
-            self._run(statement, name)
+            self._change(statement, name)
 
     def owners(self) -> dict[str, set[str]]:
         """Return the accounts that each table has rows of, whether they are there or not."""
+        self._write()
         return {table: set(self._connection.scalars(statement)) for table, statement in _OWNERS.items()}
 
     def charges(self, name: str) -> dict[int, int]:
         """Return the billionths charged at each step that is still kept, in the order of steps."""
         if name not in self._charges:
-            self._charges[name] = dict(map(tuple, self._run(_CHARGES, name)))
+            self._charges[name] = dict(map(tuple, self._read(_CHARGES, name)))
         return dict(sorted(self._charges[name].items()))
 
     def charge(self, name: str, step: int, nano: int) -> None:
         """Add billionths to the amount charged at a step."""
-        self._run(_CHARGE, name, at=step, nano=nano)
-        if name in self._charges:
-            self._charges[name][step] = self._charges[name].get(step, 0) + nano
+        known = self._charges.get(name)
+        if known is None or self._rules.get(name) is None:
+            self._charges.pop(name, None)
+            self._change(_CHARGE, name, at=step, nano=nano)
+        else:
+            self._unwritten.append((_CHARGE, {"of": name, "at": step, "nano": nano}))
+            known[step] = known.get(step, 0) + nano
 
     def forget(self, name: str, step: int) -> None:
         """Keep the charges after a step only."""
         self._charges.pop(name, None)
-        self._run(_FORGET, name, at=step)
+        self._change(_FORGET, name, at=step)
 
     def fact(self, name: str, key: str) -> Any:
         """Return a value that was stored with an account; None if there is none."""
-        found = self._run(_FACT, name, key=key).scalar()
+        found = self._read(_FACT, name, key=key).scalar()
         return None if found is None else json.loads(found)
 
     def facts(self, name: str, start: str) -> dict[str, Any]:
         """Return the values stored with an account under keys that start with a text (of letters and spaces)."""
-        return {key: json.loads(value) for key, value in self._run(_FACTS, name, key=f"{start}%")}
+        return {key: json.loads(value) for key, value in self._read(_FACTS, name, key=f"{start}%")}
 
     def store(self, name: str, key: str, value: Any) -> None:
         """Store a value with an account, in the place of an earlier one."""
-        self._run(_STORE, name, key=key, value=json.dumps(value))
+        self._change(_STORE, name, key=key, value=json.dumps(value))
 
     def find_answer(self, name: str, key: str) -> tuple[Any, Any] | None:
         """Return the request that was made under a key, and its answer; None if there was none."""
-        found = self._run(_ANSWER, name, key=key).first()
-        return None if found is None else (json.loads(found.request), json.loads(found.answer))
+        if (name, key) not in self._answers:
+            found = self._connection.execute(_ANSWER, {"of": name, "key": key}).first()
+            self._answers[name, key] = None if found is None else (found.request, found.answer)
+        known = self._answers[name, key]
+        return None if known is None else (json.loads(known[0]), json.loads(known[1]))
 
     def keep_answer(self, name: str, key: str, request: Any, answer: Any) -> None:
         """Keep the answer to a request under a key that was not used yet."""
-        self._run(_KEEP, name, key=key, request=json.dumps(request, sort_keys=True), answer=json.dumps(answer))
+        values = {"key": key, "request": json.dumps(request, sort_keys=True), "answer": json.dumps(answer)}
+        if self._answers.get((name, key), "not looked for") is None:
+            self._unwritten.append((_KEEP, {"of": name, **values}))
+            self._answers[name, key] = values["request"], values["answer"]
+        else:
+            self._change(_KEEP, name, **values)
 
     def requests(self, name: str) -> Iterator[Any]:
         """Return all requests of an account that were answered under a key."""
-        return map(json.loads, self._run(_REQUESTS, name).scalars())
+        return map(json.loads, self._read(_REQUESTS, name).scalars())
 
     def entries(self, name: str, after: int = -1) -> list[Entry]:
         """Return the entries after a number, in order."""
-        return [Entry(*row) for row in self._run(_ENTRIES, name, at=after)]
+        return [Entry(*row) for row in self._read(_ENTRIES, name, at=after)]
 
     def enter(self, name: str, entry: Entry) -> None:
         """Keep an entry under a number that was not used yet."""
-        self._run(_ENTER, name, **entry._asdict())
+        self._change(_ENTER, name, **entry._asdict())
 
     def drop_entries(self, name: str, upto: int) -> None:
         """Forget entries up to a number."""
-        self._run(_DROP, name, at=upto)
+        self._change(_DROP, name, at=upto)

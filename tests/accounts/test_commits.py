@@ -81,6 +81,7 @@ def fail_after(ledger):
     with ledger.transaction() as accounts:
         accounts.charge("city", 0, 10**8)
         accounts.open("other", {"kind": "total", "epsilon_nano": 10**9})
+        assert accounts.rule("other")
         raise KeyError("here")
 
 
