@@ -62,7 +62,7 @@ def connect(url: str) -> RemoteRelease:
     deltahist.errors.InputError: url is 'city.parquet': it must be the address of a release at a service, such as http://127.0.0.1:8000/releases/city
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(str(url))
         plain = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number
         plain = False
@@ -129,7 +129,12 @@ class RemoteRelease:
                     f"region {name!r} has {size:,} vertices: a service takes at most {_MOST_VERTICES:,} at once; "
                     "simplify it, or ask the file (`connect(url).load()`)"
                 )
-            return self._in_pieces(sizes, lambda piece: self._answer_regions(shapes[piece], how))
+            found = self._in_pieces(sizes, lambda piece: self._answer_regions(shapes[piece], how))
+            content, _ = send(self.url, _JSON)
+            with understanding(self.url):
+                digest = as_json(content)["digest"]
+            self._check_digest(digest)
+            return found
         spans = work.spans(self.domain)
         corners = work.corners if isinstance(work, Boxes) else _corners(spans, self.domain)
         return self._in_pieces(np.zeros(len(corners)), lambda piece: self._answer_boxes(corners[piece], how))
@@ -183,18 +188,16 @@ class RemoteRelease:
                     waiting[:0] = [slice(piece.start, middle), slice(middle, piece.stop)]
                 else:
                     done(number)
-        # Pieces of two releases would look like one answer.
-        content, _ = send(self.url, _JSON)
-        with understanding(self.url):
-            digest = as_json(content)["digest"]
-        self._check_digest(digest)
         return _joined(found)
 
     def _answer_boxes(self, corners: NDArray[np.float64], how: dict[str, Any]) -> Columns:
         place = f"{self.url}/answers"
         content, _ = send(place, _ARROW, json.dumps({"boxes": corners.tolist(), **how}).encode(), _JSON)
         with understanding(place):
-            return _checked(_arrow_columns(content), len(corners))
+            columns, about = _arrow_columns(content)
+            found, digest = _checked(columns, len(corners)), about[b"digest"].decode()
+        self._check_digest(digest)
+        return found
 
     def _answer_regions(self, shapes: NDArray[Any], how: dict[str, Any]) -> Columns:
         import shapely
@@ -211,6 +214,7 @@ class RemoteRelease:
             return _checked({name: [row[name] for row in rows] for name in rows[0]}, len(shapes))
 
     def _check_digest(self, digest: Any) -> None:
+        """Raise InputError on another release: pieces of two would look like one answer."""
         if digest != self.digest:
             raise InputError(f"the release at {self.url} was replaced by another one meanwhile: connect again")
 
@@ -234,8 +238,11 @@ def _pieces(sizes: NDArray[Any]) -> list[slice]:
     return ends
 
 
-def _arrow_columns(content: bytes) -> dict[str, list[Any] | NDArray[Any]]:
-    """Return the columns of an Arrow stream without compression, under which a few bytes could fill the memory."""
+def _arrow_columns(content: bytes) -> tuple[Columns, dict[bytes, bytes]]:
+    """Return the columns of an Arrow stream and its metadata; ValueError if they are compressed.
+
+    Compressed, a few bytes could fill the memory.
+    """
     import pyarrow as pa
 
     messages = iter(pa.ipc.MessageReader.open_stream(pa.py_buffer(content)))
@@ -250,7 +257,7 @@ def _arrow_columns(content: bytes) -> dict[str, list[Any] | NDArray[Any]]:
             # Arrow's own way to NumPy would import pandas first.
             plain = column.type == pa.float64() and not column.null_count
             parts[name].append(np.from_dlpack(column) if plain else np.array(column.to_pylist(), dtype=object))
-    return {name: np.concatenate(each) for name, each in parts.items()}
+    return {name: np.concatenate(each) for name, each in parts.items()}, dict(schema.metadata)
 
 
 def _is_compressed(header: bytes) -> bool:

@@ -160,7 +160,9 @@ def test_a_release_that_is_replaced_meanwhile_is_noticed(published, service):
         remote = dh.connect(url)
         assert remote.answer([[0, 0, 4, 4]])["estimate"][0] == 16
         serve()
-        for ask in (lambda: remote.answer([[0, 0, 4, 4]]), remote.load):
+        for ask in (
+            lambda: remote.answer([[0, 0, 4, 4]]), lambda: remote.answer([shapely.box(0, 0, 4, 4)]), remote.load,
+        ):  # fmt: skip
             with pytest.raises(dh.InputError, match=r"changing was replaced by another one meanwhile: connect again"):
                 ask()
     finally:
@@ -217,7 +219,9 @@ def stream(table, **how):
 
 def test_columns_of_arrow_are_plain():
     table = pa.table({"estimate": np.arange(1000.0), "estimator": ["unbiased"] * 1000})
-    found = _arrow_columns(stream(table))
+    table = table.replace_schema_metadata({"digest": "5eed"})
+    found, about = _arrow_columns(stream(table))
+    assert about == {b"digest": b"5eed"}
     assert found["estimate"].tolist() == list(range(1000))
     assert found["estimator"].tolist() == ["unbiased"] * 1000
     coded = table.set_column(1, "estimator", table["estimator"].dictionary_encode())

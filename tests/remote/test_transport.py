@@ -1,0 +1,172 @@
+"""remote/transport.py: services that are busy, gone, foreign or hostile. Every problem is an InputError in words."""
+
+import contextlib
+import http.server
+import json
+import socket
+import threading
+import urllib.request
+
+import pytest
+
+import deltahist as dh
+from deltahist.remote import transport
+
+CITY = "/releases/city"
+
+
+class Fake(http.server.BaseHTTPRequestHandler):
+    """Answers as its server's `say` does, from the method and the path: status, headers and body."""
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.asked.append(f"{self.command} {self.path}")
+        status, headers, body = self.server.say(self)
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def fake():
+    """Start a service that says what a function of the request returns; return its address and what it was asked."""
+    with contextlib.ExitStack() as ends:
+
+        def start(say):
+            server = ends.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake))
+            server.say, server.asked = say, []
+            thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+            thread.start()
+            ends.callback(thread.join)
+            ends.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}", server.asked
+
+        yield start
+
+
+def document(status, **members):
+    return status, {"Content-Type": "application/problem+json"}, json.dumps(members).encode()
+
+
+def plain(body, media="application/json", **headers):
+    return 200, {"Content-Type": media} | headers, body
+
+
+@pytest.fixture(scope="module")
+def described(service):
+    with urllib.request.urlopen(service + CITY, timeout=60) as answer:
+        return answer.read()
+
+
+#: What is said, and what of it a person is told.
+FOREIGN = {
+    "a page": (plain(b"<html>", "text/html"), "it answered with text/html, not with application/json: is that"),
+    "no JSON": (plain(b"{"), "the answer cannot be understood (JSONDecodeError"),
+    "a list": (plain(b"[1]"), "the answer cannot be understood (TypeError"),
+    "deep JSON": (plain(b"[" * 100_000), "the answer cannot be understood (RecursionError"),
+    "no statement": (plain(b"{}"), "the answer cannot be understood (KeyError: 'statement')"),
+    "no map": (plain(b'{"statement": {"digest": "", "domain": {"bounds": [1, 0], "shape": [4]}}}'), "bounds are (1.0, 0"),
+    "a part": (plain(b"{", **{"Content-Length": "9"}), "the connection broke off (IncompleteRead)"),
+    "a refusal": (document(400, detail="crs is 'x'\x1b[2J"), "crs is 'x' [2J (http://127"),
+    "a page of a refusal": ((404, {"Content-Type": "text/html"}, b"<html>"), "it answered 404 Not Found: is that"),
+    "a refusal without words": (document(500), "answered 500"),
+    "a file": ((302, {"Location": "file:///etc/passwd"}, b""), "answered 302"),
+    "FTP": ((302, {"Location": "ftp://127.0.0.1/"}, b""), "unknown url type: ftp"),
+    "nothing new": ((304, {}, b""), "it answered 304"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_no_service_is_told(fake, name):
+    answer, said = FOREIGN[name]
+    address, _ = fake(lambda _: answer)
+    with pytest.raises(dh.InputError) as problem:
+        dh.connect(address + CITY)
+    assert said in str(problem.value)
+    assert str(problem.value).isprintable()
+
+
+def test_an_address_where_nothing_answers(service):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    with pytest.raises(dh.InputError, match=r"nothing listens there \(does `deltahist serve` run"):
+        dh.connect(f"http://127.0.0.1:{port}{CITY}")
+    with pytest.raises(dh.InputError, match="there is no such host, or no network"):
+        dh.connect(f"http://nowhere.invalid{CITY}")
+    with pytest.raises(dh.InputError, match="there is no safe connection"):
+        dh.connect(service.replace("http:", "https:") + CITY)
+
+
+def test_a_service_that_says_nothing_is_left(fake, monkeypatch):
+    monkeypatch.setattr(transport, "PATIENCE", 0.2)
+    left = threading.Event()
+
+    def say(_):
+        left.wait(60)
+        return plain(b"")
+
+    address, _ = fake(say)
+    try:
+        with pytest.raises(dh.InputError, match=r"there was no answer within 0\.2 seconds"):
+            dh.connect(address + CITY)
+    finally:
+        left.set()
+
+
+def test_a_busy_service_is_waited_for(fake, described, monkeypatch):
+    slept = []
+
+    def sleep(seconds):
+        assert len(slept) < 9
+        slept.append(seconds)
+
+    monkeypatch.setattr(transport.time, "sleep", sleep)
+    waits = iter([{"Retry-After": "7"}, {}, {"Retry-After": "Fri, 31 Dec 2027 23:59:59 GMT"}])
+
+    def say(_):
+        pause = next(waits, None)
+        return plain(described) if pause is None else (503, pause, b"")
+
+    assert dh.connect(fake(say)[0] + CITY).domain.shape == (16, 16)
+    assert slept == [7, 1, 1]
+
+    slept.clear()
+    words = {"Content-Type": "application/problem+json", "Retry-After": "100"}
+    address, asked = fake(lambda _: (503, words, b'{"detail": "more is asked than can be answered"}'))
+    with pytest.raises(dh.InputError, match=r"^more is asked than can be answered \(.* answered 503\)"):
+        dh.connect(address + CITY)
+    assert slept == [100] * 3
+    assert len(asked) == 4
+
+
+def test_another_address_is_followed_and_kept(fake, described):
+    """What answers elsewhere is asked there: a question that is sent on would lose its body."""
+    there, asked = fake(lambda _: plain(described))
+    here, _ = fake(lambda _: (301, {"Location": there + CITY}, b""))
+    remote = dh.connect(here + CITY)
+    assert remote.url == there + CITY
+    with pytest.raises(dh.InputError, match="it answered with application/json, not with application/vnd.apache"):
+        remote.answer([[580000, 4500000, 588000, 4508000]])
+    assert asked == [f"GET {CITY}", f"POST {CITY}/answers"]
+    moved, _ = fake(lambda ask: plain(described) if ask.command == "GET" else (302, {"Location": there}, b""))
+    with pytest.raises(dh.InputError, match="it answered 302"):
+        dh.connect(moved + CITY).answer([[580000, 4500000, 588000, 4508000]])
+
+
+def test_answers_without_end_are_not_read(fake, monkeypatch):
+    address, _ = fake(lambda _: plain(b" " * 100_000))
+    with pytest.raises(dh.InputError, match="more than 1,000 bytes, which are not read"):
+        transport.send(address, "application/json", most=1_000)
+
+
+def test_names_are_quoted(fake, described):
+    address, asked = fake(lambda _: plain(described))
+    dh.connect(f"{address}/geo/releases/Zürich 2026/")
+    assert asked == ["GET /geo/releases/Z%C3%BCrich%202026"]
