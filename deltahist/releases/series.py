@@ -105,14 +105,6 @@ class Series:
             raise InputError(
                 f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
             )
-        names = [file.stem for file in files]
-        numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
-        try:
-            times = [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
-        except InputError as problem:
-            raise InputError(
-                f"releases in {str(folder)!r} are not called by dates, times or step numbers: {problem}"
-            ) from None
         # All are kept open: what is written is compressed, and says too little of it.
         first = Release.load(files[0])
         fits_memory(
@@ -120,17 +112,31 @@ class Series:
             f"{len(files):,} releases in {str(folder)!r}",
         )
         read = [first, *(Release.load(file) for file in files[1:])]
-        stated = [release.mechanism.step for release in read]
+        return cls.of_named({file.stem: release for file, release in zip(files, read, strict=True)})
+
+    @classmethod
+    def of_named(cls, releases: Mapping[str, Release]) -> Series:
+        """Return the series of releases by the names of their steps.
+
+        Raises InputError if two differ in more than what they spend, or a name is not that of its step.
+        """
+        names = list(releases)
+        numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
+        try:
+            times = [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
+        except InputError as problem:
+            raise InputError(f"releases are not called by dates, times or step numbers: {problem}") from None
+        stated = [release.mechanism.step for release in releases.values()]
         clock = next((step.clock for step in stated if step is not None), None)
         if clock is None:  # the longest period that all names fit
             start = min(times)
             clock = Clock(start, 0 if numbered else math.gcd(*(time - start for time in times)) or _DAY)
         steps = {}
-        for file, release, own in zip(files, read, stated, strict=True):
-            step = clock.step(_read_time(file.stem), "the name of a release")
+        for (name, release), own in zip(releases.items(), stated, strict=True):
+            step = clock.step(_read_time(name), "the name of a release")
             label = clock.label(step) if own is None else own.label
-            if label != file.stem:
-                raise InputError(f"release {str(file)!r} is of step {label}: its name must be that (renamed?)")
+            if label != name:
+                raise InputError(f"release {name!r} is of step {label}: its name must be that (renamed?)")
             steps[step] = release
         return cls(clock, min(steps), max(steps), steps)
 

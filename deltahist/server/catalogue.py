@@ -68,6 +68,15 @@ class Catalogue:
         """Return the release of a name; None if there is none."""
         return self._served.get(name)
 
+    def folders(self) -> dict[str, list[Served]]:
+        """Return the releases of each folder, by its name; the first of two folders of one name counts."""
+        found: dict[str, list[Served]] = {}
+        for path in self._paths:
+            if path.is_dir():
+                own = [each for each in self if each.path.parent == path]
+                found.setdefault(path.resolve().name, sorted(own, key=lambda each: each.path))
+        return found
+
     def refresh(self) -> bool:
         """Take up files that appeared or were replaced, leave out those that are gone; return whether there were any.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -36,10 +37,12 @@ def make_router(service: Service) -> APIRouter:
         served = service.find(name)
         form = negotiate(request, {JSON: "json", "text/html": "html", "text/plain": "text"})
         headers = {"vary": "Accept"}
-        if known := unchanged(request, tag_of(served, form), headers):
+        chain = service.find_chain(served) if form == "json" else [served]
+        if known := unchanged(request, tag_of(chain if len(chain) > 1 else served, form), headers):
             return known
         if form == "json":
-            return as_json(summarize(served) | {"statement": served.release.facts()}, headers)
+            statement = {"statement": served.release.facts()}
+            return as_json(summarize(served) | describe_chain(chain) | statement, headers)
         page = await asyncio.to_thread(_render, served.release, form, served.name)
         return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
 
@@ -61,6 +64,29 @@ _RENDERING = threading.Lock()
 def _render(release: BaseRelease, form: str, title: str) -> str:
     with _RENDERING:  # matplotlib's settings are those of the whole process
         return render_page(release, form, title)
+
+
+def describe_chain(chain: Sequence[Served]) -> dict[str, Any]:
+    """Return what releases of one chain, from coarse to fine, say of each other; nothing of one alone."""
+    if len(chain) < 2:
+        return {}
+    steps = []
+    for each in chain:
+        budget, own = each.release.mechanism.budget, each.release.mechanism.chain
+        steps.append(
+            {
+                "id": each.name,
+                budget.unit: float(budget.amount),
+                "copy": own is not None and own.copied is not None,
+                "href": f"/releases/{quote(each.name, safe='')}",
+            }
+        )
+    finest = chain[-1].name
+    note = (
+        f"these releases are of the same data and share noise: read {finest} alone, which has the least error; all of "
+        "them together cost what it does, and averages of them are no better"
+    )
+    return {"chain": {"finest": finest, "releases": steps, "note": note}}
 
 
 def summarize(served: Served) -> dict[str, Any]:

@@ -35,6 +35,11 @@ class Service:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
         return served
 
+    def find_chain(self, served: Served) -> list[Served]:
+        """Return the releases that share noise with one, and it, from coarse to fine."""
+        shared = [each for each in self.catalogue if each.release.origin == served.release.origin]
+        return sorted(shared, key=lambda each: each.release.mechanism.budget.amount)
+
     def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
         """Return a release, or another less this one, and the one or two that these are.
 

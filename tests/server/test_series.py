@@ -1,0 +1,146 @@
+"""server/series.py: folders of steps, their periods and changes, and folders that are no series."""
+
+import shutil
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import deltahist as dh
+from deltahist.mechanisms.base import Step
+from deltahist.preprocessing import Clock
+from deltahist.server.app import create_app
+from deltahist.server.catalogue import Catalogue
+from tests.server.test_app import check_problem
+
+DAYS = Clock.of("2010-05-01", "1d")
+#: Cells that are cut.
+BOX = [0.5, 1.2, 6.3, 4.9]
+CITY = "/series/city"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Six days of a stream, of which the fourth is missing."""
+    folder = tmp_path_factory.mktemp("streams") / "city"
+    folder.mkdir()
+    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 6), (8, 6)), 1, "boundary")
+    strategy, rng = dh.strategies.Identity(near.domain), np.random.default_rng(1)
+    window = dh.Window(3, epsilon=1)
+    for day in (0, 1, 2, 4, 5):
+        plain = dh.Mechanism(near, strategy, dh.Budget(0.25 if day == 1 else 0.125))
+        mechanism = plain.with_step(Step(DAYS, day, 3, dh.Budget(1)))
+        release = dh.publish(rng.poisson(9 + day, (8, 6)), mechanism, account=dh.Account(window, day))
+        release.save(folder / f"{DAYS.label(day)}.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(folder, published):
+    with TestClient(create_app(Catalogue([folder, published]))) as client:
+        yield client
+
+
+def ask(client, **asked):
+    return client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, BOX)), **asked})
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_a_period_is_answered_with_the_error_of_all_its_steps(client, folder, mean):
+    period = dh.Series.load(folder).between("2010-05-01", "2010-05-03")
+    expected = dh.answer(period.per_step() if mean else period, [BOX], level=0.9).iloc[0]
+    asked = {"between": "2010-05-01,2010-05-03", "level": 0.9, "mean": mean}
+    found = ask(client, **asked).json()
+    assert {name: found[name] for name in expected.index} == pytest.approx(expected.to_dict())
+    assert (found["between"], found["series"], found["steps"]) == (["2010-05-01", "2010-05-03"], "city", 3)
+    assert found["per"] == ("step" if mean else "period")
+    many = client.post(f"{CITY}/answers", params={"between": asked["between"], "mean": mean}, json={
+        "boxes": [BOX, BOX], "level": 0.9,
+    })  # fmt: skip
+    assert many.json()["std_error"] == [found["std_error"]] * 2
+
+
+def test_two_periods_are_compared(client, folder):
+    days = dh.Series.load(folder)
+    early, late = days.between("2010-05-01", "2010-05-02"), days.between("2010-05-05", "2010-05-06")
+    expected = dh.answer(late.change_from(early), [BOX]).iloc[0]
+    found = ask(client, between="2010-05-01,2010-05-02", compare="2010-05-05,2010-05-06").json()
+    assert {name: found[name] for name in expected.index} == pytest.approx(expected.to_dict())
+    assert found["difference"] == "2010-05-05 to 2010-05-06 minus 2010-05-01 to 2010-05-02"
+
+
+def test_missing_steps_are_named_and_left_out_only_if_asked(client, folder):
+    check_problem(ask(client), 400, "1 of 6 steps have no release: 2010-05-04")
+    found = ask(client, missing="skip").json()
+    expected = dh.answer(dh.Series.load(folder).present(), [BOX]).iloc[0]
+    assert {name: found[name] for name in expected.index} == pytest.approx(expected.to_dict())
+    assert (found["missing"], found["steps"]) == (["2010-05-04"], 5)
+
+
+def test_a_series_tells_its_steps_and_what_windows_spent(client):
+    assert [each["id"] for each in client.get("/series").json()["series"]] == ["city"]  # the other folder is none
+    found = client.get(CITY).json()
+    assert "every 3 steps in a row, of 1 day each, spend at most ε = 1 together" in found["promise"]
+    assert (found["first"], found["last"], found["missing"]) == ("2010-05-01", "2010-05-06", ["2010-05-04"])
+    steps = found["steps"]
+    assert [each.get("epsilon") for each in steps] == [0.125, 0.25, 0.125, None, 0.125, 0.125]
+    assert [each.get("window_spent") for each in steps] == [0.125, 0.375, 0.5, None, 0.25, 0.25]
+    assert steps[1]["begin"] == "2010-05-02T00:00:00+00:00"
+    assert steps[1]["end"] == steps[2]["begin"]
+    assert client.get(steps[1]["release"]).json()["digest"] == steps[1]["digest"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        ({"between": "2010-05-01"}, 400, "between is '2010-05-01': it must be the first and the last step"),
+        ({"between": "2010-05-02,2010-05-01"}, 400, "they are reversed"),
+        ({"between": "May,June"}, 400, "the first step is 'May'"),
+        ({"between": "2011-05-01,2011-05-02"}, 400, "no release lies between"),
+        ({"between": "0001-01-01,9999-12-31"}, 400, "are 3,652,059 steps: at most 100,000"),
+        ({"between": "2010-05-01,2010-05-02", "compare": "2010-05-02,2010-05-03"}, 400, "share 1 step"),
+        ({"missing": "zero"}, 400, "missing is 'zero'"),
+        ({"betwen": "2010-05-01,2010-05-02"}, 400, "betwen is no parameter here"),
+    ],
+)
+def test_periods_that_cannot_be_are_refused(client, asked, status, said):
+    check_problem(ask(client, **asked), status, said)
+
+
+def test_other_folders_are_no_series(client, published):
+    check_problem(client.get(f"/series/{published.name}"), 404, "it must be one of those at /series")
+
+
+def test_a_series_grows_with_its_folder(folder, tmp_path):
+    catalogue = Catalogue([shutil.copytree(folder, tmp_path / "city")])
+    with TestClient(create_app(catalogue)) as client:
+        before = client.get(CITY)
+        (tmp_path / "city" / "2010-05-06.parquet").unlink()
+        catalogue.refresh()
+        after = client.get(CITY)
+        assert (before.json()["last"], after.json()["last"]) == ("2010-05-06", "2010-05-05")
+        assert before.headers["etag"] != after.headers["etag"]
+
+
+def test_releases_of_a_chain_tell_of_each_other(tmp_path):
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    served = tmp_path / "served"
+    served.mkdir()
+    rough = dh.publish(np.arange(8), near, "identity", epsilon=0.5, state=tmp_path / "line.state")
+    fine = dh.refine(rough, tmp_path / "line.state", epsilon=2)
+    dh.tighten(fine, epsilon=1, state=tmp_path / "line.state").save(served / "a_copy.parquet")
+    fine.save(served / "b_fine.parquet")
+    rough.save(served / "c_rough.parquet")
+    dh.publish(np.arange(8), near, "identity", epsilon=1.5).save(served / "other.parquet")
+    catalogue = Catalogue([served])
+    with TestClient(create_app(catalogue)) as client:
+        rough, fine, other = (client.get(f"/releases/{name}") for name in ("c_rough", "b_fine", "other"))
+        assert rough.json()["chain"] == fine.json()["chain"]
+        found = [(each["id"], each["epsilon"], each["copy"]) for each in fine.json()["chain"]["releases"]]
+        assert found == [("c_rough", 0.5, False), ("a_copy", 1.0, True), ("b_fine", 2.0, False)]
+        assert fine.json()["chain"]["finest"] == "b_fine"
+        assert "chain" not in other.json()
+        check_problem(client.get("/releases/c_rough/answer?bbox=0,4&compare=b_fine"), 400, "share noise")
+        (served / "a_copy.parquet").unlink()
+        catalogue.refresh()
+        assert client.get("/releases/b_fine").headers["etag"] != fine.headers["etag"]
