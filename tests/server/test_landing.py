@@ -5,9 +5,8 @@ from tests.server.test_app import CITY, DEGREES, check_problem
 
 def test_programs_get_links_and_browsers_a_page(client):
     found = client.get("/")
-    links = {each["rel"]: each["href"] for each in found.json()["links"]}
-    assert client.get(links["service-desc"]).json()["openapi"].startswith("3.")
-    assert client.get(links["items"]).json()["releases"]
+    for address in (each["href"] for each in found.json()["links"]):
+        assert client.get(address).status_code == 200
     for page in (client.get("/", headers={"accept": "text/html,*/*;q=0.8"}), client.get("/?f=html")):
         assert page.headers["content-type"].startswith("text/html")
     assert client.get("/?f=json", headers={"accept": "text/html"}).json() == found.json()

@@ -1,0 +1,229 @@
+"""server/features.py, landing.py and tilesets.py: OGC's documents and cells, as GDAL's own client reads them."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+
+import geopandas as gpd
+import numpy as np
+import pytest
+import shapely
+import uvicorn
+from fastapi.testclient import TestClient
+from openapi_spec_validator import validate
+
+import deltahist as dh
+from deltahist.mechanisms.base import Step
+from deltahist.preprocessing import Clock
+from deltahist.server.app import create_app
+from deltahist.server.catalogue import Catalogue
+from deltahist.server.features import cells_within, extent_of
+from tests.server.conftest import BOUNDS
+from tests.server.test_app import DEGREES, check_problem
+
+#: As the running service has it.
+pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+CITY = "/collections/city"
+ITEMS = f"{CITY}/items"
+BBOX = ",".join(map(str, DEGREES))
+WORLD = "-180,-90,180,90"
+
+
+def pages_of(client, path, **asked):
+    """Return the features of all pages from a first one on, by their `next` links."""
+    address, found = client.get(path, params=asked).request.url, []
+    while address is not None:
+        page = client.get(address).json()
+        assert page["numberReturned"] == len(page["features"])
+        found += page["features"]
+        address = next((each["href"] for each in page["links"] if each["rel"] == "next"), None)
+    return found, page["numberMatched"]
+
+
+def cells_in_degrees(release):
+    return release.to_geopandas().to_crs("OGC:CRS84")
+
+
+@pytest.mark.parametrize("limit", [7, 256, 1000])
+def test_pages_hold_every_cell_once_with_the_librarys_answers(client, catalogue, limit):
+    release = catalogue.find("city").release
+    found, matched = pages_of(client, ITEMS, limit=limit)
+    assert [each["id"] for each in found] == list(range(256))
+    assert matched == 256
+    frame, table = cells_in_degrees(release), gpd.GeoDataFrame.from_features(found, crs="OGC:CRS84")
+    own = release.to_geopandas().bounds.to_numpy()
+    expected = dh.answer(release, dh.workloads.boxes(own))
+    names = {"estimate": "estimate", "standard_error": "std_error", "low": "low", "high": "high"}
+    for name, column in names.items():
+        np.testing.assert_allclose(table[name], expected[column], rtol=1e-12, atol=1e-12)
+    assert table[["column", "row"]].equals(frame[["column", "row"]])
+    assert (shapely.hausdorff_distance(table.geometry.to_numpy(), frame.geometry.to_numpy()) < 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    "bbox",
+    [BBOX, WORLD, "-74.05,40.65,-74.0499,40.6501", "-74.1,40.6,-74.02,40.68", "-74.0,40.68,-74.0,40.68", "0,0,1,1"],
+)
+def test_a_box_has_the_cells_that_it_meets(client, catalogue, bbox):
+    frame = cells_in_degrees(catalogue.find("city").release)
+    box = shapely.box(*map(float, bbox.split(",")))
+    found, matched = pages_of(client, ITEMS, bbox=bbox, limit=50)
+    # Cells whose rim alone meets the box's may be in it or not.
+    sure, may = (shapely.intersects(shapely.buffer(frame.geometry.to_numpy(), by), box) for by in (-1e-6, 1e-6))
+    ids = [each["id"] for each in found]
+    assert len(ids) == matched
+    assert ids == sorted(set(ids))
+    assert set(np.flatnonzero(sure)) <= set(ids) <= set(np.flatnonzero(may))
+    high = client.get(ITEMS, params={"bbox": ",".join([*bbox.split(",")[:2], "0", *bbox.split(",")[2:], "9"])})
+    assert high.json()["numberMatched"] == matched
+
+
+def test_a_box_across_the_antimeridian_has_both_its_parts():
+    domain = dh.Domain((300000, 8000000, 340000, 8040000), (40, 40), "EPSG:32660")
+    west, south, east, north = extent_of(domain)
+    middle = (west + east) / 2
+    parts = [(middle, south, 180.0, north), (-180.0, south, west - 1, north)]
+    assert cells_within(domain, parts).tolist() == cells_within(domain, parts[:1]).tolist()
+    assert 0 < len(cells_within(domain, parts)) < domain.size
+    assert cells_within(domain, [(-180.0, -90.0, 180.0, 90.0)]) is None
+
+
+def test_one_feature_is_that_of_its_page(client):
+    page = client.get(ITEMS, params={"limit": 1, "offset": 100}).json()
+    one = client.get(f"{ITEMS}/100").json()
+    assert {key: one[key] for key in ("id", "geometry", "properties")} == {
+        key: page["features"][0][key] for key in ("id", "geometry", "properties")
+    }
+    assert "must not be added" in page["note"]
+    assert "/releases/city/answer" in page["note"]
+    links = {each["rel"]: each["href"] for each in page["links"]}
+    assert "offset=99" in links["prev"]
+    assert "offset=101" in links["next"]
+
+
+def test_documents_link_to_each_other_and_their_definition_is_valid(client, catalogue):
+    landing = {each["rel"]: each for each in client.get("/").json()["links"]}
+    definition = client.get(landing["service-desc"]["href"])
+    assert definition.headers["content-type"] == landing["service-desc"]["type"]
+    assert definition.json()["openapi"].startswith("3.0.")
+    validate(definition.json())
+    assert "/collections/{name}/items" in definition.json()["paths"]
+    classes = client.get(landing["conformance"]["href"]).json()["conformsTo"]
+    assert "http://www.opengis.net/spec/ogcapi-features-1/1.0/conf/oas30" in classes
+    listed = client.get(landing["data"]["href"]).json()["collections"]
+    assert [each["id"] for each in listed] == ["city"]  # the line has no place on the earth
+    assert listed[0] == client.get(CITY).json()
+    assert "must not be added" in listed[0]["description"]
+    west, south, east, north = listed[0]["extent"]["spatial"]["bbox"][0]
+    inner = cells_in_degrees(catalogue.find("city").release).total_bounds
+    assert [west, south, -east, -north] < [inner[0], inner[1], -inner[2], -inner[3]]
+    assert (west, south, east, north) == pytest.approx(inner, abs=1e-6)
+    tilesets = next(each["href"] for each in listed[0]["links"] if each["rel"].endswith("tilesets-map"))
+    (tileset,) = client.get(tilesets).json()["tilesets"]
+    described = client.get(tileset["links"][0]["href"]).json()
+    links = {each["rel"].rpartition("/")[2]: each for each in described["links"]}
+    assert "{tileMatrix}/{tileCol}/{tileRow}.png" in links["item"]["href"]
+    grid = client.get(links["tiling-scheme"]["href"]).json()
+    levels, limits = grid["tileMatrices"], described["tileMatrixSetLimits"]
+    assert levels[0]["scaleDenominator"] == pytest.approx(559082264.0287178)
+    # The middle of the map is in the tiles of each level.
+    middle = gpd.GeoSeries([shapely.box(west, south, east, north).centroid], crs=4326).to_crs(3857)
+    x, y = middle.x[0], middle.y[0]
+    for level, limit in zip(levels, limits, strict=True):
+        size = level["cellSize"] * level["tileWidth"]
+        left, top = level["pointOfOrigin"]
+        assert limit["minTileCol"] <= (x - left) // size <= limit["maxTileCol"]
+        assert limit["minTileRow"] <= (top - y) // size <= limit["maxTileRow"]
+    assert client.get("/tileMatrixSets").json()["tileMatrixSets"][0]["id"] == "WebMercatorQuad"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/collections/line", 404, "collection is 'line': it must be one of those at /collections"),
+        ("/collections/nowhere/items", 404, "collection is 'nowhere'"),
+        (f"{ITEMS}?bbox=1,2,3", 400, "bbox is '1,2,3': it must be west,south,east,north"),
+        (f"{ITEMS}?bbox=0,9,1,8", 400, "south at most north"),
+        (f"{ITEMS}?limit=0", 400, "limit is '0'"),
+        (f"{ITEMS}?limit=many", 400, "limit is 'many'"),
+        (f"{ITEMS}?offset=-1", 400, "offset is '-1'"),
+        (f"{ITEMS}?unknown=1", 400, "unknown is no parameter here"),
+        (f"{ITEMS}?datetime=yesterday", 400, "datetime is 'yesterday'"),
+        (f"{ITEMS}?datetime=2020-01-02/2020-01-01", 400, "its ends are reversed"),
+        (f"{ITEMS}?datetime=..", 400, "it must be an instant"),
+        (f"{ITEMS}?f=gml", 400, "f is 'gml': it must be one of geojson, json"),
+        (f"{ITEMS}/256", 404, "it must be a number from 0 to 255"),
+        (f"{ITEMS}/first", 404, "feature is 'first'"),
+        (f"{CITY}/map/tiles/plane", 404, "grid is 'plane': it must be WebMercatorQuad"),
+    ],
+)
+def test_requests_that_cannot_be_answered_are_refused(client, path, status, said):
+    check_problem(client.get(path), status, said)
+
+
+def test_pages_are_bounded_and_copies_are_kept(client):
+    many = client.get(ITEMS, params={"limit": 10**6})
+    assert len(many.json()["features"]) == 256
+    assert client.get(ITEMS, params={"offset": 10**9}).json()["features"] == []
+    again = client.get(ITEMS, headers={"if-none-match": many.headers["etag"]})
+    head = client.head(ITEMS)
+    assert (again.status_code, head.status_code, head.content) == (304, 200, b"")
+
+
+def test_steps_of_a_stream_have_a_time(tmp_path):
+    near = dh.Neighbourhood(dh.Domain(BOUNDS, (4, 4), "EPSG:32618"), delta=2000, sources="boundary")
+    step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
+    mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(0.125)).with_step(step)
+    account = dh.Account(dh.Window(7, epsilon=1), 2)
+    dh.publish(np.ones((4, 4), dtype=int), mechanism, account=account).save(tmp_path / "2010-05-03.parquet")
+    with TestClient(create_app(Catalogue([tmp_path]))) as client:
+        address = "/collections/2010-05-03"
+        ends = client.get(address).json()["extent"]["temporal"]["interval"]
+        assert ends == [["2010-05-03T00:00:00Z", "2010-05-04T00:00:00Z"]]
+        for time_asked, number in {
+            "2010-05-03T12:00:00Z": 16, "2010-05-03": 16, "2010-05-02": 0, "2010-05-04": 0,
+            "../2010-05-03": 16, "2010-05-04/..": 0, "2010-05-01/2010-05-31": 16,
+        }.items():  # fmt: skip
+            found = client.get(f"{address}/items", params={"datetime": time_asked})
+            assert found.json()["numberMatched"] == number
+
+
+@pytest.fixture(scope="module")
+def address(published):
+    """The address of a running service."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(Catalogue([published])), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_gdal_reads_all_cells(address, catalogue, tmp_path):
+    if shutil.which("ogr2ogr") is None:
+        pytest.fail("GDAL's client is asked, which is not installed: apt-get install gdal-bin")
+    environment = {key: value for key, value in os.environ.items() if "PROJ" not in key and "GDAL" not in key}
+
+    def run(*command):
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
+
+    listed = run("ogrinfo", "-so", f"OAPIF:{address}", "city")
+    assert "Feature Count: 256" in listed
+    file, part = tmp_path / "city.gpkg", tmp_path / "part.geojson"
+    run("ogr2ogr", "-oo", "PAGE_SIZE=100", str(file), f"OAPIF:{address}", "city")
+    found = gpd.read_file(file)
+    release = catalogue.find("city").release
+    expected = dh.answer(release, dh.workloads.boxes(release.to_geopandas().bounds.to_numpy()))
+    assert len(found) == 256
+    order = np.lexsort([found["row"], found["column"]])
+    np.testing.assert_array_equal(found["estimate"].to_numpy()[order], expected["estimate"])
+    np.testing.assert_allclose(found["standard_error"].to_numpy()[order], expected["std_error"], rtol=1e-12)
+    run("ogr2ogr", "-spat", *map(str, DEGREES), str(part), f"OAPIF:{address}", "city")
+    assert 0 < len(json.loads(part.read_text())["features"]) < 256
