@@ -7,6 +7,7 @@ any of them, and people come back to the same places: these errors are added up 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -118,8 +119,13 @@ class Series:
     def of_named(cls, releases: Mapping[str, Release]) -> Series:
         """Return the series of releases by the names of their steps.
 
-        Raises InputError if two differ in more than what they spend, or a name is not that of its step.
+        Raises InputError if two differ in more than what they spend or are one and the same, or a name is not that of
+        its step.
         """
+        digests = {name: release.digest for name, release in releases.items()}
+        for one, other in itertools.pairwise(sorted(digests, key=lambda name: digests[name])):
+            if digests[one] == digests[other]:
+                raise InputError(f"releases {one!r} and {other!r} are one (copied?): every step must have its own")
         names = list(releases)
         numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
         try:

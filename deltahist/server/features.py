@@ -22,6 +22,7 @@ from deltahist.releases import Release
 from deltahist.server.answers import CRS84
 from deltahist.server.catalogue import Served
 from deltahist.server.landing import link
+from deltahist.server.schemas import Feature, FeatureCollection, file_of
 from deltahist.server.service import Service, tag_of
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
@@ -67,7 +68,7 @@ def make_router(service: Service) -> APIRouter:
         known = unchanged(request, tag_of(served, "collection"), headers)
         return known or as_json(describe_collection(served, request), headers)
 
-    @router.get("/collections/{name}/items")
+    @router.get("/collections/{name}/items", response_class=Response, responses=file_of(GEOJSON, FeatureCollection))
     async def list_items(
         request: Request,
         name: str,
@@ -110,7 +111,7 @@ def make_router(service: Service) -> APIRouter:
         }
         return Response(orjson.dumps(content), media_type=GEOJSON, headers=headers)
 
-    @router.get("/collections/{name}/items/{number}")
+    @router.get("/collections/{name}/items/{number}", response_class=Response, responses=file_of(GEOJSON, Feature))
     async def show_item(request: Request, name: str, number: str) -> Response:
         """Return one cell as GeoJSON."""
         served = find_collection(service, name)

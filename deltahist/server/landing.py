@@ -32,7 +32,7 @@ def make_router(service: Service) -> APIRouter:
         negotiate(request, {JSON: "json"})
         return as_json({"conformsTo": CONFORMANCE})
 
-    @router.get("/api")
+    @router.get("/api", response_class=Response, responses={200: {"content": {OPENAPI: {"schema": {}}}}})
     async def define(request: Request) -> Response:
         """Define all addresses and parameters, as OpenAPI 3.0."""
         definition = lower_definition(request.app.openapi())

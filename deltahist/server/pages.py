@@ -30,7 +30,7 @@ def make_router(service: Service) -> APIRouter:
     files = _read_files()
     policy = _policy(service.settings)
 
-    @router.get("/")
+    @router.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
     async def land(request: Request) -> Response:
         """Link to all that there is; a browser (Accept: text/html) gets the map."""
         if negotiate(request, {JSON: "json", "text/html": "html"}) == "json":

@@ -73,6 +73,16 @@ class FeatureCollection(BaseModel):
     features: list[dict[str, Any]]
 
 
+class Feature(BaseModel):
+    """GeoJSON (RFC 7946)."""
+
+    model_config = ConfigDict(extra="allow")
+    type: str = Field(pattern="^Feature$")
+    id: int
+    geometry: dict[str, Any]
+    properties: dict[str, float]
+
+
 class Described(BaseModel):
     """A release and its promise."""
 

@@ -11,13 +11,14 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import as_json, refuse_unknown, unchanged
+from deltahist._http import ARROW, GEOJSON, JSON, as_json, refuse_unknown, unchanged
 from deltahist.errors import InputError
 from deltahist.releases import Release, Series
 from deltahist.releases.series import PeriodDifference
 from deltahist.server.answers import BoxQuery, Source
 from deltahist.server.catalogue import Served
 from deltahist.server.queries import answer_body, ask, meaning, read_box, row
+from deltahist.server.schemas import Answer, Answers, BoxesAsked, FeatureCollection, reads, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.space.workloads import boxes
 
@@ -42,18 +43,18 @@ def make_router(service: Service) -> APIRouter:
         found = ((name, series_of(served)) for name, served in service.catalogue.folders().items())
         return as_json({"series": [_summarize(name, series) for name, series in found if series is not None]})
 
-    @router.get("/series/{name}")
-    async def describe_series(name: str, request: Request) -> Response:
+    @router.get("/series/{stream}")
+    async def describe_series(stream: str, request: Request) -> Response:
         """Describe a series: its steps with their times, promises, and what each window of steps has spent."""
-        series, served = _find(service, name)
+        series, served = _find(service, stream)
         headers: dict[str, str] = {}
         known = unchanged(request, tag_of(served, "series"), headers)
-        return known or as_json(_summarize(name, series) | {"steps": _list_steps(series)}, headers)
+        return known or as_json(_summarize(stream, series) | {"steps": _list_steps(series)}, headers)
 
-    @router.get("/series/{name}/answer")
+    @router.get("/series/{stream}/answer", responses=shape(Answer))
     async def answer_period(
         request: Request,
-        name: str,
+        stream: str,
         bbox: str = Query(description="west,south,east,north; low,high on a line"),
         between: str | None = _BETWEEN,
         compare: str | None = _COMPARE,
@@ -67,7 +68,7 @@ def make_router(service: Service) -> APIRouter:
 
         The error is that of all steps together: errors of single steps must not be added.
         """
-        series, served = _find(service, name)
+        series, served = _find(service, stream)
         periods = _choose(series, between, compare, mean=mean, skip=missing == "skip")
         query = ask(_source(*periods), crs, level, nonnegative)
         corners = read_box(bbox, series.domain)
@@ -76,13 +77,17 @@ def make_router(service: Service) -> APIRouter:
             return known
         await _prepare(service, periods)
         columns = await service.batcher.answer(query, corners)
-        content = {"series": name, "bbox": corners.tolist(), **row(columns), **_meaning(query, periods)}
+        content = {"series": stream, "bbox": corners.tolist(), **row(columns), **_meaning(query, periods)}
         return as_json(content, headers)
 
-    @router.post("/series/{name}/answers")
+    @router.post(
+        "/series/{stream}/answers",
+        responses=shape(Answers, GEOJSON, "text/csv", ARROW),
+        openapi_extra={"requestBody": reads({JSON: BoxesAsked, GEOJSON: FeatureCollection})},
+    )
     async def answer_many_of_period(
         request: Request,
-        name: str,
+        stream: str,
         between: str | None = _BETWEEN,
         compare: str | None = _COMPARE,
         mean: bool = _MEAN,
@@ -92,7 +97,7 @@ def make_router(service: Service) -> APIRouter:
         nonnegative: bool = Query(False, description="never negative, no longer unbiased; of a FeatureCollection"),
     ) -> Response:
         """Return answers of a period to many boxes or features, in the forms of `/releases/{name}/answers`."""
-        series, _ = _find(service, name)
+        series, _ = _find(service, stream)
         periods = _choose(series, between, compare, mean=mean, skip=missing == "skip")
         await _prepare(service, periods)
         about = functools.partial(_meaning, periods=periods)

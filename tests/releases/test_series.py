@@ -332,6 +332,12 @@ def test_a_folder_is_read_by_what_its_files_say(tmp_path):
         dh.Series.load(tmp_path)
 
 
+def test_one_release_is_not_two_steps():
+    release = made(1)[0]
+    with pytest.raises(dh.InputError, match="releases '1' and '2' are one"):
+        dh.Series.of_named({"1": release, "2": release})
+
+
 def test_streams_of_other_windows_are_not_one_series():
     with pytest.raises(dh.InputError, match="differ in window"):
         series({0: of_stream(0), 1: of_stream(1, window=8)})
@@ -351,8 +357,7 @@ def test_streams_of_other_windows_are_not_one_series():
     ],
 )
 def test_files_that_say_nothing_of_steps_are_read_by_their_names(tmp_path, names, labels):
-    release = made(1)[0]
-    for name in names:
+    for name, release in zip(names, made(len(names)).values(), strict=True):
         release.save(tmp_path / f"{name}.parquet")
     assert dh.Series.load(tmp_path).labels == labels
 

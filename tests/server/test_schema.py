@@ -2,12 +2,15 @@
 
 import copy
 
+import numpy as np
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import checks
 
+import deltahist as dh
 from deltahist.server.app import create_app
+from deltahist.server.catalogue import Catalogue
 from deltahist.server.settings import Settings
 from tests.server.conftest import BOUNDS
 from tests.server.test_app import DEGREES
@@ -17,6 +20,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarni
 #: Values that can be answered: by chance alone hardly any could.
 LIKELY = {
     "name": ["city", "line"],
+    "stream": ["stream"],
+    "between": ["2010-05-01,2010-05-02", "2010-05-02,2010-05-02"],
+    "number": ["0", "255"],
+    "grid": ["WebMercatorQuad"],
+    "datetime": ["2010-05-01/.."],
     "bbox": ["-74.02,40.66,-73.97,40.70", "0,8"],
     "crs": ["EPSG:32618", "CRS84"],
     "level": [0.5, 0.95],
@@ -32,8 +40,13 @@ CHECKED = [
 
 
 @pytest.fixture(scope="module")
-def app(catalogue):
-    return create_app(catalogue, Settings(max_boxes=1_000))
+def app(published, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("streams") / "stream"
+    folder.mkdir()
+    near = dh.load(published / "city.parquet").neighbourhood
+    for day in ("2010-05-01", "2010-05-02"):
+        dh.publish(np.full((16, 16), 9), near, "flow", epsilon=1).save(folder / f"{day}.parquet")
+    return create_app(Catalogue([published, folder]), Settings(max_boxes=1_000))
 
 
 def described(app, likely):

@@ -111,6 +111,13 @@ def test_other_folders_are_no_series(client, published):
     check_problem(client.get(f"/series/{published.name}"), 404, "it must be one of those at /series")
 
 
+def test_one_release_is_not_two_steps(folder, tmp_path):
+    twice = shutil.copytree(folder, tmp_path / "city")
+    shutil.copy(twice / "2010-05-01.parquet", twice / "2010-05-04.parquet")
+    with TestClient(create_app(Catalogue([twice]))) as client:
+        assert client.get("/series").json()["series"] == []
+
+
 def test_a_series_grows_with_its_folder(folder, tmp_path):
     catalogue = Catalogue([shutil.copytree(folder, tmp_path / "city")])
     with TestClient(create_app(catalogue)) as client:
