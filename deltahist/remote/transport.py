@@ -9,10 +9,10 @@ import re
 import socket
 import ssl
 import struct
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from time import monotonic, sleep
 from typing import Any
 
 from deltahist import __version__
@@ -55,7 +55,7 @@ def send(
     """
     headers = {"Accept": accept, "User-Agent": f"deltahist/{__version__}"}
     request = urllib.request.Request(url, body, headers | ({} if body is None else {"Content-Type": media}))
-    url, waited = url.partition("?")[0], 0.0
+    url, end = url.partition("?")[0], monotonic() + PATIENCE
     while True:
         try:
             with _OPENER.open(request, timeout=PATIENCE) as answer:
@@ -67,10 +67,9 @@ def send(
         except urllib.error.HTTPError as problem:
             with problem:
                 pause = _pause(problem) if problem.code == 503 else None
-                if pause is None or waited + pause > PATIENCE:
+                if pause is None or monotonic() + pause > end:
                     raise _refusal(url, problem) from None
-            time.sleep(pause)
-            waited += pause
+            sleep(pause)
         except (OSError, http.client.HTTPException) as problem:
             raise InputError(f"url is {url!r}: {_explain(problem)}") from None
     if len(content) > most:
@@ -114,7 +113,8 @@ def _explain(problem: Exception) -> str:
     if isinstance(reason, socket.gaierror):
         return "there is no such host, or no network"
     if isinstance(reason, ssl.SSLError):
-        return f"there is no safe connection: {reason.reason or reason} (is its certificate valid? is it https at all?)"
+        said = getattr(reason, "verify_message", reason.reason)
+        return f"there is no safe connection: {said} (is its certificate valid? is it https at all?)"
     if isinstance(reason, ConnectionError | http.client.HTTPException):
         return f"the connection broke off ({type(reason).__name__}): is it a service of HTTP, and is it up?"
     return str(reason)

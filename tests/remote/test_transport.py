@@ -1,13 +1,18 @@
 """remote/transport.py: services that are busy, gone, foreign or hostile. Every problem is an InputError in words."""
 
 import contextlib
+import datetime
 import http.server
 import json
 import socket
+import ssl
 import threading
 import urllib.request
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import deltahist as dh
 from deltahist.remote import transport
@@ -39,8 +44,11 @@ def fake():
     """Start a service that says what a function of the request returns; return its address and what it was asked."""
     with contextlib.ExitStack() as ends:
 
-        def start(say):
+        def start(say, tls=None):
             server = ends.enter_context(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake))
+            if tls is not None:
+                server.socket = tls.wrap_socket(server.socket, server_side=True)
+                server.handle_error = lambda *_: None  # a client that hangs up
             server.say, server.asked = say, []
             thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()
@@ -104,6 +112,22 @@ def test_an_address_where_nothing_answers(service):
         dh.connect(service.replace("http:", "https:") + CITY)
 
 
+def test_certificates_are_checked(fake, described, tmp_path):
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name.from_rfc4514_string("CN=127.0.0.1")
+    start, end = (datetime.datetime(year, 1, 1, tzinfo=datetime.UTC) for year in (2020, 2100))
+    made = x509.CertificateBuilder(name, name, key.public_key(), 7, start, end).sign(key, hashes.SHA256())
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (tmp_path / "own.pem").write_bytes(secret + made.public_bytes(serialization.Encoding.PEM))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "own.pem")
+    address, asked = fake(lambda _: plain(described), tls)
+    with pytest.raises(dh.InputError, match=r"there is no safe connection: self.signed certificate \(is its"):
+        dh.connect(address.replace("http:", "https:") + CITY)
+    assert not asked
+
+
 def test_a_service_that_says_nothing_is_left(fake, monkeypatch):
     monkeypatch.setattr(transport, "PATIENCE", 0.2)
     left = threading.Event()
@@ -127,7 +151,8 @@ def test_a_busy_service_is_waited_for(fake, described, monkeypatch):
         assert len(slept) < 9
         slept.append(seconds)
 
-    monkeypatch.setattr(transport.time, "sleep", sleep)
+    monkeypatch.setattr(transport, "sleep", sleep)
+    monkeypatch.setattr(transport, "monotonic", lambda: float(sum(slept)))
     waits = iter([{"Retry-After": "7"}, {}, {"Retry-After": "Fri, 31 Dec 2027 23:59:59 GMT"}])
 
     def say(_):
