@@ -189,6 +189,15 @@ class _Haar:
         sizes = [1, *(len(low) for low, _, _ in self.levels)]
         return np.repeat(np.arange(len(sizes)), sizes)
 
+    @functools.cached_property
+    def depth(self) -> NDArray[np.int64]:
+        """Level of the last row that holds each cell (n,): on every level up to it there is one."""
+        change = np.zeros(self.n + 1, dtype=np.int64)
+        for low, _, high in self.levels:
+            change[low] += 1
+            change[high] -= 1
+        return change.cumsum()[:-1]
+
     def apply(self, x: NDArray[Any]) -> NDArray[Any]:
         total = np.concatenate([np.zeros_like(x[:1]), x.cumsum(axis=0)])
         rows = [2 * total[mid] - total[low] - total[high] for low, mid, high in self.levels]
@@ -308,7 +317,8 @@ class Wavelet(Product):
         weight = [s**norm for s in numerators]
         most = self._dearest_move(near, weight, norm)
         if near.source_cells.any():
-            held = functools.reduce(np.multiply.outer, [_held_weight(f, weight) for f in self.factors])
+            upto = np.array([*accumulate(weight)], dtype=object)
+            held = functools.reduce(np.multiply.outer, [upto[f.depth] for f in self.factors])
             most = max(most, int(held[near.source_cells].max()))
         return Fraction(most, denominator ** (norm * self.domain.ndim))
 
@@ -367,45 +377,30 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
     return x.first * y.first + x.second * y.second - 2 * agree + (2**norm - 2) * opposite
 
 
-def _held_weight(haar: _Haar, weight: list[int]) -> NDArray[Any]:
-    """Return h(u): sum of the weights of the rows that hold each cell (n,), as Python's whole numbers."""
-    held = np.full(haar.n, weight[0], dtype=object)
-    for level, (low, _, high) in enumerate(haar.levels, start=1):
-        inside = np.zeros(haar.n + 1, dtype=np.int64)
-        np.add.at(inside, low, 1)
-        np.add.at(inside, high, -1)
-        held[inside.cumsum()[:-1] > 0] += weight[level]
-    return held
-
-
 def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
     """Return the different pairs of cells d apart, for d = 0, ..., longest.
 
     Let u < u' part at level m, that of the coarsest segment with a split between them. On each level above, one row
     holds both, in the same half: a = Σ_{l < m} w_l. On level m one row holds both, in opposite halves: f = w_m. No row
-    below holds both. So m, h(u) and h(u') are all there is to a pair, and few of these triples are different.
-    Both orders of a pair are listed, since the other axis may run either way.
+    below holds both. h(u) is the weight of the levels down to the depth of u. So m and both depths are all there is to
+    a pair, and few of these triples are different. Both orders of a pair are listed, since the other axis may run
+    either way.
     """
-    n, above = haar.n, [0, *accumulate(weight)]
+    n, depth, upto, number = haar.n, haar.depth, list(accumulate(weight)), len(weight)
     split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
     for level, (_, mid, _) in enumerate(haar.levels, start=1):
         split[mid] = level
-    held = _held_weight(haar, weight).tolist()
-    # Weights may be of any length: h is packed by its rank among the different values.
-    values = sorted(set(held))
-    rank_of = {h: i for i, h in enumerate(values)}
-    rank = np.array([rank_of[h] for h in held], dtype=np.int64)
-    out = [{Pair(h, h, h, 0) for h in values}]
+    out = [{Pair(upto[i], upto[i], upto[i], 0) for i in depth.tolist()}]
     parting = np.full(n, np.iinfo(np.int64).max)  # least split between u and u + d, for d from 0 on
     for d in range(1, longest + 1):
         parting = np.minimum(parting[: n - d], split[d:])
-        packed = np.unique((parting * len(values) + rank[: n - d]) * len(values) + rank[d:])
         pairs: set[Pair] = set()
-        for triple in packed.tolist():
-            rest, second = divmod(triple, len(values))
-            level, first = divmod(rest, len(values))
-            pair = Pair(values[first], values[second], above[level], weight[level])
-            pairs |= {pair, pair._replace(first=pair.second, second=pair.first)}
+        for triple in np.unique((parting * number + depth[: n - d]) * number + depth[d:]).tolist():
+            rest, end = divmod(triple, number)
+            level, start = divmod(rest, number)
+            first, second = upto[start], upto[end]
+            agree, opposite = upto[level - 1], weight[level]
+            pairs |= {Pair(first, second, agree, opposite), Pair(second, first, agree, opposite)}
         out.append(pairs)
     return out
 
