@@ -137,8 +137,7 @@ def estimated_flow(
     are of the borders just before and just behind inner edges (docs/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonals, line.windows.theta, line.prefix_gain
-    spread = (theta * leaf) @ theta.T + np.diag(np.array(sums, dtype=np.float64)[line.windows.level])
-    mixed = cumulated((theta * leaf).T) - gain @ (spread / 2)
+    mixed = cumulated((theta * leaf).T) - gain @ (line.spread(leaf, sums) / 2)
     corners = []
     for shift in (0, 1):
         at_edge = np.zeros_like(gain)
@@ -169,33 +168,27 @@ class HubVariance:
         #: Variance of each product of waves, and K.
         self.waves = hubs.trust**2 * (own + sum(w / ratio**2 * level for w, ratio, level in levels))
         self.joint = joint(self.waves)
-        #: Hubs before each edge of blocks (n + 1,), per axis.
-        self._before = [line.sums_at_edges(np.ones((1, len(line.places))))[:, 0] for line in self._lines]
 
     @functools.cached_property
     def onto_total(self) -> tuple[Field, float]:
         """m in waves (k, l), and Σ m, the variance of all that enters; 0 where there is next to no noise."""
-        # Ones are a sum of waves, since sums' weights add up to one at every hub; without sums there is one wave.
-        ones = np.multiply.outer(*(line.waves.sum(axis=1) for line in self.hubs.axes))
-        core = self.waves[1:, 1:] * ones
-        return core, float((core * ones).sum())
+        core = self.waves[1:, 1:] * self.hubs.ones
+        return core, float((core * self.hubs.ones).sum())
 
     def second(self, total_known: bool) -> tuple[float, WavesKnown]:
         """Return the term of the variance."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
-        alike = [Quadratic([Overlap(own)], edge) for own, edge in zip(self._before, self.edges, strict=True)]
-        before = []
-        for line, edge in zip(self._lines, self.edges, strict=True):
-            waves = line.sums_at_edges(line.waves)
-            before.append(waves if edge is None else sums_before(waves, edge))
+        lines = list(zip(self._lines, self.edges, strict=True))
+        alike = [Quadratic([Overlap(line.before[:, 0])], edge) for line, edge in lines]
+        before = [line.waves_before if edge is None else sums_before(line.waves_before, edge) for line, edge in lines]
         # Without noise there is nothing that a total could take away.
         return 1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core)
 
     def fourth(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
         """Return the term of their own noise's fourth cumulant in full weight; sums and total make it a little less."""
-        before = zip((own[:, None] for own in self._before), self.edges, strict=True)
-        features = (Fourths(own if edge is None else sums_before(own, edge)) for own, edge in before)
-        return kurtosis * self.own**2, tuple(features)
+        lines = zip(self._lines, self.edges, strict=True)
+        before = (line.before if edge is None else sums_before(line.before, edge) for line, edge in lines)
+        return kurtosis * self.own**2, tuple(map(Fourths, before))
 
 
 @dataclass(frozen=True, eq=False)
@@ -640,13 +633,13 @@ class _LineSums:
 
     def __init__(self, line: Lines, straight: float, diagonal: float, sums: Sequence[Cumulants]) -> None:
         theta, self._places = line.windows.theta, line.n
-        noise = np.array(sums, dtype=np.float64).reshape(-1, 2)[line.windows.level]
         leaf = theta * line.leaf
         #: C is leafᵀ @ inverse (`Lines`).
         self.inverse = np.linalg.inv(theta @ leaf.T + np.diag(line.own))
-        within = theta * (straight + diagonal * line.diagonals) @ theta.T + np.diag(noise[:, 0])
+        within = line.spread(straight + diagonal * line.diagonals, [variance for variance, _ in sums])
         self.within = self.inverse @ within @ self.inverse
-        self.single, self.fourth = _single(self.inverse, noise[:, 1])
+        fourth = np.array([fourth for _, fourth in sums], dtype=np.float64)[line.windows.level]
+        self.single, self.fourth = _single(self.inverse, fourth)
         # Of each border its part in C before `inverse`, and in sums.
         self._sums = _NearSums(line.windows, leaf, theta)
 

@@ -159,6 +159,12 @@ class Lines:
             return spread
         return np.asarray(np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T)
 
+    def spread(self, leaf: Field, sums: Sequence[float]) -> Field:
+        """Return Θ V Θᵀ + W (p, p) for variances V of borders (n,), and of each level of sums."""
+        theta = self.windows.theta
+        own = np.array(sums, dtype=np.float64)[self.windows.level]
+        return np.asarray((theta * leaf) @ theta.T + np.diag(own))
+
     @functools.cached_property
     def prefix_gain(self) -> Field:
         """Sums of C over the borders before each edge (n + 1, p)."""
@@ -311,8 +317,17 @@ class HubLine:
         """An orthonormal basis of what sums of hubs see (waves, hubs): eigenvectors of Θᵀ Θ."""
         return self.spectrum[1].T @ self.windows.theta
 
-    def sums_at_edges(self, weights: Field) -> Field:
-        """Return sums of weights of hubs (k, hubs) before each edge of blocks (n + 1, k)."""
+    @functools.cached_property
+    def before(self) -> Field:
+        """Hubs before each edge of blocks (n + 1, 1)."""
+        return self._before(np.ones((1, len(self.places))))
+
+    @functools.cached_property
+    def waves_before(self) -> Field:
+        """Sums of the waves before each edge of blocks (n + 1, waves)."""
+        return self._before(self.waves)
+
+    def _before(self, weights: Field) -> Field:
         out = np.zeros((self.n + 1, len(weights)))
         out[self.places + 1] = weights.T
         return np.asarray(out.cumsum(axis=0))
@@ -384,6 +399,11 @@ class Hubs:
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
         shapes = {HUBS: [(hx, hy)], HUB_SUMS: [(sx, sy)], HUB_STRIPS: [(sx, hy), (hx, sy)]}
         return [part for name in self.numbers for part in _cut(draws[name], shapes[name])]
+
+    @functools.cached_property
+    def ones(self) -> Field:
+        """All ones as a sum of products of waves (waves, waves): sums' weights add up to one at every hub."""
+        return np.asarray(np.multiply.outer(*(line.waves.sum(axis=1) for line in self.axes)))
 
     @functools.cached_property
     def levels(self) -> list[Field]:

@@ -25,7 +25,6 @@ from deltahist.strategies.flow.noise import (
     HUB_SUMS,
     HUBS,
     STRAIGHT,
-    HubLine,
     Hubs,
     Lines,
     hats,
@@ -465,17 +464,14 @@ class MeanHubError:
         """Return the variance as a function of the shares of the hubs' own noise, their sums, and strips."""
         inside, squared = [np.ones((1, 1))] * 2, [np.array([[0.0, 1.0]])] * 2
         for axis, (line, span) in enumerate(zip(hubs.axes, self._spans, strict=False)):
-            low, high = _before_ends(line, np.ones((1, len(line.places))), span)
-            length = BlockPower(1, 2)(low[:, 0], high[:, 0])
-            low, high = _before_ends(line, line.waves, span)
-            inside[axis] = high - low
+            length = BlockPower(1, 2)(*(sums_before(line.before, edge)[:, 0] for edge in span))
+            inside[axis] = sums_inside(line.waves_before, *span)
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
         asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
         # A total takes little from many sums: some of the boxes are enough.
         step = max(1, len(inside[0]) * asked.size // _WORK)
         inside = [each[::step] for each in inside]
-        ones = np.multiply.outer(*(line.waves.sum(axis=1) for line in hubs.axes))
 
         def error(shares: tuple[float, ...]) -> float:
             each, *sums = (noise_of(share, self.norm) for share in shares)
@@ -484,9 +480,9 @@ class MeanHubError:
                 known += level / noise
             out = float((asked / known).sum())
             if self.total_known:
-                core = ones / known[1:, 1:]
+                core = hubs.ones / known[1:, 1:]
                 along = ((inside[0] @ core) * inside[1]).sum(axis=1)
-                out -= float((along**2).mean()) / float((core * ones).sum())
+                out -= float((along**2).mean()) / float((core * hubs.ones).sum())
             return out
 
         return error
@@ -500,8 +496,3 @@ def _squares(own: float) -> tuple[float, ...]:
 def _squares_and_strips(own: float) -> tuple[float, ...]:
     """Return shares of hubs, of squares and of strips, each hub being in two: products of the best on a line."""
     return own**2, (1 - own) ** 2, own * (1 - own)
-
-
-def _before_ends(line: HubLine, weights: Field, span: Span) -> list[Field]:
-    """Return sums of weights of hubs (k, hubs) before the ends of intervals of blocks, (m, k) each."""
-    return [sums_before(line.sums_at_edges(weights), edge) for edge in span]
