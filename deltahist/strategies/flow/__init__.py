@@ -137,20 +137,12 @@ class Flow(Strategy):
 
     def _read_hubs(self) -> None:
         """Check the hubs and their sums, and whether sums along lines are centred."""
-        for name in ("centred", "hub_strips"):
-            value = getattr(self, name)
-            if not isinstance(value, bool | np.bool_):
-                raise InputError(f"{name} is {value!r}: it must be True or False")
-            object.__setattr__(self, name, bool(value))
+        one_of((True, False), centred=self.centred)
+        one_of((True, False), hub_strips=self.hub_strips)
         widths = tuple(whole(least=2, hub_widths=w) for w in self.hub_widths)
         object.__setattr__(self, "hub_widths", widths)
-        if self.hub_strips and (not widths or len(self.blocks) == 1):
-            raise InputError(
-                "hub_strips is True without hub_widths or in 1-D: strips are sums of hubs along one axis of two, as "
-                "far apart as sums over squares of hubs"
-            )
         if self.hubs is None:
-            if widths:
+            if widths or self.hub_strips:
                 raise InputError(f"hub_widths is {widths} without hubs: it is how far apart sums of hubs are")
             return
         hubs, most = whole(hubs=self.hubs), max(self.blocks)
@@ -160,14 +152,17 @@ class Flow(Strategy):
                 f"hubs is {hubs}: it must be odd, so that each hub is in the middle of its blocks, and at most the "
                 f"{most} blocks that there are along an axis"
             )
-        numbers = [len(line.places) for line in Hubs.between(self.blocks, hubs).axes[: len(self.blocks)]]
+        numbers = [len(line.places) for line in Hubs.between(self.blocks, hubs).axes]
         if any(b % a or a == b for a, b in pairwise(widths)) or max(widths, default=0) > max(numbers):
             raise InputError(
                 f"hub_widths is {widths}: each must be a multiple of the one before, and there are only "
                 f"{max(numbers)} hubs along an axis"
             )
-        if self.hub_strips and min(numbers) == 1:
-            raise InputError("hub_strips is True: there is only one hub along an axis, and nothing to sum along it")
+        if self.hub_strips and (not widths or min(numbers) == 1):
+            raise InputError(
+                f"hub_strips is True with hub_widths {widths}, and {min(numbers)} hubs along an axis: strips are sums "
+                "along one axis of two, as far apart as sums over squares of hubs, and need several hubs along each"
+            )
 
     @classmethod
     def tuned(
