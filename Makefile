@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo test lint types doctest check bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo demo-map test lint types doctest check bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -23,13 +23,18 @@ $(VENV)/.core: pyproject.toml
 	@$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.serve: $(VENV)/.%: $(VENV)/.core
 	@echo "adding what $* needs to $(VENV)"
 	@$(PIP) install --editable '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.core  ## publish the sample, answer queries, draw the map
 	$(BIN)/deltahist demo --out build/demo
+
+demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the browser
+	@(for try in $$(seq 300); do $(BIN)/python -c 'import urllib.request as r; r.urlopen("http://127.0.0.1:8000/healthz")' 2>/dev/null && break; sleep 0.2; done; \
+	  $(BIN)/python -m webbrowser -t http://127.0.0.1:8000/ >/dev/null) &
+	$(BIN)/deltahist serve build/demo/city.parquet
 
 # Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker
 # ends alone.
