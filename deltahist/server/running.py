@@ -15,14 +15,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deltahist.errors import InputError
+from deltahist.server.answers import BoxQuery, asks_degrees
 from deltahist.server.app import PACE, create_app
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.metrics import Metrics
-from deltahist.server.service import Settings
+from deltahist.server.settings import Settings
+from deltahist.space.crs import Operation
+from deltahist.space.geometries import LONGITUDE_LATITUDE
 
 _LOG = logging.getLogger("deltahist.server")
 #: Seconds that a connection may be idle between requests, and that a request's head may take.
@@ -70,6 +74,7 @@ def run(
     if not hasattr(os, "fork"):
         raise InputError(f"workers is {workers}: it must be 1 on this system, which cannot fork processes")
     parent = os.getpid()
+    _warm(catalogue)
 
     def serve(place: int) -> None:
         if metrics is not None:
@@ -77,6 +82,19 @@ def run(
         _Server(_config(catalogue, settings, metrics, refresh=False), parent).run(sockets)
 
     _Crew(catalogue, sockets, serve, workers).work()
+
+
+def _warm(catalogue: Catalogue) -> None:
+    """Answer a box in the middle of each map: what a first answer makes is then there, and shared by workers."""
+    for served in catalogue:
+        domain = served.release.domain
+        middle, cell = (np.array(domain.low) + np.array(domain.high)) / 2, np.array(domain.cell)
+        ends = np.stack([middle - cell, middle + cell])
+        degrees = asks_degrees(served.release, None)
+        if degrees:
+            ends = np.sort(np.stack(Operation.off(domain, LONGITUDE_LATITUDE)(*ends.T), axis=1), axis=0)
+        with contextlib.suppress(InputError):  # some kinds have no answers to boxes
+            BoxQuery(served.release, degrees, 0.95, False).answer(ends.reshape(1, -1))
 
 
 def _config(
@@ -153,6 +171,7 @@ class _Crew:
                 self._bury()
                 if time.monotonic() - looked >= PACE:
                     if self._refresh():
+                        _warm(self.catalogue)
                         self._replace()
                     looked = time.monotonic()
                 self._start()

@@ -36,7 +36,7 @@ class Settings:
     max_bytes: int = 16 << 20
     max_boxes: int = 100_000
     max_vertices: int = 200_000
-    max_seconds: int = 30
+    max_seconds: int = 60
     max_requests: int = 100
     max_waiting: int = 16
     tiles: str | None = None
