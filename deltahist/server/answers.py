@@ -11,15 +11,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.answers import answer
 from deltahist.errors import InputError
 from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.space.crs import read_crs
-from deltahist.space.fitting import bend_boxes, clip_boxes
+from deltahist.space.fitting import bend_boxes, clip_boxes, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
-from deltahist.space.workloads import boxes
+from deltahist.space.workloads import boxes, regions
 
 #: What boxes are asked of: a release, a series of steps, or the difference of two.
 Source: TypeAlias = BaseRelease | Series | Difference
@@ -63,12 +62,13 @@ class BoxQuery:
             asked = corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist())
             found = self.release.answers(boxes(asked), level=self.level, nonnegative=self.nonnegative)
             return found if clipped is None else clipped.spread_over_regions(found)
-        import geopandas as gpd
-
         _check_boxes(corners)
-        shapes = gpd.GeoSeries(bend_boxes(corners, self.release.domain), crs=LONGITUDE_LATITUDE)
-        frame = answer(self.release, shapes, level=self.level, nonnegative=self.nonnegative)
-        return {str(name): frame[name].to_numpy() for name in frame.columns}
+        domain = self.release.domain
+        # As `dh.answer` does, without the frames, which take as long as a few boxes.
+        fitted = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
+        work = regions(fitted.shapes[fitted.held])
+        found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
+        return fitted.spread_over_regions(found)
 
 
 def _check_boxes(corners: NDArray[np.float64]) -> None:
