@@ -114,6 +114,8 @@ class RemoteRelease:
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> Columns:
         """Return the columns of `dh.answer` for a workload, an array (m,) each."""
+        if not len(work):  # a service answers one at least
+            return self.load().answers(work, level=level, nonnegative=nonnegative)
         how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
         if self.domain.crs is not None:
             how["crs"] = self.domain.crs

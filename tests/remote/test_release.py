@@ -88,6 +88,8 @@ def test_every_kind_of_release_is_asked(pairs):
     check_same(*pairs["line"], [[0, 8], [0.5, 3.3]])
     check_same(*pairs["line"], dh.workloads.all_ranges(pairs["line"][0].domain))
     check_same(*pairs["ages"], [[0, 8], [0.5, 3.3]], level=0.8)
+    none = dh.workloads.boxes(np.empty((0, 2)))
+    assert list(dh.answer(pairs["line"][1], none)) == list(dh.answer(pairs["line"][0], none))
 
 
 @settings(max_examples=15)
