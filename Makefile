@@ -8,6 +8,8 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip -qq
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
+# What is compiled is kept: workers and the commands that tests start import the same modules again and again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
 .PHONY: help demo demo-map test lint types doctest check bench bench-quick audit mutants docs wheel clean

@@ -161,7 +161,7 @@ def joint_audit(folder, amounts, unit="epsilon", releases=60_000, seed=1):
     )
 
 
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_pairs_and_triples_of_releases_cost_the_last_budget(tmp_path, number):
     findings = joint_audit(tmp_path, EPSILONS[:number])
     assert not refuted(findings), report(findings)

@@ -14,7 +14,7 @@ from deltahist.counting.expressions import make_safe
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Query
 
-AT_ONCE, TIMES = 36, 6
+AT_ONCE, TIMES = 36, 4
 
 
 def _evaluated(databases, query, values):

@@ -87,7 +87,7 @@ def test_single_cells_have_the_slopes_of_whole_rows():
         assert np.array_equal(places, every.ravel())
 
 
-@pytest.mark.parametrize("kind", ["even", "clumped", "one place"])
+@pytest.mark.parametrize("kind", [pytest.param("even", marks=pytest.mark.slow), "clumped", "one place"])
 def test_intervals_of_squares_at_any_place_hold(kind):
     """300 squares: were each covered by 93% alone, fewer than 88% of correlated ones would still be a surprise."""
     rng = np.random.default_rng(6)

@@ -469,7 +469,7 @@ def test_there_is_none_without_points_noise_or_room(monkeypatch):
         ((12, 11), 1, None, {"rho": 1.0}, "identity"),  # a total that is nothing beside the numbers
     ],
 )
-@pytest.mark.parametrize("number", [None, -(1 << 62), "one"])
+@pytest.mark.parametrize("number", [None, -(1 << 62), pytest.param("one", marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:non-negative estimates are certified")
 def test_extremes_are_answered(shape, delta, sources, budget, strategy, number):
     """Hardly any noise, and numbers that nobody publishes: finite answers, and intervals that hold the estimate."""
