@@ -313,6 +313,10 @@ class Ledger:
 # ---------------------------------------------------------------------------------- requests under keys
 
 
+class KeyReuseError(InputError):
+    """A key that was used for another request."""
+
+
 @dataclass(frozen=True)
 class KeyedRequest:
     """A request to an account under a key: the same request under the same key is answered once, and charged once.
@@ -327,14 +331,14 @@ class KeyedRequest:
     def find_answer(self, accounts: Accounts) -> tuple[Any] | None:
         """Return the answer that is kept under the key; None if the key is new.
 
-        Raises InputError if the key was used for another request.
+        Raises KeyReuseError if the key was used for another request.
         """
         found = accounts.find_answer(self.account, self.key)
         if found is None:
             return None
         before, answer = found
         if _text(before) != _text(self.description):
-            raise InputError(
+            raise KeyReuseError(
                 f"key {self.key!r} of account {self.account!r} was used for another request: "
                 f"{differences(before, self.description)}; nothing was charged; take a new key for a new question"
             )

@@ -44,6 +44,7 @@ COMMANDS = {
     "plot": "Draw the map and the protection by distance.",
     "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
     "serve": "Answer range queries over HTTP from published releases.",
+    "serve-private": "Answer questions over HTTP that people pay for, for clients with keys.",
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 
@@ -86,8 +87,9 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     line.callback()(deltahist)
     for name in names:
-        imported, _, _ = lazy_loader.attach("deltahist.cli", submod_attrs={_BESIDE.get(name, name): [name]})
-        command = imported(name)
+        function = name.replace("-", "_")
+        imported, _, _ = lazy_loader.attach("deltahist.cli", submod_attrs={_BESIDE.get(name, function): [function]})
+        command = imported(function)
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=COMMANDS[name])
         else:

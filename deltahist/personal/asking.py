@@ -65,6 +65,8 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "histogram": (("column", "values"), ()),
     "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "project", "strategy", "sources", "limits")),
 }
+#: Arguments of answers that are columns, expressions or names.
+_TEXTS = ("column", "x", "y", "crs", "project", "strategy")
 
 
 class Price(TypedDict, total=False):
@@ -190,6 +192,14 @@ class Records(Query):
         return self.ask(drawn, key)
 
 
+class FailedQuestionError(InputError):
+    """A question that memory, time or the database kept from an answer; `charged`: whether everybody has paid."""
+
+    def __init__(self, text: str, charged: bool) -> None:
+        super().__init__(text)
+        self.charged = charged
+
+
 class _BrokenOff(Exception):  # noqa: N818
     """The end of a question while records were being read; `ended` is raised when all are charged."""
 
@@ -205,7 +215,9 @@ def _preparing() -> Iterator[None]:
     except InputError:
         raise
     except Exception:
-        failed = InputError("the question could not be prepared (memory, or the database?); nothing was charged")
+        failed = FailedQuestionError(
+            "the question could not be prepared (memory, or the database?); nothing was charged", charged=False
+        )
     else:
         return
     raise_alone(failed)
@@ -217,9 +229,10 @@ def _reading() -> Iterator[None]:
     try:
         yield
     except Exception:
-        ended: BaseException = InputError(
+        ended: BaseException = FailedQuestionError(
             "the question broke off while records were read or measured (memory, time, or the database?): everybody "
-            "was charged the most that it may cost them, and no more is said, since it might be about records"
+            "was charged the most that it may cost them, and no more is said, since it might be about records",
+            charged=True,
         )
     except BaseException as stopped:
         ended = stopped.with_traceback(None)
@@ -398,7 +411,7 @@ _STEPS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a list of tables of names and texts",
     ),
     "distinct": (_are_texts, "a list of columns"),
-    "at_most": (lambda given: type(given) is int, "a whole number"),
+    "at_most": (lambda given: type(given) is int and given < _MANY, f"a whole number below {_MANY:,}"),
     "union": (
         lambda given: isinstance(given, list) and len(given) > 1 and all(isinstance(each, list) for each in given),
         "two or more lists of steps",
@@ -437,6 +450,10 @@ def _check_answer(answer: Any) -> None:
     _check_known(answer, ("kind", *_BUDGETS, *needed, *optional), f"an answer of kind {kind!r}")
     for name, given in answer.items():
         _check(name, given, not isinstance(given, bool), "a number, text or a list of them")
+        _check(name, given, name not in _TEXTS or isinstance(given, str), "text")
+    values = answer.get("values", [])
+    plain = isinstance(values, list) and not any(isinstance(each, list | dict) for each in values)
+    _check("values", values, plain, "a list of texts, numbers, dates or times")
     if sum(name in answer for name in _BUDGETS) != 1:
         raise InputError("an answer spends epsilon or rho, one of them: it must say how much")
 

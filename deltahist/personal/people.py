@@ -38,6 +38,10 @@ _CURE = (
 )
 
 
+class OtherPeopleError(InputError):
+    """A database and a ledger that do not know the same people."""
+
+
 class People:
     """People with budgets of their own: a question charges the owners of the records that it uses.
 
@@ -191,7 +195,7 @@ class People:
         with self.purses.turn() as turn:
             if not self._is_current(turn):
                 self._check_people(turn)
-                raise InputError(
+                raise OtherPeopleError(
                     f"the database and account {self.purses.name!r} of {self.purses.ledger!r} do not know the same "
                     "people: it is an older copy, or another copy of it was used since; go on with the newest one, or "
                     f"where there is none {_CURE}"
@@ -346,7 +350,7 @@ class People:
         """Raise InputError if the database knows somebody whom the ledger does not, or others under its numbers."""
         names, numbers = self.database.persons()
         if len(numbers) and numbers.max() >= len(turn.marks):
-            raise InputError(
+            raise OtherPeopleError(
                 f"the database knows people that account {self.purses.name!r} of the ledger does not: they belong to "
                 "another account or ledger (is this one an old copy?), whose purses would be taken for theirs; go on "
                 "with that one"
@@ -355,14 +359,14 @@ class People:
             self._refuse_others()
 
     def _refuse_others(self) -> None:
-        raise InputError(
+        raise OtherPeopleError(
             f"the database knows other people under the numbers of account {self.purses.name!r} than the ledger does "
             "(was either put together from copies?): they would pay from the purses of others; go on with the "
             "database and the ledger that belong together"
         )
 
     def _refuse_stranger(self) -> None:
-        raise InputError(
+        raise OtherPeopleError(
             f"the people of this database have their budgets in another account than {self.purses.name!r} of "
             f"{self.purses.ledger!r} (a new ledger?): what they have spent is not known here; go on with that one"
         )

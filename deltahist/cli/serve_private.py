@@ -1,0 +1,65 @@
+"""`deltahist serve-private`: a service that answers questions of people's records, for clients with keys."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from deltahist.cli import console
+from deltahist.cli.options import flag, option
+from deltahist.errors import InputError
+
+
+def serve_private(
+    settings: Path | None = option(
+        "FILE.toml", "Database, ledger, accounts and clients (docs/service-private.md).", names="--config"
+    ),
+    new_key: str | None = option("NAME", "Make a key for a client: print it, and the hash for the file; then end."),
+    check: bool = flag("Read the settings, open the database and the ledger, and end."),
+) -> None:
+    """Answer questions over HTTP that are paid for by those whose records they use; private data are read.
+
+    It starts only with keys of clients in its settings, and listens on this machine unless TLS is in front of it.
+
+    \b
+    Examples:
+      deltahist serve-private --new-key ann
+      deltahist serve-private --config night.toml
+      curl http://127.0.0.1:8001/ask -H "Authorization: Bearer $KEY" -H "Idempotency-Key: report-7" -d @night.json
+    """
+    try:
+        import uvicorn
+
+        from deltahist.personal.service import create_app, open_people
+        from deltahist.personal.settings import Settings, make_key
+        from deltahist.server.logs import write_logs
+    except ImportError:
+        raise InputError(
+            "a private service needs packages that are not installed: pip install 'deltahist[serve-private]'"
+        ) from None
+    if new_key is not None:
+        key, hashed = make_key()
+        console.note(f"the key of {new_key}, which is shown once and kept nowhere; for the file:")
+        console.note(f'[clients.{new_key}]\nkeys = ["{hashed}"]')
+        console.put(key)
+        return
+    if settings is None:
+        raise InputError("--config is missing: name the file with the settings, such as night.toml")
+    read = Settings.read(settings)
+    people = open_people(read)
+    host = f"[{read.host}]" if ":" in read.host else read.host
+    family = socket.AF_INET6 if ":" in read.host else socket.AF_INET
+    with socket.create_server((read.host, read.port), family=family) as listening:
+        console.note(f"http://{host}:{listening.getsockname()[1]}/ask")
+        if check:
+            return
+        write_logs()
+        how = uvicorn.Config(
+            create_app(read, people),
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=read.max_seconds,
+        )
+        uvicorn.Server(how).run([listening])

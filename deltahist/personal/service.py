@@ -1,0 +1,243 @@
+"""The service of personal budgets: questions that people pay for, over HTTP, from clients with keys.
+
+Each request is one transaction of the ledger. An answer leaves when its charge is durable and a whole number of steps
+has passed since its question was read. `deltahist serve-private` runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import re
+import time
+import warnings
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from starlette.types import Scope
+
+from deltahist import __version__
+from deltahist._http import JSON, Gate, Manners, Workers, explain_problems, problem, read_body
+from deltahist.accounts.ledger import KeyReuseError, Ledger
+from deltahist.errors import DamagedFile, DeltaHistWarning, InputError
+from deltahist.personal.asking import FailedQuestionError, Question
+from deltahist.personal.database import Database
+from deltahist.personal.people import OtherPeopleError, People
+from deltahist.personal.settings import AskedAccount, Settings
+
+#: Below that of all services, whose lines hold no messages of errors.
+_LOG = logging.getLogger("deltahist.server.private")
+_RELEASE = "application/vnd.apache.parquet"
+#: Characters of a key of a request: those of the client's name come before it in the ledger.
+_LONGEST_KEY = 100
+#: Questions that are worked on at a time: they share commits.
+_AT_ONCE = 16
+_NOT_NOW = "the ledger or the database cannot be used just now: ask again later, with the same Idempotency-Key"
+_NOTHING_TOLD = (
+    "each person has a budget of their own; what they have left is told to nobody, since it would say whose records "
+    "were used, and who cannot pay is left out without a word"
+)
+
+
+class _Refusal(Exception):  # noqa: N818
+    """A request that is refused, with a status, the field at fault and the rule."""
+
+    def __init__(self, status: int, field: str, detail: str, **headers: str) -> None:
+        self.status, self.field, self.detail, self.headers = status, field, detail, headers
+
+
+def open_people(settings: Settings) -> dict[str, People]:
+    """Open the people of each account; InputError if an account, a table or the database is not there."""
+    if not Ledger.exists(settings.ledger):
+        raise InputError("ledger does not exist: let people join first (`deltahist ask --limit`, or `People.enrol`)")
+    ledger, database = Ledger(settings.ledger), Database.open(settings.database)
+    there = ledger.accounts()
+    for name in settings.accounts:
+        if there.get(name, {}).get("kind") != "purses":
+            raise InputError(
+                f"the ledger has no account {name!r} of people: let them join first (`deltahist ask --limit`, or "
+                "`People.enrol`)"
+            )
+    return {
+        name: People(
+            database, about.table, owner=about.owner, ledger=ledger, name=name, place=about.place, crs=about.crs
+        )
+        for name, about in settings.accounts.items()
+    }
+
+
+def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
+    """Return the application that asks people's records for clients that have keys.
+
+    Parameters
+    ----------
+    people : of each account of the settings (`open_people`).
+    """
+    workers = Workers(most=settings.max_waiting, at_once=_AT_ONCE)
+    times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
+
+    @contextlib.asynccontextmanager
+    async def run(_: FastAPI) -> AsyncIterator[None]:
+        with warnings.catch_warnings():
+            # They would tell a log what is asked.
+            warnings.simplefilter("ignore", DeltaHistWarning)
+            yield
+
+    app = FastAPI(
+        title="deltahist, personal budgets",
+        version=__version__,
+        description="Questions about people's records, each paid for by those whose records it uses.",
+        lifespan=run,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+
+    def admit(request: Request) -> tuple[str, str]:
+        """Return the client and the account of a request."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        client = settings.find_client(key.strip()) if scheme.lower() == "bearer" else None
+        if client is None:
+            raise _Refusal(
+                401,
+                "Authorization",
+                "Authorization has no key that is known: send `Authorization: Bearer KEY`",
+                **{"www-authenticate": 'Bearer realm="deltahist"'},
+            )
+        allowed = settings.clients[client].accounts
+        account = request.query_params.get("account", allowed[0] if len(allowed) == 1 else None)
+        if account not in allowed:
+            # Whether there is such an account is not told.
+            status, given = (400, "is missing") if account is None else (403, f"is {account[:80]!r}")
+            raise _Refusal(status, "account", f"account {given}: this key is for {', '.join(allowed)}")
+        _count(times[client], settings.clients[client].per_minute)
+        return client, account
+
+    async def work(call: Callable[..., Response], *given: Any) -> Response:
+        """Return the response of a call, or raise its error, when a whole number of steps has passed."""
+        begun = time.monotonic()
+        try:
+            return await workers.run(call, *given)
+        finally:
+            # From the reading of the question on: whoever sends it slowly cannot shift the steps.
+            passed = time.monotonic() - begun
+            await asyncio.sleep(settings.step * math.ceil(passed / settings.step) - passed)
+
+    @app.get("/healthz")
+    async def health() -> Response:
+        """Say that the service is up."""
+        return _as_json({"status": "ok"})
+
+    @app.get("/account")
+    async def account(request: Request) -> Response:
+        """Tell what may be told of an account: its unit, and nothing of what people have spent."""
+        _, name = admit(request)
+        return await work(_tell_account, people[name])
+
+    @app.post("/ask")
+    async def ask(request: Request) -> Response:
+        """Answer a question about people's records; the same key has the same answer, and is paid for once."""
+        client, name = admit(request)
+        key = request.headers.get("idempotency-key", "")
+        if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+            raise _Refusal(
+                400,
+                "Idempotency-Key",
+                f"Idempotency-Key has {len(key)} characters: send 1 to {_LONGEST_KEY} printable ones, new for each "
+                "new question, and the same to ask again without paying again",
+            )
+        body = await read_body(request, settings.max_bytes)
+        return await work(_ask, people[name], settings.accounts[name], body, f"{client}: {key}")
+
+    explain_problems(app)
+
+    @app.exception_handler(_Refusal)
+    async def refuse(_: Request, refusal: _Refusal) -> Response:
+        answer = problem(refusal.status, refusal.detail, field=refusal.field)
+        answer.headers.update(refusal.headers)
+        return answer
+
+    app.add_middleware(Gate, most=4 * settings.max_waiting, seconds=settings.max_seconds)
+    app.add_middleware(Manners, tell=_log_request)
+    return app
+
+
+def _count(times: deque[float], most: int) -> None:
+    """Count a request of now; refuse it if there were too many in the last minute."""
+    now = time.monotonic()
+    while times and times[0] <= now - 60:
+        times.popleft()
+    if len(times) >= most:
+        wait = math.ceil(times[0] + 60 - now)
+        detail = f"there were {most:,} requests in a minute, which is the most for this client: wait {wait} seconds"
+        raise _Refusal(429, "Authorization", detail, **{"retry-after": str(wait)})
+    times.append(now)
+
+
+def _tell_account(people: People) -> Response:
+    with _explained(people):
+        about = people.ledger.standing(people.purses.name).describe()
+    return _as_json({"account": about["account"], "kind": about["kind"], "unit": about["unit"], "left": _NOTHING_TOLD})
+
+
+def _ask(people: People, about: AskedAccount, body: bytes, key: str) -> Response:
+    with _explained(people):
+        question = _read_question(people, about, body)
+        answer = question.ask(people.records, key)
+        if question.kind == "map":
+            return Response(answer.to_bytes(), media_type=_RELEASE)
+        return _as_json(answer.to_json())
+
+
+def _read_question(people: People, about: AskedAccount, body: bytes) -> Question:
+    try:
+        given = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as wrong:
+        raise _Refusal(400, "body", f"the body is no JSON: {wrong}") from None
+    if not isinstance(given, dict):
+        raise _Refusal(400, "body", f"the body is {type(given).__name__}: it must be an object with steps and answer")
+    question = Question.of(given)
+    for name in ("table", "owner", "place", "crs"):
+        asked, there = getattr(question, name), getattr(about, name)
+        if asked is not None and asked != there:
+            detail = f"{name} is {asked!r}: account {people.purses.name!r} has {there!r}; leave it out"
+            raise _Refusal(400, name, detail)
+    return question
+
+
+@contextlib.contextmanager
+def _explained(people: People) -> Iterator[None]:
+    """Raise errors as refusals that tell nothing of records, files or the machine."""
+    try:
+        yield
+    except KeyReuseError as wrong:
+        said = str(wrong).partition(" was used ")[2]
+        raise _Refusal(422, "Idempotency-Key", f"Idempotency-Key was used {said}") from None
+    except FailedQuestionError as wrong:
+        # No 503: clients ask again by themselves then, and everybody would pay again.
+        raise _Refusal(500 if wrong.charged else 503, "body", str(wrong)) from None
+    except (OtherPeopleError, DamagedFile):
+        _LOG.error("database and ledger do not go together, or are damaged")
+        raise _Refusal(503, "account", _NOT_NOW) from None
+    except InputError as wrong:
+        if people.ledger.place in str(wrong):
+            _LOG.error("the ledger cannot be used")
+            raise _Refusal(503, "account", _NOT_NOW) from None
+        field = re.match(r"[\w-]+(?= is | has )", str(wrong))
+        raise _Refusal(400, field[0] if field else "body", str(wrong)) from None
+
+
+def _as_json(content: Any) -> Response:
+    return Response(msgspec.json.encode(content), media_type=JSON)
+
+
+def _log_request(scope: Scope, status: int, seconds: float, number: str) -> None:
+    """Log that a request ended: its id, method, route and status."""
+    route = str(getattr(scope.get("route"), "path", "none"))
+    facts = {"id": number, "method": scope["method"], "route": route, "status": status}
+    _LOG.info("request", extra={"facts": facts})

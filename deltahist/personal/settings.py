@@ -1,0 +1,149 @@
+"""Settings of the service of personal budgets: people, ledger, clients and their keys, and how answers leave."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import stat
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from deltahist.accounts.rules import check_text
+from deltahist.errors import InputError
+
+_Text = Annotated[str, Meta(min_length=1)]
+_Number = Annotated[int, Meta(ge=1)]
+_HASH = re.compile(r"sha256\$[0-9a-f]{32}\$[0-9a-f]{64}")
+#: Characters of a client's name: it stands before its keys of requests.
+_LONGEST = 60
+
+
+class AskedAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An account of people whom clients may ask: table and columns of their records (`People`)."""
+
+    table: _Text
+    owner: _Text
+    place: tuple[str, ...] | None = None
+    crs: str | None = None
+
+
+class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whoever may ask: hashes of keys, accounts, and requests in any minute."""
+
+    keys: Annotated[tuple[str, ...], Meta(min_length=1)]
+    accounts: Annotated[tuple[str, ...], Meta(min_length=1)]
+    per_minute: _Number = 60
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Choices of an operator.
+
+    Parameters
+    ----------
+    database, ledger : where they are, as `People` takes them.
+    accounts : by their names in the ledger. clients : by name.
+    host, port : where to listen. tls_in_front : whether a proxy encrypts what goes to other machines.
+    step : seconds; an answer leaves when a whole number of them has passed.
+    max_bytes : of a question. max_seconds : until an answer must be there.
+    max_waiting : questions that are answered or wait; more are put off.
+    """
+
+    database: _Text
+    ledger: _Text
+    accounts: Annotated[dict[str, AskedAccount], Meta(min_length=1)]
+    clients: Annotated[dict[str, Client], Meta(min_length=1)]
+    host: _Text = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8001
+    tls_in_front: bool = False
+    step: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    max_bytes: _Number = 64 << 10
+    max_seconds: _Number = 120
+    max_waiting: _Number = 64
+
+    @classmethod
+    def read(cls, path: Path) -> Settings:
+        """Read the settings in a TOML file.
+
+        Raises InputError if it cannot be read, others than its owner may read or write it, or a setting is missing,
+        unknown or wrong.
+        """
+        said = f"--config {str(path)!r}"
+        try:
+            found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+            mode = path.stat().st_mode
+        except (OSError, ValueError) as problem:
+            raise InputError(f"{said} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise InputError(
+                f"{said} is open to others (mode {stat.S_IMODE(mode):o}): whoever writes it lets anybody in, and it "
+                "may hold a password; `chmod 600` it"
+            )
+        try:
+            settings = msgspec.convert(found, cls)
+            settings.check()
+        except (msgspec.ValidationError, InputError) as problem:
+            raise InputError(f"{said} is refused: {problem}") from None
+        return settings
+
+    def check(self) -> None:
+        """Raise InputError unless the settings go together."""
+        if not self.tls_in_front and not _is_loopback(self.host):
+            raise InputError(
+                f"host is {self.host!r}: other machines would send keys and get answers in the clear; put a proxy with "
+                "TLS in front and say tls_in_front = true, or listen at 127.0.0.1"
+            )
+        seen: set[str] = set()
+        for name, client in self.clients.items():
+            if len(check_text(client=name)) > _LONGEST or ":" in name:
+                raise InputError(f"client is {name!r}: a name has at most {_LONGEST} characters, and no colon")
+            for account in client.accounts:
+                if account not in self.accounts:
+                    raise InputError(
+                        f"clients.{name}.accounts has {account!r}: the accounts are {', '.join(self.accounts)}"
+                    )
+            for hashed in client.keys:
+                if not _HASH.fullmatch(hashed) or hashed in seen:
+                    raise InputError(
+                        f"clients.{name}.keys has {hashed[:12]!r}…: each must be a line of its own from `deltahist "
+                        "serve-private --new-key`, which begins with 'sha256$'; never the key itself"
+                    )
+                seen.add(hashed)
+
+    def find_client(self, key: str) -> str | None:
+        """Return the name of the client that a key belongs to; None if there is none.
+
+        It compares with all keys, each in constant time.
+        """
+        found = [name for name, client in self.clients.items() for each in client.keys if fits(key, each)]
+        return found[0] if found else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def make_key() -> tuple[str, str]:
+    """Return a new key of 256 random bits, and the salted hash by which it is known."""
+    key, salt = f"dhk_{secrets.token_urlsafe(32)}", secrets.token_hex(16)
+    return key, f"sha256${salt}${_digest(key, salt)}"
+
+
+def fits(key: str, hashed: str) -> bool:
+    """Return whether a key is the one of a hash; in constant time."""
+    _, salt, digest = hashed.split("$")
+    return hmac.compare_digest(_digest(key, salt), digest)
+
+
+def _digest(key: str, salt: str) -> str:
+    return hashlib.sha256(bytes.fromhex(salt) + key.encode()).hexdigest()

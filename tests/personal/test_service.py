@@ -1,0 +1,332 @@
+"""The private service: who is let in, one answer and one charge per key, nothing told of people, padded time."""
+
+import io
+import json
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from fastapi.testclient import TestClient
+
+import deltahist as dh
+from deltahist.accounts.tables import Accounts
+from deltahist.errors import InputError
+from deltahist.personal import service
+from deltahist.personal.service import create_app, open_people
+from deltahist.personal.settings import AskedAccount, Client, Settings, fits, make_key
+from tests.personal.city import city, without_noise
+
+ROWS = [("Ada", "bus", 8, 2.5), ("Ada", "bus", 18, 3.0), ("Bob", "bus", 8, 2.5), ("Cyd", "tram", 22, None)]
+COUNT = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.25}}
+KEYS = {name: make_key() for name in ("ann", "ann's next", "ben", "cleo")}
+STEP = 0.2
+
+
+@dataclass
+class Desk:
+    """A service, and what stands behind it."""
+
+    client: TestClient
+    people: dh.People
+    settings: Settings
+
+    def ask(self, question=COUNT, key="k", who="ann", **options):
+        content = question if isinstance(question, bytes) else json.dumps(question).encode()
+        headers = {"Authorization": f"Bearer {KEYS[who][0]}", **({} if key is None else {"Idempotency-Key": key})}
+        return self.client.post("/ask", content=content, headers=headers, **options)
+
+    @property
+    def spent(self):
+        return [float(spent) for spent in self.people.spent(["Ada", "Bob", "Cyd"])]
+
+
+def settings_of(**other):
+    clients = {
+        "ann": Client((KEYS["ann"][1], KEYS["ann's next"][1]), ("people",)),
+        "ben": Client((KEYS["ben"][1],), ("people", "others"), per_minute=5),
+        "cleo": Client((KEYS["cleo"][1],), ("others",)),
+    }
+    accounts = {"people": AskedAccount("trip", "who"), "others": AskedAccount("trip", "who")}
+    return Settings("unused", "unused", accounts, clients, step=STEP, max_bytes=4000, **other)
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    people, others = city(tmp_path, ROWS), city(tmp_path, [("Eve", "bus", 1, 1.0)], name="others", epsilon=1)
+    settings = settings_of()
+    with TestClient(create_app(settings, {"people": people, "others": others})) as client:
+        yield Desk(client, people, settings)
+
+
+def is_problem(response, status, field=None):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    found = response.json()
+    assert found["status"] == status
+    assert field is None or (found["field"] == field and field in found["detail"])
+    assert "tmp/" not in found["detail"]
+    return found["detail"]
+
+
+def test_a_question_is_answered_and_paid_for_once(desk):
+    first = desk.ask()
+    assert (first.status_code, first.json()["estimate"]) == (200, 3)
+    assert desk.ask(who="ann's next").json() == first.json()
+    assert desk.spent == [0.5, 0.25, 0]
+    assert "opened" not in is_problem(desk.ask({**COUNT, "steps": []}), 422, "Idempotency-Key")
+    assert "amount was 0.25, is 0.5" in is_problem(
+        desk.ask({**COUNT, "answer": {"kind": "count", "epsilon": 0.5}}), 422, "Idempotency-Key"
+    )
+    assert desk.spent == [0.5, 0.25, 0]
+    # The same key of another client, or of another account, is another one.
+    assert desk.ask({"answer": {"kind": "count", "epsilon": 0.125}}, who="ben", params={"account": "people"}).is_success
+    assert desk.ask(who="ben", params={"account": "others"}).json()["estimate"] == 1
+    assert desk.spent == [0.75, 0.375, 0.125]
+
+
+def test_kinds_of_answers(desk):
+    mean = desk.ask({"answer": {"kind": "mean", "column": "fare", "clip": [0, 10], "epsilon": 0.1}}, "mean").json()
+    assert mean["low"] <= mean["estimate"] <= mean["high"]
+    kinds = {"kind": "histogram", "column": "kind", "values": ["bus", "tram"], "epsilon": 0.1}
+    assert [each["estimate"] for each in desk.ask({"answer": kinds}, "kinds").json()["answers"]] == [3, 1]
+    drawn = {"kind": "map", "x": "hour", "bounds": [0, 24], "cell": 1, "delta": 1, "epsilon": 0.1}
+    released = desk.ask({"answer": drawn}, "map")
+    assert released.headers["content-type"] == "application/vnd.apache.parquet"
+    assert pq.read_table(io.BytesIO(released.content)).num_rows > 0
+    assert desk.ask({"answer": drawn}, "map").content == released.content
+
+
+def test_who_is_let_in(desk):
+    known = KEYS["ann"][0]
+    for header in ({}, {"Authorization": known}, {"Authorization": f"Basic {known}"}, {"Authorization": "Bearer "},
+                   {"Authorization": f"Bearer {known}x"}, {"Authorization": f"Bearer {KEYS['ann'][1]}"}):  # fmt: skip
+        for way, path in (("post", "/ask"), ("get", "/account")):
+            response = getattr(desk.client, way)(path, headers={"Idempotency-Key": "k", **header})
+            is_problem(response, 401, "Authorization")
+            assert response.headers["www-authenticate"].startswith("Bearer")
+    for name in ("others", "nobody's"):
+        assert "this key is for people" in is_problem(desk.ask(params={"account": name}), 403, "account")
+    is_problem(desk.ask(who="cleo", params={"account": "people"}), 403, "account")
+    is_problem(desk.ask(who="ben"), 400, "account")
+    assert desk.spent == [0, 0, 0]
+
+
+def test_nothing_is_told_of_people(desk):
+    desk.ask()
+    about = desk.client.get("/account", headers={"Authorization": f"Bearer {KEYS['ann'][0]}"}).json()
+    assert about == {"account": "people", "kind": "purses", "unit": "epsilon", "left": service._NOTHING_TOLD}
+    # Ada cannot pay twice more, Bob can: the answers do not say so.
+    answers = [desk.ask({**COUNT, "answer": {"kind": "count", "epsilon": 0.3}}, f"{k}").json() for k in range(2)]
+    assert [answer["estimate"] for answer in answers] == [1, 1]
+    assert {frozenset(answer) for answer in answers} == {frozenset(desk.ask().json())}
+
+
+@pytest.mark.parametrize(
+    ("question", "field"),
+    [
+        (b"{", "body"),
+        (b"[" * 3000, "body"),
+        (b"\xff", "body"),
+        (b"[1]", "body"),
+        ({}, "answer"),
+        ({**COUNT, "other": 1}, None),
+        ({**COUNT, "table": "other"}, "table"),
+        ({**COUNT, "owner": None, "table": 5}, None),
+        ({**COUNT, "place": ["lon", "lat"]}, "place"),
+        ({**COUNT, "steps": [{"where": "kind ="}]}, None),
+        ({**COUNT, "steps": [{"where": "secret = 1"}]}, None),
+        ({**COUNT, "steps": [{"at_most": "x"}]}, "at_most"),
+        ({"answer": {"kind": "count", "epsilon": -1}}, None),
+        ({"answer": {"kind": "count", "epsilon": None}}, None),
+        ({"answer": {"kind": "count", "epsilon": 1e300}}, None),
+        ({"answer": {"kind": "count", "rho": 0.1}}, None),
+        ({"answer": {"kind": "sum", "column": "fare", "clip": [3, 1], "epsilon": 0.1}}, None),
+        ({"answer": {"kind": "sum", "column": {}, "clip": {}, "epsilon": "x"}}, None),
+        ({"answer": {"kind": "histogram", "column": "kind", "values": [[1], {}], "epsilon": 0.1}}, None),
+        ({"answer": {"kind": "map", "x": "hour", "bounds": "x", "cell": [], "delta": {}, "epsilon": 0.1}}, None),
+        ({"answer": {"kind": "map", "x": "hour", "bounds": [0, 1e12], "cell": 1e-3, "delta": 1, "epsilon": 0.1}}, None),
+    ],
+)
+def test_what_is_refused_names_field_and_rule_and_charges_nothing(desk, question, field):
+    is_problem(desk.ask(question), 400, field)
+    assert desk.spent == [0, 0, 0]
+
+
+def test_limits(desk):
+    is_problem(desk.ask(b" " * 4001), 413)
+    for key in (None, "", "k" * 101, "\x7f"):
+        is_problem(desk.ask(key=key), 400, "Idempotency-Key")
+    is_problem(desk.client.get("/ask"), 405)
+    is_problem(desk.client.get("/nowhere"), 404)
+    headers = {"Authorization": f"Bearer {KEYS['ben'][0]}"}
+    statuses = [desk.client.get("/account", params={"account": "others"}, headers=headers) for _ in range(6)]
+    assert [response.status_code for response in statuses] == [200] * 5 + [429]
+    assert 1 <= int(statuses[-1].headers["retry-after"]) <= 60
+    is_problem(statuses[-1], 429)
+    assert desk.ask().is_success  # another client's requests are its own
+
+
+def test_answers_and_refusals_leave_after_whole_steps(desk):
+    for response in (desk.ask(), desk.ask(), desk.ask(b"{"), desk.ask({**COUNT, "steps": []})):
+        took = float(response.headers["server-timing"].partition("dur=")[2])
+        assert took >= 1000 * STEP - 1
+
+
+def test_no_answer_leaves_before_its_charge_is_durable(desk, monkeypatch):
+    """What was told is looked for by another connection."""
+    there, check = [], Accounts.check
+
+    def look(accounts):
+        check(accounts)
+        with desk.people.ledger.read() as found:
+            there.append(found.find_answer("people", "ann: k"))
+        there.append(len(told))
+
+    told = []
+    monkeypatch.setattr(Accounts, "check", look)
+    told.append(desk.ask().json())
+    monkeypatch.undo()
+    assert there == [None, 0]
+    with desk.people.ledger.read() as found:
+        assert found.find_answer("people", "ann: k")[1] == told[0]
+
+
+def test_many_at_once_are_charged_once_each(desk):
+    question = {"answer": {"kind": "count", "epsilon": 0.01}}
+    with ThreadPoolExecutor(8) as pool:
+        responses = list(pool.map(lambda number: desk.ask(question, f"{number % 6}"), range(12)))
+    assert [response.status_code for response in responses] == [200] * 12
+    assert desk.spent == [0.12, 0.06, 0.06]
+
+
+def test_trouble_tells_neither_places_nor_records(desk, monkeypatch, caplog, tmp_path):
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(service.Question, "ask", lambda *_: 1 / 0)
+    # The client raises what the application does not answer: Manners answers it.
+    assert "its log tells why" in is_problem(desk.ask(), 500)
+    monkeypatch.undo()
+    with monkeypatch.context() as broken:
+        broken.setattr("deltahist.personal.aggregates.Count.answer", lambda *_: 1 / 0)
+        assert "everybody was charged the most" in is_problem(desk.ask(), 500)
+    assert desk.spent == [1, 1, 1]
+    (tmp_path / "city.ledger").rename(tmp_path / "away")
+    assert "same Idempotency-Key" in is_problem(desk.ask(), 503)
+    (tmp_path / "away").rename(tmp_path / "city.ledger")
+    with desk.people.ledger.transaction() as accounts:
+        accounts.store("people", "state", "another")
+    assert "same Idempotency-Key" in is_problem(desk.ask(), 503)
+    for record in caplog.records:
+        if record.name.startswith("deltahist"):
+            said = record.getMessage() + json.dumps(getattr(record, "facts", {}))
+            assert not any(word in said for word in ("bus", "'ann", "ann:", "people", "city", KEYS["ann"][0]))
+
+
+def test_more_than_can_wait_is_put_off(tmp_path):
+    people = city(tmp_path, ROWS)
+    app = create_app(msgspec.structs.replace(settings_of(), max_waiting=1), {"people": people})
+    with TestClient(app) as client:
+        desk = Desk(client, people, settings_of())
+        begun, go_on = threading.Event(), threading.Event()
+        find = Accounts.find_answer
+
+        def slow(accounts, name, key):
+            begun.set()
+            assert go_on.wait(60)
+            return find(accounts, name, key)
+
+        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+            patch.setattr(Accounts, "find_answer", slow)
+            first = pool.submit(desk.ask)
+            assert begun.wait(60)
+            put_off = desk.ask(key="another")
+            go_on.set()
+            assert first.result().is_success
+        is_problem(put_off, 503)
+        assert put_off.headers["retry-after"] == "1"
+
+
+# ---------------------------------------------------------------------------------- settings
+
+
+GOOD = f"""
+database = "city.duckdb"
+ledger = "city.ledger"
+step = 0.5
+[accounts.people]
+table = "trip"
+owner = "who"
+[clients.ann]
+keys = ["{KEYS["ann"][1]}"]
+accounts = ["people"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "night.toml"
+    path.touch(0o600)
+    return path
+
+
+def test_settings_are_read(file):
+    file.write_text(GOOD)
+    read = Settings.read(file)
+    assert (read.host, read.port, read.step, read.accounts["people"].table) == ("127.0.0.1", 8001, 0.5, "trip")
+    assert [read.find_client(KEYS[name][0]) for name in ("ann", "ben")] == ["ann", None]
+    assert Settings.read(file) == read
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('database = "city.duckdb"', "", "missing required field `database`"),
+        ("step = 0.5", "step = 0", r"`float` > 0.* at `\$.step`"),
+        ("step = 0.5", "stop = 1", "unknown field `stop`"),
+        ("step = 0.5", "step = ", "cannot be read"),
+        ("step = 0.5", 'port = "high"', r"Expected `int`, got `str` - at `\$.port`"),
+        ("step = 0.5", 'host = "0.0.0.0"', "host is '0.0.0.0': .*tls_in_front = true"),
+        ("step = 0.5", 'host = "example.org"', "host is 'example.org'"),
+        (f'"{KEYS["ann"][1]}"', "", "length >= 1"),
+        (KEYS["ann"][1], KEYS["ann"][0], "never the key itself"),
+        (f'"{KEYS["ann"][1]}"', f'"{KEYS["ann"][1]}", "{KEYS["ann"][1]}"', "a line of its own"),
+        ('["people"]', '["poeple"]', r"clients.ann.accounts has 'poeple': the accounts are people"),
+        ("[clients.ann]", '[clients."a:n"]', "no colon"),
+        ("[clients.ann]", "[others.ann]", "unknown field `others`|missing required field `clients`"),
+    ],
+)
+def test_settings_that_are_wrong(file, old, new, said):
+    file.write_text(GOOD.replace(old, new))
+    with pytest.raises(InputError, match=said) as problem:
+        Settings.read(file)
+    assert str(problem.value).startswith("--config ")
+    assert KEYS["ann"][0] not in str(problem.value)
+
+
+def test_settings_that_others_can_read_are_refused(file):
+    file.write_text(GOOD)
+    file.chmod(0o640)
+    with pytest.raises(InputError, match=r"open to others \(mode 640\): .*`chmod 600` it"):
+        Settings.read(file)
+
+
+def test_keys_are_long_and_their_hashes_salted():
+    (key, hashed), (other, _) = make_key(), make_key()
+    assert fits(key, hashed)
+    assert not fits(other, hashed)
+    assert len({key, other}) == 2
+    assert len(key) == 4 + 43
+    assert hashed != hashed.replace(hashed.split("$")[1], make_key()[1].split("$")[1])
+
+
+def test_people_who_are_not_there(tmp_path):
+    settings = msgspec.structs.replace(settings_of(), ledger=str(tmp_path / "l"), database=":memory:")
+    with pytest.raises(InputError, match="ledger does not exist"):
+        open_people(settings)
+    dh.Ledger(tmp_path / "l").open("people", epsilon=1)
+    with pytest.raises(InputError, match="no account 'people' of people"):
+        open_people(settings)
