@@ -234,18 +234,21 @@ def _is_within(served: Served, text: str) -> bool:
 
 def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the features of a page, and how many there are in all."""
-    cells = None if asked is None else cells_within(release.domain, asked)
-    if cells is None:
-        matched = release.domain.size
-        cells = np.arange(min(offset, matched), min(offset + limit, matched))
-    else:
-        matched = len(cells)
-        cells = cells[offset : offset + limit]
-    return _features(release, cells), matched
+    domain = release.domain
+    meets = None if asked is None else cells_within(domain, asked)
+    if meets is None:
+        return _features(release, np.arange(min(offset, domain.size), min(offset + limit, domain.size))), domain.size
+    # Columns of cells are counted first, so that only those of the page are listed.
+    until = np.cumsum(meets.sum(axis=1))
+    first = int(np.searchsorted(until, offset, side="right"))
+    last = int(np.searchsorted(until, offset + limit)) + 1
+    before = int(until[first - 1]) if first else 0
+    cells = first * domain.shape[1] + np.flatnonzero(meets[first:last])
+    return _features(release, cells[offset - before : offset - before + limit]), int(until[-1])
 
 
-def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.int64] | None:
-    """Return the cells that meet any of some boxes in degrees, by their numbers, in order; None for all.
+def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_] | None:
+    """Return which cells (domain.shape) meet any of some boxes in degrees; None for all.
 
     Boxes are cut to the map's surroundings first, since far from there its projection has no places.
     """
@@ -258,14 +261,18 @@ def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.int64] | No
         if w <= e and s <= n:
             x, y = _THIN * (east - west) / domain.shape[0], _THIN * (north - south) / domain.shape[1]
             near.append((w, s, max(e, w + x), max(n, s + y)))
+    meets = np.zeros(domain.shape, dtype=bool)
     if not near:
-        return np.zeros(0, dtype=np.int64)
+        return meets
     try:
         fitted = fit(bend_boxes(np.array(near), domain), domain, LONGITUDE_LATITUDE)
     except InputError:  # near the map, but beside it
-        return np.zeros(0, dtype=np.int64)
+        return meets
     cover = regions(fitted.shapes[fitted.held]).cover(domain)
-    return np.unique(cover.rows.indices).astype(np.int64)
+    meets[cover.x, cover.y] = True
+    for (west_end, south_end), (east_end, north_end) in zip(cover.low.tolist(), cover.high.tolist(), strict=True):
+        meets[west_end:east_end, south_end:north_end] = True
+    return meets
 
 
 def _features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]]:
