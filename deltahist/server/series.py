@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -66,7 +68,8 @@ def make_router(service: Service) -> APIRouter:
     ) -> Response:
         """Return the sum over the steps of a period in a box, with joint error; with `compare`, the change to another.
 
-        The error is that of all steps together: errors of single steps must not be added.
+        The error is that of all steps together: errors of single steps must not be added. Beside a change stand the
+        answers of both periods.
         """
         series, served = _find(service, stream)
         periods = _choose(series, between, compare, mean=mean, skip=missing == "skip")
@@ -76,8 +79,11 @@ def make_router(service: Service) -> APIRouter:
         if known := unchanged(request, tag_of(served, "json"), headers):
             return known
         await _prepare(service, periods)
-        columns = await service.batcher.answer(query, corners)
-        content = {"series": stream, "bbox": corners.tolist(), **row(columns), **_meaning(query, periods)}
+        queries = [query] if compare is None else [query, *(replace(query, release=each) for each in periods)]
+        first, *others = await asyncio.gather(*(service.batcher.answer(each, corners) for each in queries))
+        content = {"series": stream, "bbox": corners.tolist()} | row(first) | _meaning(query, periods)
+        if others:
+            content["answers"] = dict(zip(("between", "compare"), map(row, others), strict=True))
         return as_json(content, headers)
 
     @router.post(

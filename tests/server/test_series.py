@@ -66,6 +66,9 @@ def test_two_periods_are_compared(client, folder):
     expected = dh.answer(late.change_from(early), [BOX]).iloc[0]
     found = ask(client, between="2010-05-01,2010-05-02", compare="2010-05-05,2010-05-06").json()
     assert {name: found[name] for name in expected.index} == pytest.approx(expected.to_dict())
+    alone = dh.answer(early, [BOX]).iloc[0].to_dict()
+    assert found["answers"]["between"] == pytest.approx(alone)
+    assert found["answers"]["compare"]["estimate"] == found["after"]
     assert found["difference"] == "2010-05-05 to 2010-05-06 minus 2010-05-01 to 2010-05-02"
 
 
