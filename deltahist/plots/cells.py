@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.placement import block_error
+from deltahist.decode.placement import ErrorSource, block_error
 from deltahist.errors import InputError, one_of
 from deltahist.plots.ground import (
     add_bar,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Colours of single cells are about proportional up to this many standard errors, so that specks of noise are pale, and
 #: logarithmic beyond.
-_LINEAR = 3.0
+LINEAR = 3.0
 
 
 def plot_map(
@@ -143,7 +143,7 @@ def _colour_cells(
         label = f"points per {unit_of_area(domain)}"
     # What a single cell cannot tell from nothing is pale; merged blocks can tell less, and are drawn from zero.
     low = noise * point if own else 0.0
-    linear = _LINEAR * noise * point if (own or nonnegative) and noise else None
+    linear = LINEAR * noise * point if (own or nonnegative) and noise else None
     scale = smooth_scale(shown, low=low, linear=linear, least=point)
     factor, _ = axis_unit(domain)
     (west, south), (east, north) = domain.low, domain.high
@@ -201,23 +201,37 @@ def merge_cells(release: Release) -> NDArray[np.float64]:
     if one of its own parts probably does (by chance in one block of a hundred). Sums over blocks are kept.
     This looks at nothing but the release, so it costs no privacy.
     """
-    cells, shape = release.cells(), release.domain.shape
+    branching = int(getattr(release.mechanism.strategy, "branching", 2))
+    return merge_blocks(release.cells(), release.mechanism.decoder, branching)
+
+
+def merge_blocks(cells: NDArray[np.float64], decoder: ErrorSource, branching: int = 2) -> NDArray[np.float64]:
+    """Return `merge_cells` of unbiased estimates (domain.shape) whose errors a decoder tells."""
+    shape, widths = cells.shape, _nested_widths(cells.shape, branching)
+    sums, size = cells, np.broadcast_to(1.0, shape)
     surely, levels = np.zeros(shape, dtype=bool), []
-    for fine, coarse in itertools.pairwise(_nested_widths(release)):
-        parts, size = _sum_per_block(cells, fine), _sum_per_block(np.ones(shape), fine)
-        even = _sum_per_block(cells, coarse) / _sum_per_block(np.ones(shape), coarse)
-        error, kurtosis = block_error(release.mechanism.decoder, (fine,) * len(shape))
+    for fine, coarse in itertools.pairwise(widths):
+        starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
+        larger, larger_size = sum_blocks(sums, starts), sum_blocks(size, starts)
+        expected = spread_blocks(larger / larger_size, starts, sums.shape)
+        expected *= size
+        error, kurtosis = block_error(decoder, (fine,) * len(shape))
         # Standard errors by which each part differs from an even spread.
-        deviation = np.abs(parts - _sum_per_block(even, fine)) / max(error, 1e-12)
+        deviation = np.abs(np.subtract(sums, expected, out=expected), out=expected)
+        deviation /= max(error, 1e-12)
         # What chance makes once on a map, and in one block of a hundred.
-        sure = _typical_largest(math.prod(-(-n // fine) for n in shape), kurtosis)
+        sure = _typical_largest(sums.size, kurtosis)
         likely = _typical_largest(100 * (coarse // fine) ** 2, kurtosis)
-        surely = _sum_per_block(surely | (deviation > sure), coarse) > 0
-        levels.append((parts / size, surely | (_sum_per_block(deviation > likely, coarse) > 0)))
-    shown, divided = np.full(shape, cells.mean()), np.ones(shape, dtype=bool)
-    for density, stands_out in reversed(levels):
-        divided &= stands_out
-        shown = np.where(divided, density, shown)
+        surely = sum_blocks(surely | (deviation > sure), starts) > 0
+        stands_out = surely | (sum_blocks(deviation > likely, starts) > 0)
+        levels.append((sums, size, stands_out, starts))
+        sums, size = larger, larger_size
+    shown, divided = sums / size, np.ones(sums.shape, dtype=bool)
+    while levels:
+        sums, size, stands_out, starts = levels.pop()
+        divided = spread_blocks(divided & stands_out, starts, sums.shape)
+        shown = spread_blocks(shown, starts, sums.shape)
+        np.divide(sums, size, out=shown, where=divided)
     return shown
 
 
@@ -231,12 +245,11 @@ def _typical_largest(draws: int, kurtosis: float) -> float:
     return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
 
 
-def _nested_widths(release: Release) -> list[int]:
+def _nested_widths(shape: tuple[int, ...], branching: int) -> list[int]:
     """Return sides of nested blocks, from one cell up to the whole map, through the blocks of a hierarchy."""
-    branching = int(getattr(release.mechanism.strategy, "branching", 2))
     widths = [1]
     for factor in itertools.cycle(_prime_factors(branching)):
-        if widths[-1] >= max(release.domain.shape):
+        if widths[-1] >= max(shape):
             break
         widths.append(widths[-1] * factor)
     return widths
@@ -247,9 +260,3 @@ def _prime_factors(number: int) -> list[int]:
         if number % factor == 0:
             return [factor, *_prime_factors(number // factor)]
     return [number]
-
-
-def _sum_per_block(cells: NDArray[Any], width: int) -> NDArray[np.float64]:
-    """Return, at every cell, the sum over its block of `width` cells a side; at the upper edges it may be cut off."""
-    starts = tuple(np.arange(0, n, width) for n in cells.shape)
-    return spread_blocks(sum_blocks(cells.astype(np.float64), starts), starts, cells.shape)

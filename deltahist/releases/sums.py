@@ -194,6 +194,11 @@ class Difference(abc.ABC):
         domain: Domain = self.after.domain
         return domain
 
+    @property
+    def decoder(self) -> DifferenceNoise:
+        """The error of differences of answers."""
+        return DifferenceNoise(self.domain, self._sources)
+
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates; InputError if they are to be non-negative."""
         if nonnegative:
@@ -205,11 +210,7 @@ class Difference(abc.ABC):
         self.estimator(nonnegative)
         before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
         cover = work.cover(self.domain)
-        noise = []
-        for decoder, share in self._sources:
-            found = decoder.moments(cover if isinstance(cover, RegionCover) else work)
-            noise.append((replace(found, variance=found.variance * share**2, draws=None), 1))
-        joint = together(noise)
+        joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)
         # What is not known of the places in both is added up as if it were one error.
         none = np.zeros(len(joint.variance))
         placement = before.get("placement_error", none) + after.get("placement_error", none)
@@ -230,6 +231,19 @@ class Difference(abc.ABC):
         if unresolved:
             table["unresolved"] = np.max(unresolved, axis=0)
         return table
+
+
+@dataclass(frozen=True, eq=False)
+class DifferenceNoise:
+    """The noise of differences of answers on a domain, from decoders and what the noise of each is multiplied by."""
+
+    domain: Domain
+    sources: Sequence[tuple[Any, float]]
+
+    def moments(self, work: Asked) -> Moments:
+        """Return variances and fourth cumulants, which add up; a difference is no plain sum of draws."""
+        found = [(decoder.moments(work), share) for decoder, share in self.sources]
+        return together([(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found])
 
 
 @dataclass(frozen=True)
@@ -273,6 +287,10 @@ class ReleaseDifference(Difference):
                 f"the two are one release, or copies or refinements of one ({before.origin}): they are of the same "
                 "data and share noise, so that their errors do not add up; take the finest alone"
             )
+
+    def cells(self) -> Field:
+        """Return unbiased estimates of all cells (domain.shape)."""
+        return self.after.cells() - self.before.cells()
 
     @property
     def _sources(self) -> Sequence[tuple[Any, float]]:

@@ -16,7 +16,7 @@ from starlette_compress import CompressMiddleware, add_compress_type
 from deltahist import __version__
 from deltahist._http import ARROW, Gate, Manners, as_json, explain_problems
 from deltahist.errors import DeltaHistWarning
-from deltahist.server import cells, docs, features, landing, pages, queries, releases, series, tilesets
+from deltahist.server import cells, docs, features, landing, pages, queries, releases, series, tiles, tilesets
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.logs import log_request
 from deltahist.server.metrics import Metrics
@@ -87,7 +87,7 @@ def create_app(
         """Say that the service is up, and how many releases it serves."""
         return as_json({"status": "ok", "releases": len(catalogue)})
 
-    for resource in (pages, releases, queries, cells, series, landing, features, tilesets):
+    for resource in (pages, releases, queries, cells, series, landing, features, tiles, tilesets):
         app.include_router(resource.make_router(service), responses=problems())
     app.include_router(docs.make_router())
     explain_problems(app)

@@ -20,6 +20,8 @@ from deltahist.space.workloads import boxes
 LEVEL = 0.95
 #: Pixels along one side of a tile.
 TILE = 256
+#: Pixels along the side of a block that is worth a figure of its own, at least.
+PIXELS = 8
 #: Parts along each axis into which a map is cut, again and again, to find those that a box in degrees meets.
 _PARTS = 32
 #: A first and a last cell along each axis; the last one does not belong to it.

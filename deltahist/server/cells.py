@@ -16,6 +16,7 @@ from deltahist.plots.ground import unit_of_area
 from deltahist.server.answers import Source, asks_degrees
 from deltahist.server.blocks import (
     LEVEL,
+    PIXELS,
     Extent,
     block_ends,
     choose_width,
@@ -31,8 +32,8 @@ from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 
-#: Features of one response, and pixels along the side of one, at least.
-_MOST, _PIXELS = 5_000, 8
+#: Features of one response.
+_MOST = 5_000
 #: Digits of degrees: a centimetre on the ground.
 _DIGITS = 7
 
@@ -82,7 +83,7 @@ def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, zoom
     features: list[Any] = []
     if extent is not None:
         cell = 1.0 if zoom is None else pixels_per_cell(domain, zoom)
-        width = choose_width(domain, extent, cell, pixels=0 if zoom is None else _PIXELS, most=_MOST)
+        width = choose_width(domain, extent, cell, pixels=0 if zoom is None else PIXELS, most=_MOST)
         about["width"] = width
         columns = {name: each.tolist() for name, each in summarize_blocks(source, width, extent).items()}
         for shape, *figures in zip(_shapes(domain, width, extent), *columns.values(), strict=True):

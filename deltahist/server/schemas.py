@@ -105,6 +105,16 @@ class Listed(BaseModel):
     releases: list[Described]
 
 
+class Legend(BaseModel):
+    """The colours of tiles."""
+
+    unit: str = Field(description="of values")
+    stops: list[list[float | str]] = Field(description="a round value with its colour, as #rrggbb, each; values rise")
+    hatched: str = Field(description="the meaning of a hatch, in words")
+    minimum: float = Field(description="lesser values have the first colour")
+    maximum: float = Field(description="larger values have the last colour")
+
+
 class Health(BaseModel):
     """That the service is up."""
 

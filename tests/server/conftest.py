@@ -1,4 +1,4 @@
-"""Two published releases and a client of their service."""
+"""Published releases and clients of their services."""
 
 import numpy as np
 import pytest
@@ -10,6 +10,9 @@ from deltahist.server.catalogue import Catalogue
 from deltahist.server.service import Settings
 
 BOUNDS = (580000, 4500000, 588000, 4508000)
+#: More cells than there may be features, neither side a power of two.
+SHAPE = (90, 75)
+DOMAIN = dh.Domain((BOUNDS[0], BOUNDS[1], BOUNDS[0] + 90 * 50, BOUNDS[1] + 75 * 50), SHAPE, "EPSG:32618")
 
 
 @pytest.fixture(scope="session")
@@ -32,4 +35,31 @@ def catalogue(published):
 @pytest.fixture(scope="module")
 def client(catalogue):
     with TestClient(create_app(catalogue, Settings(max_bytes=100_000, max_boxes=100))) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def mapped(tmp_path_factory):
+    """Two days on one map, a plane, sorted points."""
+    folder = tmp_path_factory.mktemp("maps")
+    near, rng = dh.Neighbourhood(DOMAIN, 100), np.random.default_rng(3)
+    rate = np.zeros(SHAPE)
+    rate[20:50, 30:60] = 40
+    for day in ("today", "yesterday"):
+        dh.publish(rng.poisson(rate), near, "flow", epsilon=1).save(folder / f"{day}.parquet")
+    plane = dh.Neighbourhood(dh.Domain((10, 0, 26, 8), (16, 8)), 1)
+    dh.publish(rng.poisson(9, (16, 8)), plane, "flow", epsilon=1).save(folder / "plane.parquet")
+    line = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
+    dh.publish_sorted([31, 8, 64, 47], line, epsilon=1).save(folder / "sorted.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def maps(mapped):
+    return Catalogue([mapped])
+
+
+@pytest.fixture(scope="module")
+def atlas(maps):
+    with TestClient(create_app(maps)) as client:
         yield client

@@ -6,51 +6,18 @@ import math
 import numpy as np
 import pytest
 import shapely
-from fastapi.testclient import TestClient
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.preprocessing import Clock
-from deltahist.server.app import create_app
-from deltahist.server.catalogue import Catalogue
 from deltahist.space.crs import Operation
-from tests.server.conftest import BOUNDS
+from tests.server.conftest import DOMAIN
 from tests.server.test_app import check_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
-#: More cells than there may be features, neither side a power of two.
-SHAPE = (90, 75)
-DOMAIN = dh.Domain((BOUNDS[0], BOUNDS[1], BOUNDS[0] + 90 * 50, BOUNDS[1] + 75 * 50), SHAPE, "EPSG:32618")
 OFF = Operation.off(DOMAIN, "EPSG:4326")
 OUTLINE = shapely.segmentize(shapely.box(*DOMAIN.bounds), 100)
 OUTLINE = shapely.transform(OUTLINE, lambda v: np.column_stack(OFF(v[:, 0], v[:, 1])))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Two days on one map, a plane, sorted points."""
-    folder = tmp_path_factory.mktemp("maps")
-    near, rng = dh.Neighbourhood(DOMAIN, 100), np.random.default_rng(3)
-    rate = np.zeros(SHAPE)
-    rate[20:50, 30:60] = 40
-    for day in ("today", "yesterday"):
-        dh.publish(rng.poisson(rate), near, "flow", epsilon=1).save(folder / f"{day}.parquet")
-    plane = dh.Neighbourhood(dh.Domain((10, 0, 26, 8), (16, 8)), 1)
-    dh.publish(rng.poisson(9, (16, 8)), plane, "flow", epsilon=1).save(folder / "plane.parquet")
-    line = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
-    dh.publish_sorted([31, 8, 64, 47], line, epsilon=1).save(folder / "sorted.parquet")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def maps(folder):
-    return Catalogue([folder])
-
-
-@pytest.fixture(scope="module")
-def atlas(maps):
-    with TestClient(create_app(maps)) as client:
-        yield client
 
 
 def places():

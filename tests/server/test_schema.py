@@ -19,6 +19,7 @@ from tests.server.test_app import DEGREES
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 #: Values that can be answered: by chance alone hardly any could.
 LIKELY = {
+    **{"grid": ["WebMercatorQuad"], "z": [0, 2], "x": [0, 1, 7], "y": [0, 1, -1]},
     "name": ["city", "line"],
     "stream": ["stream"],
     "between": ["2010-05-01,2010-05-02", "2010-05-02,2010-05-02"],
