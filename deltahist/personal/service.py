@@ -15,6 +15,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -83,6 +84,7 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def run(_: FastAPI) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_AT_ONCE))
         with warnings.catch_warnings():
             # They would tell a log what is asked.
             warnings.simplefilter("ignore", DeltaHistWarning)

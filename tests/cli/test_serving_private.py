@@ -1,11 +1,16 @@
 """`deltahist serve-private`: keys, settings that are refused, and a real process that is killed and started again."""
 
+import contextlib
+import http.client
 import json
 import re
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import pandas as pd
 import pytest
@@ -14,7 +19,7 @@ import deltahist as dh
 from deltahist.cli import main
 from deltahist.personal.settings import fits
 
-QUESTION = json.dumps({"answer": {"kind": "count", "epsilon": 0.25}}).encode()
+QUESTION = json.dumps({"answer": {"kind": "count", "epsilon": 0.01}}).encode()
 
 
 @pytest.fixture
@@ -58,28 +63,55 @@ def test_settings_are_checked(night, capsys):
     assert "--config is missing" in capsys.readouterr().err
 
 
-def test_who_asks_again_after_a_kill_has_the_same_answer_and_has_paid_once(night):
+@contextlib.contextmanager
+def running(file):
+    """A service in a process of its own, which is killed in the end, and its address."""
+    line = [sys.executable, "-m", "deltahist.cli", "serve-private", "--config", str(file)]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, process.stderr.readline().strip()
+        finally:
+            process.kill()
+
+
+def ask(address, key, number):
+    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": f"report-{number}"}
+    with urllib.request.urlopen(urllib.request.Request(address, QUESTION, headers), timeout=60) as answer:
+        return answer.read()
+
+
+def test_logs_tell_nothing_of_what_is_asked(night):
     file, key = night
-    told = []
-    for _ in range(2):
-        line = [sys.executable, "-m", "deltahist.cli", "serve-private", "--config", str(file)]
-        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                address = process.stderr.readline().strip()
-                with pytest.raises(urllib.error.HTTPError, match="401"):
-                    urllib.request.urlopen(address, QUESTION, timeout=60)
-                headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "report-7"}
-                request = urllib.request.Request(address, QUESTION, headers)
-                with urllib.request.urlopen(request, timeout=60) as answer:
-                    told.append(answer.read())
-                logged = process.stderr.readline() + process.stderr.readline()
-            finally:
-                process.kill()
-            logged += process.stderr.read()
-        events = [json.loads(line) for line in logged.splitlines()]
-        assert [event["status"] for event in events] == [401, 200]
-        assert "count" not in logged
-        assert "people" not in logged
-    assert told[0] == told[1]
+    with running(file) as (process, address):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(address, f"{key}x", 7)
+        ask(address, key, 7)
+        logged = process.stderr.readline() + process.stderr.readline()
+    assert [json.loads(line)["status"] for line in logged.splitlines()] == [401, 200]
+    assert not any(word in logged for word in ("count", "people", "report", "ann\""))
+
+
+def test_who_asks_again_after_a_kill_has_the_same_answer_and_has_paid_once(night):
+    """Clients ask at once, and the service is killed when some of them have answers."""
+    file, key = night
+    told = {}
+
+    def ask_until_killed(number):
+        # The connection breaks in one way or another.
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            told[number] = ask(address, key, number)
+            some.release()
+
+    some = threading.Semaphore(0)
+    with running(file) as (process, address), ThreadPoolExecutor(6) as pool:
+        for number in range(40):
+            pool.submit(ask_until_killed, number)
+        for _ in range(7):
+            assert some.acquire(timeout=60)
+        process.kill()
+    assert len(told) >= 7
+    with running(file) as (_, address), ThreadPoolExecutor(6) as pool:
+        again = list(pool.map(lambda number: ask(address, key, number), range(40)))
+    assert {number: again[number] for number in told} == told
     people = dh.People(file.parent / "city.duckdb", "trip", owner="who", ledger=file.parent / "city.ledger")
-    assert [float(spent) for spent in people.spent(["Ada", "Bob"])] == [0.25, 0.25]
+    assert people.spent(["Ada", "Bob"]) == [Fraction(2, 5), Fraction(2, 5)]

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
+import psycopg
 import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
@@ -224,6 +225,17 @@ def test_trouble_tells_neither_places_nor_records(desk, monkeypatch, caplog, tmp
         if record.name.startswith("deltahist"):
             said = record.getMessage() + json.dumps(getattr(record, "facts", {}))
             assert not any(word in said for word in ("bus", "'ann", "ann:", "people", "city", KEYS["ann"][0]))
+
+
+def test_a_ledger_on_a_server(postgres_url):
+    people = city(postgres_url, ROWS)
+    with TestClient(create_app(settings_of(), {"people": people})) as client:
+        desk = Desk(client, people, settings_of())
+        assert desk.ask().json() == desk.ask().json()
+        assert desk.spent == [0.5, 0.25, 0]
+        with psycopg.connect(postgres_url) as server:
+            server.execute("ALTER SCHEMA deltahist RENAME TO away")
+        assert "same Idempotency-Key" in is_problem(desk.ask(), 503)
 
 
 def test_more_than_can_wait_is_put_off(tmp_path):
