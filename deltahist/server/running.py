@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -135,7 +136,7 @@ class _Connection(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that ends when the process that forked it does; None if it was not forked."""
+    """A server that ends when the process that forked it does, if one did."""
 
     def __init__(self, config: uvicorn.Config, parent: int | None = None) -> None:
         super().__init__(config)
@@ -143,6 +144,13 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._parent not in (None, os.getppid())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the process even if a call in a thread goes on, which cannot be stopped."""
+        await super().shutdown(sockets)
+        last = threading.Timer(_KILL - _GRACE, os._exit, (128 + signal.SIGTERM,))
+        last.daemon = True
+        last.start()
 
 
 @dataclass

@@ -67,7 +67,7 @@ def test_twice_the_capacity_for_ten_minutes(published, tmp_path):
           f"after a minute, {late / 2**20:.0f} at the end\n{said}")  # fmt: skip
     assert statuses <= {200, 503}
     assert 200 in statuses
-    assert "Socket errors" not in said
+    assert "Socket errors" not in said or "connect 0, read 0, write 0" in said
     assert late < 1.1 * early
 
 

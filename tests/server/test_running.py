@@ -9,12 +9,15 @@ import re
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import urllib.request
 
 import numpy as np
 import psutil
 import pytest
+import uvicorn
 
 import deltahist as dh
 from deltahist.server import running
@@ -94,6 +97,38 @@ def test_metrics_are_of_all_workers_and_tell_only_known_names(published, tmp_pat
         assert "secret" not in counted()
 
 
+#: A service whose answers take for ever.
+ENDLESS = """
+import socket, sys, time
+from deltahist.server import answers, running
+from deltahist.server.catalogue import Catalogue
+from deltahist.server.settings import Settings
+catalogue = Catalogue([sys.argv[1]])
+answers.BoxQuery.answer = lambda *given: print("asked", flush=True) or time.sleep(600)
+running._GRACE, running._KILL, running._warm = 1, 2, lambda catalogue: None
+listening = socket.create_server(("127.0.0.1", 0))
+print(listening.getsockname()[1], flush=True)
+running.run(catalogue, Settings(), listening, int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_service_ends_although_a_call_goes_on(published, workers):
+    line = [sys.executable, "-c", ENDLESS, str(published / "line.parquet"), workers]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = int(process.stdout.readline())
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as asking:
+                asking.sendall(b"GET /releases/line/answer?bbox=0,8 HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert process.stdout.readline() == "asked\n"
+                started = workers_of(process)
+                process.terminate()
+                assert process.wait(60) != 0
+                wait_for(lambda: not any(map(psutil.pid_exists, started)))
+        finally:
+            process.kill()
+
+
 def test_workers_do_not_outlive_who_started_them(published, tmp_path):
     with serving(tmp_path / "log", published, "--workers", 2) as (_, process):
         workers = wait_for(lambda: len(workers_of(process)) == 2 and workers_of(process), process)
@@ -127,7 +162,7 @@ def events(log, number):
 def here(published, monkeypatch):
     """A service in a thread of this process, with little patience."""
     monkeypatch.setattr(running, "_HEAD", 0.2)
-    server = running._Server(running._config(Catalogue([published]), Settings(), refresh=False))
+    server = uvicorn.Server(running._config(Catalogue([published]), Settings(), refresh=False))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
         thread = threading.Thread(target=server.run, args=([listening],))
