@@ -61,6 +61,7 @@ def demo(
     print(f"  deltahist query {city} --box {box} --format json")
     print(f"  deltahist serve {city}      # a map in the browser, at http://127.0.0.1:8000")
     print(f"  deltahist export {city} --out {out / 'cells.geojson'}")
+    print(f"  deltahist serve {city}      # a map at http://127.0.0.1:8000 that answers")
     print("  deltahist publish --help      # the same with your own file")
 
 

@@ -30,6 +30,7 @@ def serve(
     ),
     tiles: str | None = option("URL", "Background of the map at /: https://tiles.example.org/{z}/{x}/{y}.png."),
     attribution: str = option("TEXT", "Whom the map names for its background.", default=""),
+    context: Path | None = option("FILE", "Geometries that the map draws thin and grey, such as roads."),
     metrics_port: int | None = option("PORT", "Port of this machine where Prometheus may read metrics; 0: any free."),
     config: Path | None = option("FILE.toml", "Options from a file, such as port = 9000; the command line wins."),
     check: bool = flag("Read the releases, tell what would be served, and end."),
@@ -59,11 +60,14 @@ def serve(
         from deltahist.server.catalogue import Catalogue
         from deltahist.server.logs import write_logs
         from deltahist.server.running import run
+        from deltahist.space.geometries import read_geometries
     except ImportError:
         raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
     limits = (max_bytes, max_boxes, max_vertices, max_seconds, max_requests, max_waiting)
-    settings = Settings(tuple(cors or ()), *limits, tiles=tiles, attribution=attribution)
+    settings = Settings(tuple(cors or ()), *limits, tiles=tiles, attribution=attribution, context=context)
     catalogue = Catalogue(releases)
+    if context is not None:
+        read_geometries(context, next(iter(catalogue)).release.domain, "--context")  # whether it can be read
     with contextlib.ExitStack() as sockets:
         listening = sockets.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1]}"

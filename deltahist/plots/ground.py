@@ -270,10 +270,9 @@ def _label_degrees(ax: Axes, domain: Domain, factor: float) -> None:
     ax.set_ylabel("latitude, along this edge")
 
 
-def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
-    """Draw lines, outlines and points of a layer, as far as they lie on the map."""
+def context_on(domain: Domain, layer: gpd.GeoDataFrame | gpd.GeoSeries) -> NDArray[Any]:
+    """Return lines, outlines and points (k,) of a layer, as far as they lie on the map; InputError if nothing does."""
     import shapely
-    from matplotlib.collections import LineCollection
 
     shapes = geometries_of(layer, domain, "context")
     outlines = np.where(shapely.get_dimensions(shapes) == 2, shapely.boundary(shapes), shapes)
@@ -285,6 +284,14 @@ def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
             f"context lies within {bounds}: none of it is on the map, whose bounds are "
             f"{', '.join(f'{b:g}' for b in domain.bounds)} (is it in another CRS?)"
         )
+    return np.asarray(parts, dtype=object)
+
+
+def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
+    import shapely
+    from matplotlib.collections import LineCollection
+
+    parts = context_on(domain, layer)
     dots = parts[shapely.get_dimensions(parts) == 0]
     lines = [shapely.get_coordinates(p) * factor for p in parts[shapely.get_dimensions(parts) == 1]]
     ax.add_collection(LineCollection(lines, colors=_GREY, linewidths=0.5, alpha=0.8), autolim=False)

@@ -13,13 +13,21 @@ import xstatic.pkg.leaflet
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import JSON, as_json, negotiate, plain, unchanged
+from deltahist._http import GEOJSON, JSON, as_json, negotiate, plain, unchanged
+from deltahist.errors import InputError
 from deltahist.plots import protection_curve
+from deltahist.plots.ground import context_on
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import bound_guess, explain_release
 from deltahist.server.landing import list_links
-from deltahist.server.service import Service, Settings, tag_of
+from deltahist.server.service import Service, tag_of
+from deltahist.server.settings import Settings
+from deltahist.space.crs import Operation
+from deltahist.space.domain import Domain
+from deltahist.space.geometries import LONGITUDE_LATITUDE, read_geometries
 
+#: Lines of a context lose bends that are smaller than this part of the map's longer side.
+_SIMPLE = 1 / 4000
 #: Of Leaflet those files that the map loads.
 _LEAFLET = ("leaflet-src.esm.js", "leaflet.css")
 
@@ -40,7 +48,9 @@ def make_router(service: Service) -> APIRouter:
     @router.get("/static/settings.json", include_in_schema=False)
     async def tell_settings() -> Response:
         """Tell the map what the operator chose."""
-        return as_json({"tiles": service.settings.tiles, "attribution": service.settings.attribution})
+        chosen = service.settings
+        about = {"tiles": chosen.tiles, "attribution": chosen.attribution, "context": chosen.context is not None}
+        return as_json(about)
 
     @router.get("/static/{path:path}", include_in_schema=False)
     async def show_file(path: str, request: Request) -> Response:
@@ -54,6 +64,15 @@ def make_router(service: Service) -> APIRouter:
         headers: dict[str, str] = {}
         known = unchanged(request, tag_of(served, "explanation"), headers)
         return known or as_json(await service.workers.run(_explain, served.release), headers)
+
+    @router.get("/releases/{name}/context", include_in_schema=False)
+    async def show_context(name: str) -> Response:
+        """Hand out what the map draws besides a release, in its extent."""
+        served, path = service.find(name), service.settings.context
+        if path is None:
+            raise HTTPException(404, "context is not there: the service was started without --context")
+        content = await service.workers.run(_read_context, path, served.release.domain)
+        return Response(content, media_type=GEOJSON, headers={"cache-control": "max-age=3600"})
 
     def hand_out(path: str, request: Request) -> Response:
         if path not in files:
@@ -70,6 +89,22 @@ def _read_files() -> dict[str, tuple[bytes, str, str]]:
     found = {each.name: each for each in (Path(__file__).parent / "static").iterdir() if each.is_file()}
     found |= {f"leaflet/{name}": Path(xstatic.pkg.leaflet.BASE_DIR) / name for name in _LEAFLET}
     return {path: _read(file) for path, file in found.items()}
+
+
+@functools.lru_cache(maxsize=16)
+def _read_context(path: Path, domain: Domain) -> str:
+    """Return the lines and points of a file that lie on a map as GeoJSON, in degrees; simple enough to be drawn."""
+    import shapely
+
+    try:
+        parts = context_on(domain, read_geometries(path, domain, "context"))
+    except InputError:  # none of it is on this map
+        return '{"type": "GeometryCollection", "geometries": []}'
+    sides = [high - low for low, high in zip(domain.low, domain.high, strict=True)]
+    parts = shapely.simplify(parts, max(sides) * _SIMPLE)
+    if domain.crs is not None:
+        parts = Operation.off(domain, LONGITUDE_LATITUDE).shapes(parts)
+    return str(shapely.to_geojson(shapely.geometrycollections(parts)))
 
 
 def _read(file: Path) -> tuple[bytes, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from deltahist.errors import InputError
 
@@ -25,6 +26,7 @@ class Settings:
     max_requests : at work at a time; more are put off (503).
     max_waiting : requests with many boxes or features, at work or waiting; more are put off (503).
     tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to name for it.
+    context : file of geometries that the map draws thin and grey, such as roads.
 
     Raises
     ------
@@ -41,6 +43,7 @@ class Settings:
     max_waiting: int = 16
     tiles: str | None = None
     attribution: str = ""
+    context: Path | None = None
 
     def __post_init__(self) -> None:
         for name in (each.name for each in fields(self) if each.name.startswith("max_")):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import geopandas as gpd
 import numpy as np
@@ -32,11 +33,13 @@ ZONES = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A map with another of the same places, a plane without a CRS, and a line."""
+    """A map with another of the same places, a plane without a CRS, a line, and a folder of three days."""
     folder = tmp_path_factory.mktemp("served")
     rng = np.random.default_rng(2)
     near = dh.Neighbourhood(dh.Domain(BOUNDS, (16, 16), "EPSG:32618"), delta=500)
-    for name in ("city", "later"):
+    days = folder / "days"
+    days.mkdir()
+    for name in ("city", "later", *(f"days/2010-05-0{day}" for day in (1, 2, 3))):
         dh.publish(rng.poisson(20, (16, 16)), near, "flow", epsilon=1).save(folder / f"{name}.parquet")
     plane = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
     dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1).save(folder / "plane.parquet")
@@ -47,11 +50,16 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """The address of a running service."""
-    line = [sys.executable, "-m", "deltahist.cli", "serve", str(folder), "--port", "0"]
+    """The address of a running service, whose map shows a road."""
+    road = folder / "road.geojson"
+    road.write_text('{"type": "LineString", "coordinates": [[-74.1, 40.6], [-73.9, 40.75]]}')
+    line = [sys.executable, "-m", "deltahist.cli", "serve", str(folder), str(folder / "days")]
+    line += ["--port", "0", "--context", str(road)]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield re.match(r"http://127.0.0.1:\d+", process.stderr.readline())[0]
+            found = re.match(r"http://127.0.0.1:\d+", process.stderr.readline())[0]
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # its log
+            yield found
         finally:
             process.kill()
 
@@ -184,6 +192,65 @@ def test_a_link_shows_the_same_to_whoever_opens_it(visit):
     assert again.locator("#level").input_value() == "0.9"
 
 
+def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
+    page = visit(f"release=city&box={BOX}")
+    page.locator("#compare").select_option("later")
+    expect(page.locator("#answer tbody tr")).to_have_count(3)
+    own, other, difference = (each["properties"] for each in json.loads(download(page))["features"])
+    box = [[float(each) for each in BOX.split(",")]]
+    for found, name in ((own, "city"), (other, "later")):
+        assert found["estimate"] == dh.answer(dh.load(folder / f"{name}.parquet"), box)["estimate"].item()
+    assert difference["estimate"] == pytest.approx(other["estimate"] - own["estimate"])
+    assert difference["std_error"] > max(own["std_error"], other["std_error"])
+    # The border between both is moved by keys; left of it is one release, right of it the other.
+    expect(page.locator(".leaflet-other-pane img").first).to_be_visible()
+    page.locator("#border").focus()
+    page.keyboard.press("Home")
+    seen = [
+        re.findall(r"(-?[\d.]+)px -?[\d.]+px", page.locator(f".leaflet-{name}-pane").get_attribute("style"))
+        for name in ("density", "other")
+    ]
+    assert [len(set(across)) for across in seen] == [1, 2]  # no width is left of the border
+    page.get_by_label("difference").check()
+    expect(page.locator("#legends")).to_contain_text("later minus city")
+    expect(page.locator(".leaflet-density-pane img[src*='compare=later']").first).to_be_visible()
+    expect(page.locator("#border")).to_be_hidden()
+
+
+def test_a_slider_goes_through_the_steps_of_a_stream(visit, folder):
+    page = visit(f"release=2010-05-01&box={BOX}")
+    expect(page.locator("#steps .whisker")).to_have_count(3)
+    page.locator("#step").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#step-name")).to_have_text("2010-05-02")
+    page.wait_for_function("() => location.hash.includes('release=2010-05-02')")
+    (feature,) = json.loads(download(page))["features"]
+    expected = dh.answer(dh.load(folder / "days/2010-05-02.parquet"), [[float(each) for each in BOX.split(",")]])
+    assert feature["properties"]["estimate"] == expected["estimate"].item()
+    page.locator("#steps .target").nth(2).click()
+    expect(page.locator("#step-name")).to_have_text("2010-05-03")
+    page.locator("#release").select_option("city")
+    expect(page.locator("#time")).to_be_hidden()
+
+
+def test_a_release_of_a_line_is_a_chart_of_which_a_part_is_drawn(visit, folder):
+    page = visit("release=line")
+    chart = page.locator("#chart svg")
+    expect(chart.locator(".bar, .faint")).to_have_count(8)
+    place = chart.bounding_box()
+    page.mouse.move(place["x"] + place["width"] / 4, place["y"] + place["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2, steps=3)
+    page.mouse.up()
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    (feature,) = json.loads(download(page))["features"]
+    part = [x for x, _ in feature["geometry"]["coordinates"]]
+    assert feature["properties"]["estimate"] == dh.answer(dh.load(folder / "line.parquet"), [part])["estimate"].item()
+    for name, unit in (("plane", "points per square unit"), ("city", "points per km²"), ("line", None)):
+        page.locator("#release").select_option(name)
+        expect(page.locator("#legends:visible")).to_contain_text(unit) if unit else expect(chart).to_be_visible()
+
+
 def test_a_plane_without_a_crs_has_a_map_too(visit, folder):
     page = visit("release=plane")
     drag(page)
@@ -194,24 +261,34 @@ def test_a_plane_without_a_crs_has_a_map_too(visit, folder):
     assert feature["properties"]["estimate"] == expected["estimate"]
 
 
-def test_a_telephone_has_the_panel_below_the_map(visit):
+def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):
     page = visit(f"release=city&box={BOX}", viewport={"width": 390, "height": 844}, has_touch=True)
     expect(page.locator("#answer strong")).to_contain_text("points")
     stage, panel = (page.locator(each).bounding_box() for each in ("#stage", "#panel"))
     assert panel["y"] >= stage["y"] + stage["height"] - 1
     assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    page.locator("#polygon").tap()
+    for right, down in ((-60, -60), (60, -60), (0, 60)):
+        page.touchscreen.tap(stage["x"] + 195 + right, stage["y"] + 240 + down)
+    page.locator("#finish").tap()
+    page.wait_for_function("() => location.hash.includes('polygon=')")
+    expect(page.locator("#answer strong")).to_contain_text("points")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser, address, theme):
+def test_axe_finds_nothing_serious_by_day_and_by_night(browser, address):
     # Its script is injected, which the page's own policy forbids.
-    context = browser.new_context(bypass_csp=True, color_scheme=theme)
-    page = context.new_page()
-    page.goto(f"{address}/#release=city&box={BOX}&compare=later")
-    expect(page.locator("#answer tbody tr").first).to_contain_text("city")
-    found = [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
-    page.locator("#me").click()
-    expect(page.locator("#for-me")).to_contain_text("of 100 cases")
-    found += [each for each in Axe().run(page).response["violations"] if each["impact"] in ("serious", "critical")]
+    context = browser.new_context(bypass_csp=True, color_scheme="dark")
+    page, found = context.new_page(), []
+    page.goto(f"{address}/#release=2010-05-01&box={BOX}&compare=2010-05-02")
+    expect(page.locator("#answer tbody tr")).to_have_count(3)
+    for theme in ("dark", "light"):
+        expect(page.locator(":root")).to_have_attribute("data-theme", theme)
+        found += Axe().run(page).response["violations"]
+        page.locator("#me").click()
+        expect(page.locator("#for-me")).to_contain_text("of 100 cases")
+        found += Axe().run(page).response["violations"]
+        page.locator("#close").click()
+        page.locator("#theme").click()
     context.close()
-    assert not [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+    serious = [each for each in found if each["impact"] in ("serious", "critical")]
+    assert not [(each["id"], [node["html"] for node in each["nodes"]]) for each in serious]

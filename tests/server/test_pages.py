@@ -1,6 +1,8 @@
 """server/pages.py: files of the map, its policy, and the statement's plain words."""
 
+import geopandas as gpd
 import pytest
+import shapely
 from fastapi.testclient import TestClient
 
 import deltahist as dh
@@ -11,13 +13,13 @@ from deltahist.server.service import Settings
 
 
 def test_the_policy_allows_nobody_but_the_service_and_the_background(client, catalogue):
-    policy = client.get("/").headers["content-security-policy"].split("; ")
+    policy = client.get("/?f=html").headers["content-security-policy"].split("; ")
     assert {"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:"} < set(policy)
     assert not any("unsafe" in each or "http" in each for each in policy)
     tiles = "https://tiles.example.org:8080/a/{z}/{x}/{y}.png"
     other = TestClient(create_app(catalogue, Settings(tiles=tiles)))
     allowed = "img-src 'self' data: https://tiles.example.org:8080"
-    assert allowed in other.get("/").headers["content-security-policy"].split("; ")
+    assert allowed in other.get("/?f=html").headers["content-security-policy"].split("; ")
     assert other.get("/static/settings.json").json()["tiles"] == tiles
 
 
@@ -34,6 +36,20 @@ def test_files_of_the_map_and_no_others_are_handed_out(client):
     assert known.status_code == 304
     for path in ("../pages.py", "%2e%2e/pages.py", "leaflet/leaflet.js.map", "none.js"):
         assert client.get(f"/static/{path}").status_code == 404
+
+
+@pytest.mark.parametrize(("west", "number"), [(-74.1, 1), (10.0, 0)])
+def test_the_context_is_what_lies_on_the_map(catalogue, tmp_path, west, number):
+    file = tmp_path / "roads.geojson"
+    line = shapely.LineString([(west, 40.6), (west + 0.2, 40.75)])
+    gpd.GeoSeries([line], crs="OGC:CRS84").to_file(file, driver="GeoJSON")
+    client = TestClient(create_app(catalogue, Settings(context=file)))
+    assert client.get("/static/settings.json").json()["context"]
+    found = shapely.geometry.shape(client.get("/releases/city/context").json())
+    assert len(found.geoms) == number
+    for each in found.geoms:
+        assert each.length < line.length / 2
+        assert line.buffer(1e-4).contains(each)
 
 
 def test_plain_words_are_those_of_the_statement(client, catalogue):

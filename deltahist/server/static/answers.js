@@ -3,114 +3,132 @@
 import { draw, make } from "./dom.js";
 import { changeInWords, estimateInWords, figure, percent, roundingStep } from "./words.js";
 
-const WIDTH = 360;
+const [WIDTH, TALL] = [360, 22];
 
-// The bar of one or more answers on one scale, which holds 0.
-function drawBars(rows) {
-  const known = rows.filter(({ answer }) => answer.estimate !== null);
-  const low = Math.min(0, ...known.map(({ answer }) => answer.low ?? answer.estimate));
-  const high = Math.max(0, ...known.map(({ answer }) => answer.high ?? answer.estimate));
+// Bars of answers on one scale, which holds 0.
+function drawBars(answers) {
+  const known = answers.filter(({ estimate }) => estimate !== null);
+  const ends = (answer) => [answer.low ?? answer.estimate, answer.high ?? answer.estimate];
+  const low = Math.min(0, ...known.flatMap(ends));
+  const high = Math.max(0, ...known.flatMap(ends));
   const x = (value) => 6 + ((WIDTH - 12) * (value - low)) / (high - low || 1);
-  const tall = 22;
-  const marks = known.flatMap(({ answer }, number) => {
-    const middle = 12 + tall * number;
-    const [from, to] = [x(answer.low ?? answer.estimate), x(answer.high ?? answer.estimate)];
+  const marks = known.flatMap((answer, number) => {
+    const middle = 12 + TALL * number;
+    const [from, to] = ends(answer).map(x);
+    const at = x(answer.estimate);
     return [
-      draw("rect", { class: "amount", x: Math.min(x(0), x(answer.estimate)), y: middle - 2,
-        width: Math.abs(x(answer.estimate) - x(0)), height: 4 }),
+      draw("rect", { class: "amount", x: Math.min(x(0), at), y: middle - 2, width: Math.abs(at - x(0)), height: 4 }),
       draw("rect", { class: "interval", x: from, y: middle - 7, width: Math.max(1, to - from), height: 14, rx: 3 }),
-      draw("line", { class: "estimate", x1: x(answer.estimate), x2: x(answer.estimate), y1: middle - 9, y2: middle + 9 }),
+      draw("line", { class: "estimate", x1: at, x2: at, y1: middle - 9, y2: middle + 9 }),
     ];
   });
-  const foot = 8 + tall * known.length;
-  const ends = [...new Set([low, 0, high])].map((value) =>
-    draw("text", { x: x(value), y: foot + 16, "text-anchor": value === low ? "start" : value === high ? "end" : "middle" },
-      figure(value, roundingStep((high - low) / 50))));
+  const foot = 8 + TALL * known.length;
+  // A figure beside 0 is left out where there is no room for both.
+  const shown = [...new Set([low, 0, high])].filter((value) => value === 0 || Math.abs(x(value) - x(0)) > 40);
+  const figures = shown.map((value) => draw("text", {
+    x: x(value), y: foot + 16, "text-anchor": value === low ? "start" : value === high ? "end" : "middle",
+  }, figure(value, roundingStep((high - low) / 50))));
   const zero = draw("line", { class: "zero", x1: x(0), x2: x(0), y1: 2, y2: foot + 3 });
-  return draw("svg", { class: "bars", viewBox: `0 0 ${WIDTH} ${foot + 20}`, "aria-hidden": "true" }, zero, ...marks, ...ends);
+  return draw("svg", { class: "bars", viewBox: `0 0 ${WIDTH} ${foot + 20}`, "aria-hidden": "true" }, zero, ...marks, ...figures);
 }
 
-function details(answer) {
+function notesOf(answers) {
+  const found = answers.map(({ note }) => note);
+  if (answers.length === 1 && answers[0].low <= 0 && answers[0].std_error) {
+    found.push("The interval holds 0: perhaps there is nothing here.");
+  }
+  if (answers.slice(0, 2).some(({ estimate }) => estimate < 0)) {
+    found.push("Noise can make small figures negative; leave them so when adding up.");
+  }
+  return [...new Set(found.filter(Boolean))].map((text) => make("p", { class: "note" }, text));
+}
+
+function showOne(answer) {
+  const [first, second] = estimateInWords(answer);
+  const words = make("p", { class: "words" }, make("strong", {}, first), " ", make("span", {}, second));
+  if (answer.estimate === null) return [words];
+  const fine = roundingStep(answer.std_error / 10);
   const rows = [
-    ["Estimate", figure(answer.estimate, roundingStep(answer.std_error / 10 || 0))],
-    ["Standard error", figure(answer.std_error, roundingStep(answer.std_error / 10))],
-    ["Interval", `${percent(answer.level)}`],
+    ["Estimate", `${figure(answer.estimate, fine)} ${answer.unit}`],
+    ["Standard error", figure(answer.std_error, fine)],
+    ["Interval", percent(answer.level)],
     ["Estimator", answer.estimates],
   ].filter(([, value]) => value !== undefined);
-  return make("dl", {}, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  const list = make("dl", {}, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+  return [words, drawBars([answer]), list, ...notesOf([answer])];
 }
 
-function notes(answer) {
-  const found = [answer.note];
-  if (answer.low <= 0 && answer.std_error) {
-    found.push("The interval holds 0: it may be that nobody is there.");
+function showCompared(found, answers) {
+  const [one, other, difference] = answers;
+  const words = [];
+  if (difference && difference.estimate !== null) {
+    const [first, second] = changeInWords(difference, found[0].name, found[1].name);
+    words.push(make("p", { class: "words" }, make("strong", {}, first), " ", make("span", {}, second)));
   }
-  if (answer.estimate < 0) found.push("Noise can make small figures negative; leave them so when adding up.");
-  return found.filter(Boolean).map((text) => make("p", { class: "note" }, text));
+  const rows = answers.map((answer, number) => make("tr", {}, make("th", { scope: "row" }, found[number].name), ...cells(answer)));
+  return [
+    ...words,
+    make("table", {}, heading(["release", one.unit, `${percent(other.level)} interval`]), make("tbody", {}, ...rows)),
+    drawBars(answers), ...notesOf(answers),
+  ];
 }
 
-export function showAnswer(place, rows, difference) {
-  if (rows.length === 1 && !difference) {
-    const [{ answer }] = rows;
-    const [first, second] = estimateInWords(answer);
-    const known = answer.estimate !== null;
-    place.replaceChildren(
-      make("p", { class: "words" }, make("strong", {}, first), " ", make("span", {}, second)),
-      ...(known ? [drawBars(rows), details(answer)] : []), ...notes(known ? answer : {}),
-    );
-    return;
-  }
-  const all = difference ? [...rows, { name: "difference", answer: difference }] : rows;
-  place.replaceChildren(
-    ...(difference ? [make("p", { class: "words" }, make("strong", {}, changeInWords(difference, rows.map(({ name }) => name))))] : []),
-    make("table", {},
-      make("thead", {}, make("tr", {}, ...["", "points", "interval"].map((each) => make("th", { scope: "col" }, each)))),
-      make("tbody", {}, ...all.map(({ name, answer }) => make("tr", {},
-        make("th", { scope: "row" }, name), ...cells(answer))))),
-    drawBars(all),
-    ...[...new Set(all.map(({ answer }) => answer.note).filter(Boolean))].map((text) => make("p", { class: "note" }, text)),
-  );
+function heading(names) {
+  return make("thead", {}, make("tr", {}, ...names.map((each) => make("th", { scope: "col" }, each))));
 }
 
 function cells(answer) {
   if (answer.estimate === null) return [make("td", { colspan: 2 }, answer.note || "not on the map")];
   const step = roundingStep(answer.std_error);
-  const range = answer.low === null || answer.low === undefined
-    ? "" : `${figure(answer.low, step)} to ${figure(answer.high, step)}`;
-  return [make("td", {}, figure(answer.estimate, step)), make("td", {}, range)];
+  const known = answer.low !== null && answer.low !== undefined;
+  return [
+    make("td", {}, figure(answer.estimate, step)),
+    make("td", {}, known ? `${figure(answer.low, step)} to ${figure(answer.high, step)}` : ""),
+  ];
 }
 
-// A table of the answers to many features; choose(number) is called for the row that is chosen.
-export function showFeatures(place, features, chosen, choose) {
+// Show what was found for one area, or for the chosen one of many above the list of all; `choose(number)` is called when
+// another is chosen.
+export function showFound(place, { found, problem }, chosen, choose) {
+  const last = found.at(-1);
+  const many = last.features.length > 1;
+  const number = many ? chosen : 0;
+  const parts = [];
+  if (number !== null) {
+    const answers = found.map(({ features }) => features[number].properties);
+    parts.push(...(answers.length > 1 ? showCompared(found, answers) : showOne(answers[0])));
+  }
+  if (problem) parts.push(make("p", { class: "note" }, `Without the error of a difference: ${problem}.`));
+  if (many) parts.push(listAreas(last, chosen, choose));
+  place.replaceChildren(...parts);
+}
+
+function listAreas({ name, features }, chosen, choose) {
   const rows = features.slice(0, 500).map(({ properties }, number) => {
-    const pick = make("button", { type: "button", class: "link", "aria-pressed": number === chosen }, nameOf(properties, number));
+    const pick = make("button", { type: "button", class: "link", "aria-pressed": String(number === chosen) }, nameOf(properties, number));
     pick.addEventListener("click", () => choose(number));
     return make("tr", { class: number === chosen && "chosen" }, make("th", { scope: "row" }, pick), ...cells(properties));
   });
-  const table = make("table", {},
-    make("caption", {}, `${figure(features.length)} areas. Do not add up standard errors: ask for the union instead.`),
-    make("thead", {}, make("tr", {}, ...["area", "points", "interval"].map((each) => make("th", { scope: "col" }, each)))),
-    make("tbody", {}, ...rows));
-  const list = make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);
-  const before = make("div");
-  if (chosen !== null) showAnswer(before, [{ name: "", answer: features[chosen].properties }]);
-  place.replaceChildren(before, list);
+  const words = `${figure(features.length)} areas, ${name}. Standard errors must not be added: ask for the union instead.`;
+  const table = make("table", {}, make("caption", {}, words),
+    heading(["area", "points", `${percent(features[0].properties.level)} interval`]), make("tbody", {}, ...rows));
+  return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);
 }
 
-export function nameOf(properties, number) {
-  const key = Object.keys(properties || {}).find((each) => /name|label|title|^id$/i.test(each));
-  const text = key === undefined ? "" : String(properties[key] ?? "").slice(0, 60);
-  return text || `area ${number + 1}`;
+function nameOf(properties, number) {
+  const key = Object.keys(properties).find((each) => /name|label|title|^id$/i.test(each));
+  return (key !== undefined && String(properties[key] ?? "").slice(0, 60)) || `area ${number + 1}`;
 }
 
-const quoted = (value) => (/[",\r\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+export function asTable(found) {
+  const all = found.flatMap(({ features }) => features.map(({ properties }) => properties));
+  const names = [...new Set(all.flatMap((each) => Object.keys(each)))];
+  const lines = [names, ...all.map((properties) => names.map((name) => properties[name] ?? ""))];
+  return lines.map((line) => line.map(asField).join(",") + "\r\n").join("");
+}
 
-export function asTable(features) {
-  const names = [...new Set(features.flatMap(({ properties }) => Object.keys(properties)))];
-  const lines = [names, ...features.map(({ properties }) => names.map((name) => {
-    const value = properties[name] ?? "";
-    const text = typeof value === "object" ? JSON.stringify(value) : String(value);
-    return typeof value === "string" && /^[=+\-@]/.test(text) ? `'${text}` : text; // no formula in a spreadsheet
-  }))];
-  return lines.map((line) => line.map(quoted).join(",")).join("\r\n") + "\r\n";
+function asField(value) {
+  let text = typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (typeof value === "string" && /^[=+\-@]/.test(text)) text = `'${text}`; // no formula for a spreadsheet
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

@@ -24,5 +24,5 @@ export function draw(tag, attributes = {}, ...children) {
 export function save(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
   make("a", { href: address, download: name }).click();
-  URL.revokeObjectURL(address);
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }

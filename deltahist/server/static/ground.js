@@ -1,31 +1,51 @@
 // The map itself: coordinates, background, the outline of a release, and lines of degrees.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
+import { get, releasePath } from "./api.js";
 
-const PLANE = { crs: L.CRS.Simple, minZoom: -30, maxZoom: 30 };
-const EARTH = { crs: L.CRS.EPSG3857, minZoom: 2, maxZoom: 19 };
+const TILE = 256;
+
+// Coordinates of a plane without a CRS: at zoom 0 its longer side is as wide as a tile, from the upper left corner.
+function planeOf([west, south, east, north]) {
+  const scale = TILE / Math.max(east - west, north - south);
+  return L.extend({}, L.CRS.Simple, { transformation: L.transformation(scale, -scale * west, -scale, scale * north) });
+}
 
 export class Ground {
   constructor(element, settings) {
-    Object.assign(this, { element, settings, map: null, plane: null });
+    Object.assign(this, { element, settings, map: null });
   }
 
   // Show where a release lies; coordinates are degrees, or those of its plane.
   show(release) {
+    const place = JSON.stringify([release.crs, release.bounds]);
+    if (place === this.place) return;
+    this.place = place;
     const plane = release.extent === null;
-    if (this.map === null || plane !== this.plane) this.make(plane);
     const [west, south, east, north] = plane ? release.bounds : release.extent;
+    if (this.map === null || plane || this.plane) this.make(plane ? planeOf(release.bounds) : L.CRS.EPSG3857, plane);
     this.bounds = L.latLngBounds([south, west], [north, east < west ? east + 360 : east]);
     this.outline.setBounds(this.bounds);
     this.map.setMaxBounds(this.bounds.pad(4));
-    return this;
+    this.context?.remove();
+    this.context = null;
+    if (this.settings.context) this.showContext(release.id);
   }
 
-  make(plane) {
+  async showContext(name) {
+    const found = await get(`${releasePath(name)}/context`);
+    this.context = L.geoJSON(found, {
+      pane: "context", interactive: false, renderer: L.canvas({ pane: "context" }),
+      style: { color: "#808080", weight: 1, opacity: 0.8 },
+      pointToLayer: (_, place) => L.circleMarker(place, { radius: 1.5 }),
+    }).addTo(this.map);
+  }
+
+  make(crs, plane) {
     this.map?.remove();
     this.plane = plane;
     this.map = L.map(this.element, {
-      ...(plane ? PLANE : EARTH), zoomSnap: 0.5, zoomDelta: 1, wheelPxPerZoomLevel: 90, zoomControl: false,
+      crs, minZoom: 0, maxZoom: plane ? 12 : 19, zoomSnap: 0.25, zoomDelta: 1, wheelPxPerZoomLevel: 90, zoomControl: false,
       boxZoom: false, attributionControl: false,
     });
     L.control.zoom({ position: "bottomright" }).addTo(this.map);
@@ -45,7 +65,7 @@ export class Ground {
   }
 
   fit(bounds = this.bounds) {
-    this.map.fitBounds(bounds, { animate: false, padding: [24, 24] });
+    this.map.fitBounds(bounds, { animate: false, paddingTopLeft: [16, 60], paddingBottomRight: [16, 16] }); // below the tools
   }
 
   view() {
@@ -58,7 +78,7 @@ export class Ground {
     this.lines.clearLayers();
     const seen = this.map.getBounds();
     const [west, south, east, north] = [seen.getWest(), seen.getSouth(), seen.getEast(), seen.getNorth()];
-    const step = roundStep(Math.max(east - west, (north - south) * 1.3) / 6);
+    const step = roundStep((110 * (east - west)) / this.map.getSize().x);
     const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
     for (const [from, to, letters, upright] of [[west, east, "EW", true], [south, north, "NS", false]]) {
       for (let at = Math.ceil(from / step) * step; at < to; at += step) {

@@ -1,147 +1,153 @@
 // The page: what is chosen, asked and shown, and who is told.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
-import { asTable, nameOf, showAnswer, showFeatures } from "./answers.js";
-import { ask, get, releasePath } from "./api.js";
+import { asTable, showFound } from "./answers.js";
+import { askArea, featuresOf, get, releasePath } from "./api.js";
+import { drawLine } from "./chart.js";
+import { Density } from "./density.js";
 import { $, make, save } from "./dom.js";
 import { Drawing } from "./draw.js";
 import { Ground } from "./ground.js";
 import { readHash, writeHash } from "./hash.js";
 import { explain } from "./promise.js";
+import { Time } from "./time.js";
 
-const state = { ...readHash(), features: null, chosen: null, answered: null };
+const SIDES = ["west", "south", "east", "north"];
 const form = $("where");
-let releases, ground, drawing, asked, pending;
+const state = { ...readHash(), features: null };
+// What follows from the state: nothing of it is kept in the address.
+const shown = { found: null, chosen: null, mark: null, pending: null };
+const density = new Density();
+const time = new Time((release) => { state.release = release; showRelease(); });
+let releases, ground, drawing, asked;
 
 const current = () => releases.find(({ id }) => id === state.release);
+// Whether two releases have coordinates of one sort, so that one area may be asked of both.
+const alike = (one, other) => one.shape.length === other.shape.length && !one.extent === !other.extent;
+const onLine = () => current().shape.length === 1;
 
 async function begin() {
-  const [settings, list] = await Promise.all([get("static/settings.json"), get("releases")]);
+  const [settings, list] = await Promise.all([get("static/settings.json"), get("releases"), time.load()]);
   releases = list.releases;
   ground = new Ground($("map"), settings);
-  drawing = new Drawing($("map"), (shape) => choose(shape), showMode);
-  $("release").replaceChildren(...releases.map(({ id }) => make("option", { value: id }, id)));
-  if (!current()) state.release = releases[0]?.id;
+  drawing = new Drawing($("map"), choose, showMode);
+  // A stream is one entry, by its last step: the slider has the others.
+  const alone = releases.filter(({ id }) => !time.of(id)).map(({ id }) => [id, id]);
+  const streams = time.series.map(({ id, steps }) => [steps.at(-1), `${id}, ${steps.length} steps`]);
+  $("release").replaceChildren(...[...alone, ...streams].map(([value, words]) => make("option", { value }, words)));
   await showRelease();
 }
 
-async function showRelease({ keep = true } = {}) {
+async function showRelease() {
+  if (!current()) state.release = releases[0].id;
   const release = current();
-  $("release").value = release.id;
+  $("level").value = state.level;
+  $("nonnegative").checked = state.nonnegative;
+  $("release").value = time.of(release.id)?.steps.at(-1) ?? release.id;
+  time.show(release.id);
   document.title = `${release.id} – deltahist`;
   $("promise").textContent = `${release.promise}.`;
   $("statement").href = releasePath(release.id);
   $("download").href = `${releasePath(release.id)}/download`;
-  $("coordinates").textContent = release.extent ? "(degrees)" : "(coordinates of the plane)";
-  const before = ground.map;
-  ground.show(release);
-  if (ground.map !== before) {
-    drawing.attach(ground.map);
-    ground.map.on("moveend", () => { state.view = ground.view(); remember(); });
-    asked = L.geoJSON(null, { pane: "asked", style: { className: "asked" } }).addTo(ground.map);
-  }
-  const others = releases.filter(({ id, extent }) => id !== release.id && (extent === null) === (release.extent === null));
+  $("coordinates").textContent = release.extent ? "in degrees" : "in coordinates of the release";
+  const others = releases.filter((other) => other !== release && alike(release, other));
   $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...others.map(({ id }) => make("option", { value: id }, id)));
   if (!others.some(({ id }) => id === state.compare)) state.compare = null;
   $("compare").value = state.compare ?? "";
   $("comparing").hidden = !others.length;
-  if (keep && state.view) ground.map.setView([state.view[1], state.view[0]], state.view[2], { animate: false });
+  document.body.dataset.shows = onLine() ? "line" : "map";
+  for (const name of ["south", "north"]) form.elements[name].disabled = onLine();
+  $("chart").replaceChildren();
+  shown.mark = null;
+  if (onLine()) await showLine(release);
+  else showMap(release);
+  await Promise.all([showDensity(), answer()]);
+}
+
+async function showLine(release) {
+  try {
+    const { picture, mark } = await drawLine(release, choose);
+    $("chart").replaceChildren(picture);
+    shown.mark = mark;
+  } catch (problem) {
+    $("chart").replaceChildren(make("p", { class: "pale" }, problem.message));
+  }
+}
+
+function showMap(release) {
+  const before = ground.map;
+  before?.invalidateSize({ animate: false });
+  ground.show(release);
+  if (ground.map !== before) {
+    drawing.attach(ground.map);
+    ground.map.on("moveend", () => { state.view = ground.view(); remember(); });
+    asked = L.featureGroup([], { pane: "asked" }).addTo(ground.map);
+  }
+  if (state.view) ground.map.setView([state.view[1], state.view[0]], state.view[2], { animate: false });
   else ground.fit();
-  await answer();
+}
+
+function showDensity() {
+  $("ways").hidden = !state.compare;
+  document.querySelector(`[name=way][value=${state.way}]`).checked = true;
+  return onLine() ? null : density.show(ground, state).catch((problem) => tell(problem.message));
 }
 
 // Ask of another area: {box}, {polygon} or {features}.
 function choose(shape) {
-  Object.assign(state, { box: null, polygon: null, features: null, chosen: null }, shape);
+  Object.assign(state, { box: null, polygon: null, features: null }, shape);
+  shown.chosen = null;
   return answer();
 }
 
-function collection() {
-  if (state.features) return { type: "FeatureCollection", features: state.features };
-  const ring = [];
-  for (let at = 0; at < state.polygon.length; at += 2) ring.push(state.polygon.slice(at, at + 2));
-  const geometry = { type: "Polygon", coordinates: [[...ring, ring[0]]] };
-  return { type: "FeatureCollection", features: [{ type: "Feature", properties: {}, geometry }] };
-}
-
 async function answer() {
-  pending?.abort();
-  pending = new AbortController();
-  const { signal } = pending;
+  shown.pending?.abort();
+  shown.pending = new AbortController();
+  shown.found = null;
+  allowDownload();
   remember();
   showShape();
   try {
-    if (state.box) await answerBox(signal);
-    else if (state.polygon || state.features) await answerShapes(signal);
-    else {
-      state.answered = null;
-      $("answer").replaceChildren(make("p", { class: "pale" }, "Draw a box on the map, or type one below: how many points lie in it?"));
-    }
+    if (state.box || state.polygon || state.features) {
+      shown.found = await askArea(state, shown.pending.signal);
+      allowDownload();
+      showFound($("answer"), shown.found, shown.chosen, chooseArea);
+    } else $("answer").replaceChildren(make("p", { class: "pale" }, "How many points lie in an area? Draw it, or type a box below."));
     tell("");
+    await time.drawSteps(state, shown.pending.signal);
   } catch (problem) {
     if (problem.name === "AbortError") return;
-    state.answered = null;
     $("answer").replaceChildren();
     tell(problem.message);
   }
-  $("csv").disabled = $("geojson").disabled = !state.answered;
 }
 
-async function answerBox(signal) {
-  const parameters = { bbox: state.box.join(","), level: state.level, nonnegative: state.nonnegative };
-  const names = [state.release, state.compare].filter(Boolean);
-  const found = await Promise.all(names.map((name) => get(`${releasePath(name)}/answer`, parameters, signal)));
-  const rows = found.map((each, number) => ({ name: names[number], answer: each }));
-  $("free").textContent = found[0].cost;
-  showAnswer($("answer"), rows);
-  const [west, south, east, north] = state.box;
-  const ring = [[west, south], [east, south], [east, north], [west, north], [west, south]];
-  state.answered = found.map(({ bbox, cost, ...properties }) => ({
-    type: "Feature", properties, geometry: { type: "Polygon", coordinates: [ring] },
-  }));
+function allowDownload() {
+  $("csv").disabled = $("geojson").disabled = !shown.found;
 }
 
-async function answerShapes(signal) {
-  const parameters = { level: state.level, nonnegative: state.nonnegative };
-  const names = [state.release, state.compare].filter(Boolean);
-  const found = await Promise.all(names.map((name) => ask(`${releasePath(name)}/answers`, collection(), parameters, signal)));
-  const all = found.map(({ features }) => features.map(({ properties, ...feature }) => ({
-    ...feature, properties: { ...properties, unit: properties.unit ?? "points", level: Number(state.level) },
-  })));
-  state.answered = all.flatMap((features, number) => features.map((feature) => ({
-    ...feature, properties: { release: names[number], ...feature.properties },
-  })));
-  if (all.length > 1) {
-    showAnswer($("answer"), all.flatMap((features, number) => features.slice(0, 100).map(({ properties }, area) => ({
-      name: features.length > 1 ? `${nameOf(properties, area)}, ${names[number]}` : names[number], answer: properties,
-    }))));
-  } else if (all[0].length === 1) showAnswer($("answer"), [{ name: names[0], answer: all[0][0].properties }]);
-  else showFeatures($("answer"), all[0], state.chosen, chooseFeature);
-}
-
-function chooseFeature(number) {
-  state.chosen = number;
+function chooseArea(number) {
+  shown.chosen = number;
   showShape();
-  showFeatures($("answer"), state.answered, number, chooseFeature);
+  showFound($("answer"), shown.found, number, chooseArea);
 }
 
 function showShape() {
-  asked.clearLayers();
-  if (state.box) {
-    const [west, south, east, north] = state.box;
-    asked.addLayer(L.rectangle([[south, west], [north, east]], { pane: "asked", className: "asked", interactive: false }));
-    ["west", "south", "east", "north"].forEach((name, at) => { form.elements[name].value = Number(state.box[at].toPrecision(8)); });
-  } else if (state.polygon || state.features) {
-    collection().features.forEach((feature, number) => {
-      const layer = L.geoJSON(feature, {
-        pane: "asked", interactive: Boolean(state.features),
-        style: { className: number === state.chosen ? "asked chosen" : "asked" },
-        pointToLayer: (_, place) => L.circleMarker(place, { radius: 5 }),
-      });
-      layer.on("click", () => state.features.length > 1 && state.answered && chooseFeature(number));
-      asked.addLayer(layer);
+  const names = state.box?.length === 2 ? ["west", "east"] : SIDES;
+  names.forEach((name, at) => { form.elements[name].value = state.box ? Number(state.box[at].toPrecision(8)) : ""; });
+  shown.mark?.(state.box);
+  asked?.clearLayers();
+  if (onLine() || !(state.box || state.polygon || state.features)) return;
+  const many = state.features?.length > 1;
+  featuresOf(state).forEach((feature, number) => {
+    const layer = L.geoJSON(feature, {
+      pane: "asked", interactive: many,
+      style: { className: number === shown.chosen ? "asked chosen" : "asked" },
+      pointToLayer: (_, place) => L.circleMarker(place, { radius: 5 }),
     });
-  }
+    if (many) layer.on("click", () => shown.found && chooseArea(number));
+    asked.addLayer(layer);
+  });
 }
 
 function remember() {
@@ -163,10 +169,12 @@ function showMode(mode, hint) {
 
 async function read(file) {
   try {
-    const found = JSON.parse(await file.text());
+    const found = JSON.parse(await file.text()) ?? {};
     const features = found.type === "FeatureCollection" ? found.features
       : [found.type === "Feature" ? found : { type: "Feature", properties: {}, geometry: found }];
-    if (!features.length || !features.every((each) => each.geometry?.type)) throw new SyntaxError();
+    if (!features?.length || !features.every((each) => each?.geometry?.type)) throw new SyntaxError();
+    const crs = found.crs?.properties?.name;
+    if (crs && !/CRS84|4326/.test(crs)) throw new Error(`${file.name} is in ${crs}: it must be in longitude and latitude.`);
     await choose({ features: features.map(({ geometry, properties }) => ({ type: "Feature", properties: properties ?? {}, geometry })) });
     ground.fit(asked.getBounds());
   } catch (problem) {
@@ -185,23 +193,35 @@ for (const mode of ["box", "polygon"]) {
 $("finish").addEventListener("click", () => drawing.finish());
 $("open").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", () => { if ($("file").files[0]) read($("file").files[0]); $("file").value = ""; });
-$("release").addEventListener("change", () => { state.release = $("release").value; showRelease({ keep: false }); });
-$("compare").addEventListener("change", () => { state.compare = $("compare").value || null; answer(); });
+$("release").addEventListener("change", () => {
+  const before = current();
+  Object.assign(state, { release: $("release").value, view: null });
+  if (!alike(before, current())) Object.assign(state, { box: null, polygon: null, features: null });
+  showRelease();
+});
+$("compare").addEventListener("change", () => { state.compare = $("compare").value || null; showDensity(); answer(); });
+$("ways").addEventListener("change", (event) => { state.way = event.target.value; remember(); showDensity(); });
 $("level").addEventListener("change", () => { state.level = $("level").value; answer(); });
 $("nonnegative").addEventListener("change", () => { state.nonnegative = $("nonnegative").checked; answer(); });
 $("me").addEventListener("click", () => explain(state.release).catch((problem) => tell(problem.message)));
 $("close").addEventListener("click", () => $("explanation").close());
-$("csv").addEventListener("click", () => save("answers.csv", "text/csv", asTable(state.answered)));
+$("csv").addEventListener("click", () => save("answers.csv", "text/csv", asTable(shown.found.found)));
 $("geojson").addEventListener("click", () => save("answers.geojson", "application/geo+json",
-  JSON.stringify({ type: "FeatureCollection", features: state.answered })));
+  JSON.stringify({ type: "FeatureCollection", features: shown.found.found.flatMap(({ features }) => features) })));
 $("share").addEventListener("click", async () => {
-  await navigator.clipboard.writeText(location.href).then(() => ($("share").textContent = "Copied"), () => prompt("Link", location.href));
-  setTimeout(() => ($("share").textContent = "Copy link"), 2000);
+  try {
+    await navigator.clipboard.writeText(location.href);
+    $("share").textContent = "Copied";
+    setTimeout(() => { $("share").textContent = "Copy link"; }, 2000);
+  } catch { // refused, or not there without TLS
+    prompt("The link:", location.href);
+  }
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  const box = ["west", "south", "east", "north"].map((name) => Number(form.elements[name].value.replace("\u2212", "-")));
-  if (box.some(Number.isNaN)) tell("West, south, east and north must be numbers.");
+  const fields = SIDES.map((name) => form.elements[name]).filter(({ disabled }) => !disabled);
+  const box = fields.map(({ value }) => Number(value.replace("\u2212", "-")));
+  if (box.some(Number.isNaN)) tell(`${fields[box.findIndex(Number.isNaN)].name} must be a number.`);
   else choose({ box });
 });
 addEventListener("dragover", (event) => { event.preventDefault(); $("stage").dataset.dropping = ""; });
@@ -212,8 +232,6 @@ addEventListener("drop", (event) => {
   if (event.dataTransfer.files[0]) read(event.dataTransfer.files[0]);
 });
 addEventListener("hashchange", () => { Object.assign(state, readHash(), { features: null }); showRelease(); });
-$("level").value = state.level;
-$("nonnegative").checked = state.nonnegative;
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 setTheme(darkness.matches);
 darkness.addEventListener("change", () => setTheme(darkness.matches));

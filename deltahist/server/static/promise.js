@@ -4,7 +4,7 @@ import { $, draw, make } from "./dom.js";
 import { get, releasePath } from "./api.js";
 import { length, ofHundred } from "./words.js";
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [520, 190, 40, 30];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [400, 170, 34, 28];
 
 export async function explain(name) {
   const found = await get(`${releasePath(name)}/explanation`);

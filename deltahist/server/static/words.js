@@ -28,10 +28,18 @@ export function estimateInWords(answer) {
   ];
 }
 
-export function changeInWords(difference, [one, other]) {
-  if (difference.low > 0) return `More in ${one} than in ${other}: the interval of the difference is above 0.`;
-  if (difference.high < 0) return `Fewer in ${one} than in ${other}: the interval of the difference is below 0.`;
-  return `No difference stands out: with this noise, ${one} and ${other} may well be equal here.`;
+// Of a difference, other minus one.
+export function changeInWords(difference, one, other) {
+  const { estimate, low, high, std_error: error, level } = difference;
+  const step = roundingStep(error);
+  if (low <= 0 && high >= 0) {
+    return ["No difference stands out", `between ${one} and ${other}: with this noise, they may well be equal here`];
+  }
+  const ends = [Math.abs(low), Math.abs(high)].sort((a, b) => a - b).map((each) => figure(each, step));
+  return [
+    `About ${figure(Math.abs(estimate), step)} ${estimate < 0 ? "fewer" : "more"} in ${other}`,
+    `than in ${one}: between ${ends[0]} and ${ends[1]} with ${percent(level)} confidence`,
+  ];
 }
 
 export function length(value, unit) {

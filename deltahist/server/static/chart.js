@@ -1,0 +1,57 @@
+// A release on a line: its cells as bars with their intervals, from which a part is drawn.
+
+import { get, releasePath } from "./api.js";
+import { draw } from "./dom.js";
+import { figure } from "./words.js";
+
+const [HEIGHT, SIDE, FOOT] = [380, 44, 40];
+
+// Return a picture and a function that marks a part of the line; done({box: [low, high]}) gets the part that is drawn.
+export async function drawLine({ id, bounds: [low, high] }, done) {
+  const width = Math.min(760, innerWidth - 16);
+  const { features, density } = await get(`${releasePath(id)}/cells`, { zoom: 2.5 });
+  const bars = features.map(({ geometry, properties }) => {
+    const [from, to] = geometry.coordinates.map(([x]) => x);
+    const wide = to - from;
+    return { ...properties, from, to, low: properties.low / wide, high: properties.high / wide };
+  });
+  const top = Math.max(...bars.map((each) => each.high));
+  const bottom = Math.min(0, ...bars.map((each) => each.low));
+  const x = (value) => SIDE + ((width - SIDE - 16) * (value - low)) / (high - low);
+  const y = (value) => 24 + ((HEIGHT - FOOT - 24) * (top - value)) / (top - bottom);
+  const marks = bars.flatMap((each) => {
+    const middle = x((each.from + each.to) / 2);
+    return [
+      draw("rect", { class: each.stands_out ? "bar" : "bar faint", x: x(each.from), width: Math.max(0.5, x(each.to) - x(each.from) - 0.5),
+        y: Math.min(y(0), y(each.density)), height: Math.abs(y(each.density) - y(0)) }),
+      draw("line", { class: "whisker", x1: middle, x2: middle, y1: y(each.low), y2: y(each.high) }),
+    ];
+  });
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => low + share * (high - low)).map((value) =>
+    draw("text", { x: x(value), y: HEIGHT - 14, "text-anchor": "middle" }, figure(Number(value.toPrecision(4)))));
+  const heights = [0, top].map((value) =>
+    draw("text", { x: SIDE - 8, y: y(value) + 4, "text-anchor": "end" }, figure(Number(value.toPrecision(2)))));
+  const part = draw("rect", { class: "part", y: 24, height: HEIGHT - FOOT - 24, width: 0 });
+  const picture = draw("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": "Cells of the line with their intervals" },
+    draw("text", { x: SIDE, y: 14 }, `${density}; paler where nothing stands out`), part, ...marks, ...ticks, ...heights,
+    draw("line", { class: "zero", x1: SIDE, x2: width - 16, y1: y(0), y2: y(0) }));
+  const mark = (box) => {
+    part.setAttribute("x", box ? x(box[0]) : 0);
+    part.setAttribute("width", box ? x(box[1]) - x(box[0]) : 0);
+  };
+  let start = null;
+  const place = ({ clientX, clientY }) => {
+    const at = new DOMPoint(clientX, clientY).matrixTransform(picture.getScreenCTM().inverse()).x;
+    const value = low + ((at - SIDE) * (high - low)) / (width - SIDE - 16);
+    return Math.min(high, Math.max(low, Number(value.toPrecision(4))));
+  };
+  const between = (event) => [start, place(event)].sort((a, b) => a - b);
+  picture.addEventListener("pointerdown", (event) => { start = place(event); picture.setPointerCapture(event.pointerId); });
+  picture.addEventListener("pointermove", (event) => start !== null && mark(between(event)));
+  picture.addEventListener("pointerup", (event) => {
+    const box = start === null ? [0, 0] : between(event);
+    start = null;
+    if (box[0] < box[1]) done({ box });
+  });
+  return { picture, mark };
+}

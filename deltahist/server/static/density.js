@@ -1,0 +1,69 @@
+// Densities on the map as tiles, of one release, of two on both sides of a border, or their difference; and legends.
+
+import * as L from "./leaflet/leaflet-src.esm.js";
+import { get, releasePath } from "./api.js";
+import { $, draw, make } from "./dom.js";
+import { figure } from "./words.js";
+
+export class Density {
+  constructor() {
+    this.layers = [];
+    this.clip = () => this.onSwipe();
+    $("border").addEventListener("input", this.clip);
+  }
+
+  // Show releases as a state says; `ground` has the map.
+  async show(ground, { release, compare, way }) {
+    this.map?.off("move zoom resize", this.clip);
+    const before = this.layers;
+    Object.assign(this, { map: ground.map, shown: (this.shown ?? 0) + 1 });
+    const difference = compare && way === "difference" ? compare : null;
+    const names = compare && !difference ? [release, compare] : [release];
+    const swiping = names.length === 2;
+    const shown = this.shown;
+    const legends = await Promise.all(names.map((name) => get(`${releasePath(name)}/legend`, { compare: difference })));
+    if (shown !== this.shown) return; // something else is shown by now
+    const grid = ground.plane ? "plane" : "WebMercatorQuad";
+    this.layers = names.map((name, number) => L.tileLayer(
+      `${releasePath(name)}/tiles/${grid}/{z}/{x}/{y}.png${difference ? `?compare=${encodeURIComponent(difference)}` : ""}`,
+      { pane: number ? "other" : "density", bounds: ground.bounds, minZoom: 0, maxZoom: 24, className: "densities" },
+    ).addTo(ground.map));
+    // What was shown stays until there is something to see in its place.
+    const clear = () => before.forEach((layer) => layer.remove());
+    this.layers[0].once("load", clear);
+    setTimeout(clear, 1000);
+    $("legends").replaceChildren(...legends.map((legend, number) => drawLegend(legend,
+      swiping ? names[number] : difference ? `${difference} minus ${release}` : "")));
+    $("swipe").hidden = !swiping;
+    if (swiping) ground.map.on("move zoom resize", this.clip);
+    this.onSwipe();
+  }
+
+  onSwipe() {
+    const [left, right] = ["density", "other"].map((name) => this.map.getPane(name).style);
+    left.clipPath = right.clipPath = "";
+    if ($("swipe").hidden) return;
+    const size = this.map.getSize();
+    const from = this.map.containerPointToLayerPoint([0, 0]);
+    const to = this.map.containerPointToLayerPoint(size);
+    const border = from.x + (size.x * $("border").value) / 100;
+    const window = (a, b) => `polygon(${a}px ${from.y}px, ${b}px ${from.y}px, ${b}px ${to.y}px, ${a}px ${to.y}px)`;
+    left.clipPath = window(from.x, border);
+    right.clipPath = window(border, to.x);
+    $("line").style.left = `${$("border").value}%`;
+  }
+}
+
+function drawLegend({ unit, stops, hatched }, name) {
+  const swatches = stops.map(([value, colour]) => {
+    const swatch = make("span", { class: "swatch densities" });
+    swatch.style.background = colour;
+    return make("li", {}, swatch, make("span", {}, figure(value)));
+  });
+  const lines = [2, 8, 14, 20].map((x) => draw("line", { x1: x - 6, y1: 12, x2: x + 6, y2: 0 }));
+  const hatch = draw("svg", { class: "hatch", viewBox: "0 0 22 12", "aria-hidden": "true" }, ...lines);
+  const words = hatched.replace(/^Hatched: /, "").replace(/ \(.*/, "");
+  return make("section", { class: "legend", "aria-label": `Colours ${name}` },
+    name && make("strong", {}, name), make("span", { class: "unit" }, unit),
+    make("ul", { class: stops.length > 7 && "many" }, ...swatches), make("p", { title: hatched }, hatch, words));
+}
