@@ -62,17 +62,12 @@ class Prices:
 
     def direct(self, near: Neighbourhood) -> int:
         """Return the dearest move that takes its direct way."""
-        most = 2 * self.cells if near.frontier.any() else 0
-        for move in near.frontier.tolist():
-            # A move by d cells leaves up to ⌈d / block⌉ blocks behind; shorter moves are moves as well.
-            far = [
-                min(-(-d // b), n - 1, most_direct(self.flow))
-                for d, b, n in zip(move, self.flow.sides, self.flow.blocks, strict=True)
-            ]
-            x, y = (*far, 0)[:2]
-            if x or y:
-                most = max(most, self.dearest(x, y) + 2 * self.cells)
-        return most
+        if not near.frontier.any():
+            return 0
+        # A move by d cells leaves up to ⌈d / block⌉ blocks behind; shorter moves are moves as well.
+        limit = np.minimum(np.array(self.flow.blocks) - 1, most_direct(self.flow))
+        far = np.minimum(-(-near.frontier // self.flow.sides), limit)
+        return max(self.dearest(*(*move, 0)[:2]) for move in np.unique(far, axis=0).tolist()) + 2 * self.cells
 
     def far(self, near: Neighbourhood) -> int:
         """Return the dearest move that goes through hubs, at most; 0 if none does.
