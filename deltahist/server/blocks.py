@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from deltahist.plots.ground import block_areas, exceeds_zero
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
-from deltahist.space.crs import Operation
+from deltahist.space.crs import Operation, lattice_of
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
@@ -24,6 +25,8 @@ TILE = 256
 PIXELS = 8
 #: Parts along each axis into which a map is cut, again and again, to find those that a box in degrees meets.
 _PARTS = 32
+#: Places along each axis at which cells are measured.
+_PLACES = 9
 #: A first and a last cell along each axis; the last one does not belong to it.
 Extent: TypeAlias = list[tuple[int, int]]
 
@@ -84,21 +87,25 @@ def _count_blocks(extent: Extent, width: int) -> int:
 
 
 def pixels_per_cell(domain: Domain, zoom: float) -> float:
-    """Return about how many pixels a cell in the middle of a map is wide and high at a zoom.
+    """Return how many pixels a cell of a map is typically wide or high at a zoom, whichever is less.
 
     The world is 256 · 2^zoom pixels wide in the Web Mercator projection, and so is the longer side of a plane without
     a CRS.
     """
-    world = TILE * 2.0**zoom
+    return TILE * 2.0**zoom * _share_of_world(domain)
+
+
+@functools.lru_cache(maxsize=64)
+def _share_of_world(domain: Domain) -> float:
+    """Return the shorter side of a typical cell, as a part of the width of the world (`pixels_per_cell`)."""
     if domain.crs is None:
-        return world * min(domain.cell) / longest_side(domain)
-    middle = [(lo + hi) / 2 for lo, hi in zip(domain.low, domain.high, strict=True)]
-    x = np.array([middle[0], middle[0] + domain.cell[0], middle[0]])
-    y = np.array([middle[1], middle[1], middle[1] + domain.cell[1]])
-    lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
+        return min(domain.cell) / longest_side(domain)
+    x, y = lattice_of(domain.low, domain.high, _PLACES)
+    ends = np.stack([x, x + domain.cell[0], x]), np.stack([y, y, y + domain.cell[1]])
+    lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*ends)
     east = (lon[1:] - lon[0] + 180) % 360 - 180
-    north = (lat[1:] - lat[0]) / np.cos(np.radians(lat[0]))
-    return float(world / 360 * np.hypot(east, north).min())
+    north = (lat[1:] - lat[0]) / np.maximum(np.cos(np.radians(lat[0])), 1e-9)
+    return float(np.median(np.hypot(east, north).min(axis=0)) / 360)
 
 
 def longest_side(domain: Domain) -> float:

@@ -103,5 +103,5 @@ def summarize(served: Served) -> dict[str, Any]:
         "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),  # degrees
         "shape": list(domain.shape),
         "digest": release.digest,
-        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "download")},
+        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }
