@@ -21,6 +21,7 @@ export class Density {
     const names = compare && !difference ? [release, compare] : [release];
     const swiping = names.length === 2;
     const shown = this.shown;
+    if (!before.length) $("legends").replaceChildren(make("p", { class: "legend" }, "Drawing …"));
     const legends = await Promise.all(names.map((name) => get(`${releasePath(name)}/legend`, { compare: difference })));
     if (shown !== this.shown) return; // something else is shown by now
     const grid = ground.plane ? "plane" : "WebMercatorQuad";

@@ -4,7 +4,7 @@ import { $, draw, make } from "./dom.js";
 import { get, releasePath } from "./api.js";
 import { length, ofHundred } from "./words.js";
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [400, 170, 34, 28];
+const [HEIGHT, LEFT, BOTTOM] = [180, 34, 28];
 
 export async function explain(name) {
   const found = await get(`${releasePath(name)}/explanation`);
@@ -35,19 +35,20 @@ export async function explain(name) {
 
 // How often a guess is right, by distance: steps, since a value holds up to its own distance.
 function drawCurve({ curve: { distance, guess }, unit, delta }, chosen) {
+  const width = Math.min(580, innerWidth - 80);
   const last = distance.at(-1);
-  const x = (far) => LEFT + ((WIDTH - LEFT - 8) * Math.sqrt(far / last));
+  const x = (far) => LEFT + ((width - LEFT - 8) * Math.sqrt(far / last));
   const y = (share) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - 12) * ((share ?? 1) - 0.5)) / 0.5;
   let path = `M${x(0)} ${y(guess[0])}`;
   distance.forEach((far, number) => { path += `V${y(guess[number])}H${x(far)}`; });
   const lines = [0.5, 0.75, 1].flatMap((share) => [
-    draw("line", { class: "grid", x1: LEFT, x2: WIDTH - 8, y1: y(share), y2: y(share) }),
+    draw("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(share), y2: y(share) }),
     draw("text", { x: LEFT - 6, y: y(share) + 4, "text-anchor": "end" }, `${100 * share}`),
   ]);
   const ends = [[delta, "middle"], [last, "end"]].map(([far, anchor]) =>
     draw("text", { x: x(far), y: HEIGHT - 10, "text-anchor": anchor }, length(far, unit)));
   const mark = draw("circle", { class: "mark", cx: x(distance[chosen]), cy: y(guess[chosen]), r: 5 });
-  const picture = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img",
+  const picture = draw("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img",
     "aria-label": "Curve of how often a guess is right at most, by the distance of both places" },
     ...lines, draw("line", { class: "grid", x1: x(delta), x2: x(delta), y1: 12, y2: HEIGHT - BOTTOM }),
     draw("path", { class: "curve", d: path }), mark, ...ends);

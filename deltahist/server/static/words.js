@@ -44,7 +44,8 @@ export function changeInWords(difference, one, other) {
 
 export function length(value, unit) {
   const [size, name] = unit === "m" && value >= 1000 ? [value / 1000, "km"] : [value, unit];
-  return `${figure(Number(size.toPrecision(3)))} ${name}`;
+  const words = figure(Number(size.toPrecision(3)));
+  return `${words} ${words === "1" ? name.replace(/s$/, "") : name}`;
 }
 
 export function ofHundred(share) {
