@@ -144,8 +144,9 @@ def as_file(request: Request, content: bytes, media: str, tag: str, headers: dic
     return Response(content[begin : end + 1], 206, headers, media)
 
 
-def refuse_unknown(request: Request) -> None:
+async def refuse_unknown(request: Request) -> None:
     """Raise InputError if an address has a parameter that its route does not have: a misspelt one would do nothing."""
+    # A coroutine, since FastAPI runs functions in threads, which takes longer than all of this.
     route = request.scope["route"].dependant  # codespell:ignore dependant
     known = {each.alias for each in route.query_params} | {"f", "digest"}
     unknown = next((name for name in request.query_params if name not in known), None)

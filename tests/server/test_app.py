@@ -228,6 +228,8 @@ REFUSED = {
 #: A ring that crosses itself many times.
 RING = [[-74 + (7 * n % 301) / 9e3, 40.67 + (n % 5) / 1e3] for n in range(301)]
 CROSSING = {"features": [{"geometry": {"type": "Polygon", "coordinates": [[*RING, RING[0]]]}}]}
+#: A feature with many vertices.
+MANY = {"features": [{"geometry": {"type": "LineString", "coordinates": [[0, 0]] * 1_001}}]}
 
 
 def check_problem(answer, status, said):
@@ -255,6 +257,7 @@ def test_malformed_requests_get_problem_documents(client, path):
         (b'{"boxes": [[0, 0, 1, 1]], "colour": 1}', 400, "unknown field `colour`"),
         (json.dumps({"boxes": [[0, 0, 1, 1]] * 101}).encode(), 413, "there are 101 boxes: at most 100"),
         (b" " * 100_001, 413, "at most 100,000 are read"),
+        (json.dumps({"type": "FeatureCollection"} | MANY).encode(), 413, "there are 1,001 vertices: at most 1,000"),
         (b'{"type": "FeatureCollection"}', 400, "it must be a GeoJSON FeatureCollection"),
         (b'{"type": "FeatureCollection", "features": []}', 400, "there are 0 features"),
         (b'{"type": "FeatureCollection", "features": [{}]}', 400, "0 of 1 regions can be answered"),
