@@ -46,7 +46,7 @@ def broken(purses, change):
         raise KeyError("here")
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     st.lists(st.one_of(JOINS, CHARGES, st.just("reopen"), st.just("break")), max_size=8), st.integers(0, 5)
 )

@@ -74,7 +74,7 @@ def test_a_point_that_leaves_the_bounds_comes_from_a_source_cell(domain, cells):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_a_move_over_r_costs_at_most_the_moves_of_its_path(name, norm):
-    for seed in range(40):
+    for seed in range(20):
         strategy, near, _, _ = some_case(name, seed)
         own = sensitivity(strategy, quiet(near.domain, near.delta), norm=norm)
         for times in (1, 1.5, 2, 2.75, 4):

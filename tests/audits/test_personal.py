@@ -80,7 +80,7 @@ def usual(monkeypatch):
     monkeypatch.setattr(aggregates.Histogram, "decode", aggregates.Histogram.decode)
 
 
-@pytest.mark.parametrize("unit", LIMITS)
+@pytest.mark.parametrize("unit", ["epsilon", pytest.param("rho", marks=pytest.mark.slow)])
 def test_a_person_is_promised_their_limit(unit):
     findings = found(unit)
     assert not refuted(findings), report(findings)

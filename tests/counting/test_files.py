@@ -93,7 +93,7 @@ def test_every_format_gives_what_arrays_give(tmp_path, frame, monkeypatch, name)
             assert counted.outside == beyond == 200 - counted.kept
 
 
-@pytest.mark.parametrize("name", ["p.geoparquet", "p.gpkg", "p.geojson", "p.fgb", "p.shp"])
+@pytest.mark.parametrize("name", ["p.geoparquet", "p.gpkg", "p.geojson", "p.shp"])
 def test_geometries_equal_geopandas_projection(tmp_path, monkeypatch, name):
     monkeypatch.setattr(files, "CHUNK", 64)
     rng = np.random.default_rng(4)

@@ -13,6 +13,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_places_over_a_network(tmp_path):
     found = proximity_network.run(tmp_path, small=True)
     assert found["ε of all others together"] == pytest.approx(15)

@@ -233,6 +233,7 @@ def test_the_adaptive_grid_adapts():
 
 
 @pytest.mark.skipif(not TWITTER.is_file(), reason="needs DPBench's Twitter counts beside the project")
+@pytest.mark.slow
 def test_the_adaptive_grid_has_its_known_error_on_twitter():
     counts = read_counts(TWITTER, 128)
     domain = dh.Domain((0, 0, 128, 128), (128, 128))

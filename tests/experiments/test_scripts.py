@@ -47,8 +47,11 @@ def table(results, name):
         return list(csv.DictReader(file))
 
 
-#: Small runs of more than a second; what their figures show is tested with them.
-LONG = ("figure4", "figure5", "figure6", "figure8", "gradual_city", "live_city", "nonnegative_intervals")
+#: Small runs of about a second and more; what their figures show is tested with them.
+LONG = (
+    "figure3", "figure4", "figure5", "figure6", "figure8", "gradual_city", "live_city", "nonnegative_intervals",
+    "sample_paths", "table5",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -122,6 +125,7 @@ def test_table_4(results):
         assert fitted == pytest.approx(right, abs=0.6 if row["power of"] == "log n" else 0.03)
 
 
+@pytest.mark.slow
 def test_table_5_is_a_trade_off_between_bias_and_noise(results):
     for row in table(results, "table5"):
         parts = float(row["squared bias"]) + float(row["noise variance"])
@@ -150,6 +154,7 @@ def test_figure_2_shows_the_matrices(results):
     assert [sum(r["matrix"] == name for r in rows) for name in ("H_4", "Y_4", "I_4", "C_4")] == [7, 4, 4, 4]
 
 
+@pytest.mark.slow
 def test_figure_3_has_the_paper_s_numbers_of_points(results):
     assert all(row["points"] == row["paper"] for row in table(results, "figure3"))
 
@@ -198,6 +203,7 @@ def test_delta_caps_the_smooth_sensitivity(results):
     assert rows[1000, 0.05] == pytest.approx(rows[1000, 1.0], rel=0.01)
 
 
+@pytest.mark.slow
 def test_sample_paths_end_with_less_noise_than_they_begin_with(results):
     rows = table(results, "sample_paths")
     for dimension in ("1", "2", "20"):
