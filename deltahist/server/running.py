@@ -61,7 +61,7 @@ def run(
     InputError
         If several workers are asked for where processes cannot be forked.
     """
-    with contextlib.suppress(ImportError):  # on Windows
+    with contextlib.suppress(ImportError, ValueError, OSError):  # elsewhere than on Linux
         import resource
 
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -88,13 +88,13 @@ def run(
 def _warm(catalogue: Catalogue) -> None:
     """Answer a box in the middle of each map: what a first answer makes is then there, and shared by workers."""
     for served in catalogue:
-        domain = served.release.domain
-        middle, cell = (np.array(domain.low) + np.array(domain.high)) / 2, np.array(domain.cell)
-        ends = np.stack([middle - cell, middle + cell])
-        degrees = asks_degrees(served.release, None)
-        if degrees:
-            ends = np.sort(np.stack(Operation.off(domain, LONGITUDE_LATITUDE)(*ends.T), axis=1), axis=0)
-        with contextlib.suppress(InputError):  # some kinds have no answers to boxes
+        with contextlib.suppress(Exception):  # why there is no answer is told to whoever asks
+            domain = served.release.domain
+            middle, cell = (np.array(domain.low) + np.array(domain.high)) / 2, np.array(domain.cell)
+            ends = np.stack([middle - cell, middle + cell])
+            degrees = asks_degrees(served.release, None)
+            if degrees:
+                ends = np.sort(np.stack(Operation.off(domain, LONGITUDE_LATITUDE)(*ends.T), axis=1), axis=0)
             BoxQuery(served.release, degrees, 0.95, False).answer(ends.reshape(1, -1))
 
 
