@@ -8,13 +8,13 @@ import logging
 import warnings
 from collections.abc import AsyncIterator
 
-from fastapi import FastAPI, Response
+from fastapi import Depends, FastAPI, Response
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 from starlette_compress import CompressMiddleware, add_compress_type
 
 from deltahist import __version__
-from deltahist._http import ARROW, Gate, Manners, as_json, explain_problems
+from deltahist._http import ARROW, Gate, Manners, as_json, explain_problems, refuse_unknown
 from deltahist.errors import DeltaHistWarning
 from deltahist.server import cells, docs, features, landing, pages, queries, releases, series, tiles, tilesets
 from deltahist.server.catalogue import Catalogue
@@ -88,7 +88,7 @@ def create_app(
         return as_json({"status": "ok", "releases": len(catalogue)})
 
     for resource in (pages, releases, queries, cells, series, landing, features, tiles, tilesets):
-        app.include_router(resource.make_router(service), responses=problems())
+        app.include_router(resource.make_router(service), responses=problems(), dependencies=[Depends(refuse_unknown)])
     app.include_router(docs.make_router())
     explain_problems(app)
     choices = service.settings

@@ -11,11 +11,11 @@ from urllib.parse import quote, urlencode
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist._http import GEOJSON, JSON, as_json, negotiate, refuse_unknown, unchanged
+from deltahist._http import GEOJSON, JSON, as_json, negotiate, unchanged
 from deltahist.errors import InputError
 from deltahist.preprocessing import seconds
 from deltahist.releases import Release
@@ -49,7 +49,7 @@ Box = tuple[float, float, float, float]
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes to collections and their features."""
-    router = APIRouter(tags=["OGC API"], dependencies=[Depends(refuse_unknown)])
+    router = APIRouter(tags=["OGC API"])
 
     @router.get("/collections")
     async def list_collections(request: Request) -> Response:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from deltahist._http import JSON, as_json, negotiate, refuse_unknown
+from deltahist._http import JSON, as_json, negotiate
 from deltahist.server.service import Service
 
 #: Type of OpenAPI 3.0, which the requirements class "oas30" demands; FastAPI's own document is of 3.1.
@@ -24,7 +24,7 @@ CONFORMANCE = (
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes of conformance and of the API's definition."""
-    router = APIRouter(tags=["OGC API"], dependencies=[Depends(refuse_unknown)])
+    router = APIRouter(tags=["OGC API"])
 
     @router.get("/conformance")
     async def conform(request: Request) -> Response:
@@ -48,6 +48,7 @@ def list_links(request: Request) -> Response:
         link("self", base, "this document"),
         link("alternate", f"{base}?f=html", "the map", "text/html"),
         link("service-desc", f"{base}api", "all addresses and parameters", OPENAPI),
+        link("service-doc", f"{base}docs", "the same for reading", "text/html"),
         link("conformance", f"{base}conformance", "requirements classes of OGC's standards"),
         link("data", f"{base}collections", "cells of the releases, as features and tiles"),
         link("http://www.opengis.net/def/rel/ogc/1.0/tiling-schemes", f"{base}tileMatrixSets", "grids of tiles"),

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 import numpy as np
 import orjson
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
@@ -24,7 +24,6 @@ from deltahist._http import (
     negotiate,
     plain,
     read_body,
-    refuse_unknown,
     unchanged,
 )
 from deltahist.answers import answer, rename_own
@@ -57,7 +56,7 @@ class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes that answer queries."""
-    router = APIRouter(tags=["answers"], dependencies=[Depends(refuse_unknown)])
+    router = APIRouter(tags=["answers"])
 
     @router.get("/releases/{name}/answer", responses=shape(Answer))
     async def answer_box(

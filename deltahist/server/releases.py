@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from deltahist._http import JSON, as_file, as_json, negotiate, refuse_unknown, unchanged
+from deltahist._http import JSON, as_file, as_json, negotiate, unchanged
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
@@ -24,7 +24,7 @@ _PARQUET = "application/vnd.apache.parquet"
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes to the releases of a service."""
-    router = APIRouter(tags=["releases"], dependencies=[Depends(refuse_unknown)])
+    router = APIRouter(tags=["releases"])
 
     @router.get("/releases", responses=shape(Listed))
     async def list_releases() -> Response:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import ARROW, GEOJSON, JSON, as_json, refuse_unknown, unchanged
+from deltahist._http import ARROW, GEOJSON, JSON, as_json, unchanged
 from deltahist.errors import InputError
 from deltahist.releases import Release, Series
 from deltahist.releases.series import PeriodDifference
@@ -37,7 +37,7 @@ _Missing = Literal["stop", "skip"]
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes to the series of a service."""
-    router = APIRouter(tags=["series"], dependencies=[Depends(refuse_unknown)])
+    router = APIRouter(tags=["series"])
 
     @router.get("/series")
     async def list_series() -> Response:

@@ -6,10 +6,10 @@ import math
 from typing import Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import JSON, as_json, negotiate, refuse_unknown, unchanged
+from deltahist._http import JSON, as_json, negotiate, unchanged
 from deltahist.server.answers import CRS84
 from deltahist.server.features import extent_of, find_collection
 from deltahist.server.landing import link
@@ -31,7 +31,7 @@ _SCHEME = "http://www.opengis.net/def/rel/ogc/1.0/tiling-scheme"
 
 def make_router(service: Service) -> APIRouter:
     """Return the routes to tilesets and to their grid."""
-    router = APIRouter(tags=["OGC API"], dependencies=[Depends(refuse_unknown)])
+    router = APIRouter(tags=["OGC API"])
 
     @router.get("/tileMatrixSets")
     async def list_grids(request: Request) -> Response:

@@ -126,7 +126,6 @@ def test_documents_link_to_each_other_and_their_definition_is_valid(client, cata
     (tileset,) = client.get(tilesets).json()["tilesets"]
     described = client.get(tileset["links"][0]["href"]).json()
     links = {each["rel"].rpartition("/")[2]: each for each in described["links"]}
-    assert "{tileMatrix}/{tileCol}/{tileRow}.png" in links["item"]["href"]
     grid = client.get(links["tiling-scheme"]["href"]).json()
     levels, limits = grid["tileMatrices"], described["tileMatrixSetLimits"]
     assert levels[0]["scaleDenominator"] == pytest.approx(559082264.0287178)
@@ -138,6 +137,11 @@ def test_documents_link_to_each_other_and_their_definition_is_valid(client, cata
         left, top = level["pointOfOrigin"]
         assert limit["minTileCol"] <= (x - left) // size <= limit["maxTileCol"]
         assert limit["minTileRow"] <= (top - y) // size <= limit["maxTileRow"]
+    limit = limits[12]
+    place = {"tileMatrix": limit["tileMatrix"], "tileCol": limit["minTileCol"], "tileRow": limit["minTileRow"]}
+    tile = client.get(links["item"]["href"].format(**place))
+    assert (tile.status_code, tile.headers["content-type"]) == (200, "image/png")
+    assert client.get(links["describedby"]["href"]).json()["unit"] == "points per km²"
     assert client.get("/tileMatrixSets").json()["tileMatrixSets"][0]["id"] == "WebMercatorQuad"
 
 
