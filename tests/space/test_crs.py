@@ -95,6 +95,7 @@ def test_a_suggested_zone_holds_the_place():
         ("EPSG:5773", (0, 0, 1, 1), "projected"),  # heights
         ("nowhere", (0, 0, 1, 1), "nowhere"),
         (MERCATOR, (-2.0037e7, -1e6, 2.0037e7, 1e6), "antimeridian"),
+        (MERCATOR, (1.99e7, 0, 2.01e7, 1e5), "antimeridian"),  # lengths are right on both sides
         ("EPSG:3832", (-2e7, -1e6, 2e7, 1e6), "antimeridian"),
         (UTM, (0, 0, 1e9, 1e9), "defined"),
         (MERCATOR, (-1e6, 0, 1e6, 4e7), "those on the ground"),
