@@ -50,7 +50,10 @@ class Law(abc.ABC):
     def hiding(cls, change: Fraction, amount: Fraction) -> Law:
         """Return the noise that hides a change, given to the power of the norm, at a budget.
 
-        ε is change / b, and ρ is change² / (2σ²). Raises InputError where the scale would be more than 2^50.
+        ε is change / b, and ρ is change² / (2σ²): b = Δ/ε is the Laplace mechanism, f(D) + Lap(Δ/ε).
+        Source: 2014, section 2.2; 2015, Definition 8, eq. (11), (17), (30).
+
+        Raises InputError where the scale would be more than 2^50.
         """
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
@@ -102,7 +105,10 @@ class Law(abc.ABC):
 
 
 class Laplace(Law):
-    """Two-sided geometric noise: P(k) ∝ exp(−|k|/b)."""
+    """Two-sided geometric noise: P(k) ∝ exp(−|k|/b); on whole numbers what Lap(b) is on the line.
+
+    Source: 2014, section 2.2.
+    """
 
     kind, noise, words = "laplace", "laplace", "laplace noise on whole numbers"
     unit, norm, refinable = "epsilon", 1, (False, True)
@@ -235,6 +241,9 @@ def _laplace_tail(draws: int, alpha: float) -> float:
 class Guarantee:
     """A privacy guarantee under a stated neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP.
 
+    Pure ε: Pr(A(D₁) ∈ R) ≤ e^ε Pr(A(D₂) ∈ R) for all neighbours D₁, D₂ and all sets R of results.
+    Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. ρ: Bun and Steinke 2016.
+
     Parameters
     ----------
     epsilon : ε; or
@@ -272,8 +281,9 @@ class Guarantee:
                 )
 
     def __add__(self, other: Guarantee) -> Guarantee:
-        """Sequential composition (2014, section 3.2; Bun and Steinke 2016, lemma 1.7). Pure ε is (ε²/2)-zCDP.
+        """Add what both cost, Σ ε_i: sequential composition. Pure ε is (ε²/2)-zCDP.
 
+        Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7.
         Failure probabilities add up like ε (Dwork et al. 2006).
 
         Raises InputError if one is in ρ and the other has a failure probability, which zCDP cannot express.
@@ -315,8 +325,8 @@ class Guarantee:
     def times(self, steps: int) -> Guarantee:
         """Return the guarantee between data sets `steps` neighbours apart.
 
-        That is group privacy (Dwork and Roth 2014, theorem 2.2). A failure probability grows to
-        δ_prob (1 + e^ε + ... + e^((steps − 1) ε)), rounded up.
+        That is group privacy, e^(cε) for c changes (2014, eq. (3); Dwork and Roth 2014, theorem 2.2). A failure
+        probability grows to δ_prob (1 + e^ε + ... + e^((steps − 1) ε)), rounded up.
 
         Raises InputError where that reaches 1: nothing is promised any more.
         """

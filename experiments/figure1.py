@@ -1,4 +1,4 @@
-"""Figure 1: greedy augmentation adds the shifted squares for nothing.
+"""2014, Figure 1: greedy augmentation adds the shifted squares for nothing.
 
 Bins are vertices, neighbours differ by one along one axis (the paper's example; points on a plane also move
 diagonally). The base counts the aligned 2 × 2 squares. Offered every 2 × 2 square, the greedy algorithm of

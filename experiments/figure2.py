@@ -1,4 +1,4 @@
-"""Figure 2: the matrices H_4, Y_4, I_4 and C_4, computed from the strategies.
+"""2014, Figure 2: the matrices H_4, Y_4, I_4 and C_4, computed from the strategies.
 
 The paper prints the identity under H_4; the hierarchy has seven rows. Y_4 is unnormalised Haar with its rows in
 another order. The other two agree with the printed page.

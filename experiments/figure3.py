@@ -1,4 +1,4 @@
-"""Figure 3: the distributions of the three data sets, drawn from the stand-ins (5 % of the points)."""
+"""2014, Figure 3: the distributions of the three data sets, drawn from the stand-ins (5 % of the points)."""
 
 from __future__ import annotations
 

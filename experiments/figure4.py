@@ -1,4 +1,4 @@
-"""Figure 4: shifted grids under δ-neighbourhood against the best equi-width histogram, by size of query.
+"""2014, Figure 4: shifted grids under δ-neighbourhood against the best equi-width histogram, by size of query.
 
 The baseline has its bin width chosen with hindsight, for each size apart, as in the paper. The shifted grids are one
 release for all sizes; its width is chosen before any data is seen: the one with the least mean square error (geometric

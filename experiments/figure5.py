@@ -1,4 +1,4 @@
-"""Figure 5: error of range queries from sorted points, standard neighbourhood (δ = 1) and δ-neighbourhoods."""
+"""2014, Figure 5: error of range queries from sorted points, standard neighbourhood (δ = 1) and δ-neighbourhoods."""
 
 from __future__ import annotations
 

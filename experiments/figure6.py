@@ -1,4 +1,4 @@
-"""Figure 6: smooth sensitivity of the median of exponential points, standard and δ-neighbourhoods, and errors."""
+"""2014, Figure 6: smooth sensitivity of the median of exponential points, standard and δ-neighbourhoods, and errors."""
 
 from __future__ import annotations
 

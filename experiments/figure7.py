@@ -1,4 +1,4 @@
-"""Figure 7: error of the offline optimum against equal shares, weights of 0 and 1, for δ = 4 (and 7)."""
+"""2014, Figure 7: error of the offline optimum against equal shares, weights of 0 and 1, for δ = 4 (and 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure 8: errors of equal shares, online and offline allocation, and of the best policy there is."""
+"""2014, Figure 8: errors of equal shares, online and offline allocation, and of the best policy there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sample paths of the real noise process in 1, 2 and 20 dimensions, as Figures 2 and 3 of the 2018 paper draw them."""
+"""Sample paths of the real noise process in 1, 2 and 20 dimensions, as drawn in 2018, Figure 2, Figure 3."""
 
 from __future__ import annotations
 

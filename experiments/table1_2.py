@@ -1,4 +1,4 @@
-"""Tables 1 and 2: four counts published as they are, or as suffix sums; simulated beside exact variances.
+"""2014, Table 1, Table 2: four counts published as they are, or as suffix sums; simulated beside exact variances.
 
 The example of section 5.1: values 1/4, 2/4, 3/4, 1, a source at the left end, δ = 0.25, ε = 1. The noise is the
 discrete one of releases; the paper's continuous figure stands beside it.

@@ -1,4 +1,4 @@
-"""Table 3: variance by size of range for I_4 and C_4, and the search through all binary strategies on 4 cells.
+"""2014, Table 3: variance by size of range for I_4 and C_4, and the search through all binary strategies on 4 cells.
 
 The paper prints the worst range of each size (8, 16, 24, 32 and 4, 4, 4, 2). Its claim of optimality is about the
 total over all ten ranges, which those figures do not give: ranges that end at the right end need one row of C_4

@@ -1,4 +1,4 @@
-"""Table 4: how the largest and the total error over all ranges grow, measured and fitted.
+"""2014, Table 4: how the largest and the total error over all ranges grow, measured and fitted.
 
 Errors are `expected_error` over all ranges at ε = 1 with continuous Laplace noise, a source at the left end and δ of
 whole bins; Y_n is unnormalised Haar. Powers of n and δ are slopes on double logarithmic axes over the last doubling;

@@ -1,4 +1,4 @@
-"""Table 5: mean square error of random squares answered by equi-width histograms of several bin widths.
+"""2014, Table 5: mean square error of random squares answered by equi-width histograms of several bin widths.
 
 On the stand-ins, beside the paper's figures. ε = 1, Laplace noise of scale 2, answers by shares of area, eq. (8).
 Nothing is simulated: squared bias and noise variance of every query are exact. The paper's sets are not public and its

@@ -6,24 +6,49 @@ from pathlib import Path
 
 import pytest
 
+import deltahist as dh
+from deltahist.mechanisms.histogram import sensitivity
+
 ROOT = Path(__file__).parent.parent
-LINES = re.findall(r"^\|.*\| `([\w/]+\.py)` \| `([\w.]+)` \|$", (ROOT / "docs" / "papers.md").read_text("utf-8"), re.M)
+INDEX = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+#: The heading of the table, what is cited, the file and the name of each line.
+LINES = [
+    (section.split(":")[0], *line)
+    for section in INDEX.split("\n## ")[1:]
+    for line in re.findall(r"^\| (.*?) \| .* \| `([\w/]+\.py)` \| `([\w.]+)` \|$", section, re.M)
+]
 
 
-@pytest.mark.parametrize(("file", "name"), LINES)
-def test_a_name_is_where_the_index_says(file, name):
+@pytest.mark.parametrize(("paper", "cited", "file", "name"), LINES)
+def test_a_name_is_where_the_index_says_and_cites_the_paper(paper, cited, file, name):
     path = ROOT / file if file.startswith("experiments/") else ROOT / "deltahist" / file
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    found = ast.parse(path.read_text(encoding="utf-8"))
+    texts = [ast.get_docstring(found)]
     for part in name.split("."):
-        found = [node for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == part]
-        assert found, f"{name} is not in {file}"
-        body = found[-1].body
+        named = [n for n in found.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == part]
+        assert named, f"{name} is not in {file}"
+        found = named[-1]
+    texts.append(ast.get_docstring(found))
+    # A citation is the paper, a comma and what is cited, up to a semicolon or the end of the sentence.
+    text = " ".join(" ".join(filter(None, texts)).split()).replace("eq. (", "(")
+    cites = " ".join(re.findall(rf"\b{paper}, (.*?)(?:;|\.\W|$)", text + " "))
+    for part in cited.replace("eq. (", "(").split(", "):
+        assert re.search(rf"(?<!\w){re.escape(part)}(?!\w|\.\d)", cites), f"{file}, {name}: {paper}, {part}"
+
+
+@pytest.mark.parametrize(("width", "shift", "most", "cost"), [(5, 2, 2, 6), (7, 3, 2, 6), (6, 2, 3, 4)])
+def test_one_more_shifted_grid_than_fit_costs_more_than_the_paper_says(width, shift, most, cost):
+    domain = dh.Domain((0, 0, 1, 1), (24, 24))
+    near = dh.Neighbourhood(domain, shift / 24)
+    assert sensitivity(dh.strategies.ShiftedGrids(domain, width, shift), near) == 4
+    printed = dh.strategies.ShiftedGrids(domain, width, shift, -(-width // shift))
+    assert len(dh.strategies.ShiftedGrids(domain, width, shift).widths) == most
+    assert sensitivity(printed, near) == cost
 
 
 def test_every_line_of_the_index_is_read():
-    text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    assert len(LINES) == sum(line.startswith("| ") and "`" in line for line in text.splitlines())
-    assert len(LINES) > 50
+    assert len(LINES) == sum(line.startswith("| ") and "`" in line for line in INDEX.splitlines())
+    assert len(LINES) > 90
 
 
 def test_tests_that_pages_name_exist():

@@ -241,6 +241,8 @@ class Turn:
     def charge(self, times: ArrayLike, price: int | ArrayLike) -> NDArray[np.bool_]:
         """Charge whoever can pay, and return who could, (m,): the others are not charged.
 
+        A person's charges add up, E₁(o) + E₂(o) (ProPer, sequential composition).
+
         Parameters
         ----------
         times : (m,) whole numbers, how often each person pays; who pays 0 times takes no part.

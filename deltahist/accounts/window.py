@@ -31,7 +31,8 @@ class Window:
     holds for ρ. With δ-neighbourhood inside each step, entities may moreover move by δ in space. Proof:
     docs/privacy/window.md.
 
-    Source: 2014, section 6.5, Theorem 2, with windows from the first step on.
+    That is Σ ε_(k+i) ≤ ε over i = 1..δ, for all k ≥ 0. Sequences differ in i_t − i_s + 1 steps, from the first
+    difference to the last. Source: 2014, section 6.4, section 6.5, Theorem 2, with windows from the first step on.
 
     Parameters
     ----------

@@ -200,7 +200,10 @@ class Decoder:
         return ones, direction, float(direction.sum())
 
     def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        """Return least-squares estimates of all cells (domain.shape)."""
+        """Return least-squares estimates of all cells (domain.shape): A⁺ y, A⁺ = (Aᵀ W A)⁻¹ Aᵀ W, W = 1 / variances.
+
+        Source: 2014, section 5.2, where W is I. Decoding costs no privacy (2015, Proposition 3).
+        """
         cells = self.solve(np.asarray(values, dtype=np.float64))
         if self.total_known and total is not None:
             _, direction, spread = self.onto_total
@@ -265,7 +268,11 @@ class Decoder:
         return self.solved_moments(work) if len(work) <= MOST_SOLVED else self._simulated_moments(work)
 
     def variance(self, work: Asked) -> NDArray[np.float64]:
-        """Return the variance of the answers alone (m,), which planning compares."""
+        """Return the variance of the answers alone (m,), which planning compares.
+
+        The diagonal of Q (Aᵀ W A)⁻¹ Qᵀ, W = 1 / variances: of Laplace noise 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
+        Source: 2014, eq. (5), which omits 2/ε².
+        """
         if isinstance(work, Boxes | AllRanges) and self.closed:
             return self._variance_of_boxes(work.spans(self.domain))
         return self.moments(work).variance

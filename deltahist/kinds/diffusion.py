@@ -54,7 +54,7 @@ class PrivacyLevels:
 
     ε is rounded down to whole billionths, so that it is never more than promised, and is at least one billionth.
 
-    Source: 2018, section II: "a decreasing function that converts a distance d to a privacy level ε(d)".
+    Source: 2015, section 4.2, eq. (47); 2018, section II-D: "a function that converts a distance to a privacy level".
 
     Parameters
     ----------
@@ -222,7 +222,8 @@ class DiffusionMechanism:
 
     Whoever asks at distance d gets a response that is ε(d)-private for data within α. All responses that one user's
     data give, to whomever, are as private as the one of the largest ε among them: whoever put theirs together know no
-    more than the nearest of them. Source: 2018, theorem 4. Proof: docs/privacy/diffusion.md.
+    more than the nearest of them. Data u and u' are hidden in each other if ‖u − u'‖₂ ≤ α.
+    Source: 2018, eq. (1), Problem 2, Theorem 4. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
@@ -371,7 +372,7 @@ class DiffusionMechanism:
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
         """Return the root mean square of a response's distance from the data: √(n(n+1)) α/ε, and the lattice's.
 
-        Source: 2018, theorem 4. Data and noise are both rounded to the lattice.
+        Source: 2018, Theorem 4: the variance is n(n + 1)/ε². Data and noise are both rounded to the lattice.
         """
         epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2

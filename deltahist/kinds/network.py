@@ -233,13 +233,13 @@ class Distances:
 
 
 def distances_of(network: Network, kind: Any = "hops") -> Distances:
-    """Return the distances of a network.
+    """Return the distances d_ij of a network (2018, section II-A).
 
     Parameters
     ----------
     network : Network.
     kind : "hops" (edges of the shortest way), "resistance" (between the two, with a unit resistor for each edge; 2018,
-        equation (2)), or the distances themselves: an (N, N) array in the order of the nodes, or a frame whose first
+        eq. (2)), or the distances themselves: an (N, N) array in the order of the nodes, or a frame whose first
         three columns are owner, requester and distance. Those hold as they stand, in one direction; pairs that a
         frame does not have are not connected.
 
@@ -296,7 +296,7 @@ def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
 
 
 def _resistance(network: Network) -> Distances:
-    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij; Γ is the pseudo-inverse of their component's Laplacian."""
+    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij, Γ the pseudo-inverse of the component's Laplacian (2018, eq. (2))."""
     if network.directed:
         raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]

@@ -1,7 +1,7 @@
 """Reports of users' texts as noisy bits (RAPPOR): settings, reports, decoding; all but the noise.
 
-Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas 2015, section 4.1, for relaxing it;
-Corollary 13 there is Laplace noise cut at a threshold.
+Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1, whose
+eq. (45) and (46) are Laplace noise cut at a threshold.
 
 A channel says how often a 0 and a 1 are reported as 1. A coarser channel that is a finer one followed by something
 that never looks at the true bit tells nothing beyond the finer one (docs/privacy/rappor.md).
@@ -127,7 +127,7 @@ class Threshold:
 
     A bit b stands at b · `steps`; two-sided geometric noise of scale steps/ε is added, and 1 is reported from `at` on.
     As the lattice gets finer this is 1[b + V ≥ at/steps] with V ~ Laplace(1/ε) (docs/rappor.md). To know the noisy
-    number costs ε per bit.
+    number costs ε per bit. Source: 2015, section 4.1, eq. (45), (46).
     """
 
     epsilon: Fraction
@@ -266,13 +266,13 @@ class Rappor:
 
     @functools.cached_property
     def permanent(self) -> Channel | Threshold:
-        """From true bits to permanent ones."""
+        """From true bits to permanent ones: 1 and 0 with probability f/2 each, else the bit (2015, eq. (43))."""
         flips = Channel.flips(Fraction(self.f) / 2)
         return flips if self.form == "channels" else Threshold.near(flips)
 
     @functools.cached_property
     def instantaneous(self) -> Channel | Threshold:
-        """From permanent bits to a report."""
+        """From permanent bits to a report: 1 with probability q for 1, and p for 0 (2015, eq. (44))."""
         channel = Channel(Fraction(self.p), Fraction(self.q))
         return channel if self.form == "channels" or channel.exact else Threshold.near(channel)
 
@@ -366,7 +366,7 @@ class Rappor:
     def positions(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the bits that texts set in each cohort, (texts, cohorts, k): BLAKE2 keyed by cohort and hash number.
 
-        Raises InputError on anything but text.
+        A Bloom filter: 2015, eq. (42). Raises InputError on anything but text.
         """
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):

@@ -40,7 +40,8 @@ _Made = TypeVar("_Made")
 class Chain:
     """Which of the releases of a chain one is; public.
 
-    Source: 2015 (gradual release), Theorem 12: many relaxations are a Markov chain.
+    All releases y_i = u + V_i up to the i-th together are ε_i-private, since their noise is a Markov chain.
+    Source: 2015, eq. (2), Theorem 12, eq. (35); 2015 abstract, Theorem 2, eq. (3).
 
     Parameters
     ----------
@@ -397,7 +398,8 @@ class BaseMechanism(abc.ABC):
 
         The distance is in ground units, or "2km"; an infinite one stands for any move. A path of ⌈distance/δ⌉ moves
         within δ gives the bound: that many ε, or its square times ρ, and infinity where a failure probability grows to
-        one on the way. Limits of the neighbourhood bound the cost as well. Source: 2014, section 3.2, Lemma 1.
+        one on the way. Limits of the neighbourhood bound the cost as well.
+        Source: 2014, section 3.2, Lemma 1: d ε under any move, where d is the diameter.
         """
         near = self.neighbourhood
         if isinstance(distance, str):

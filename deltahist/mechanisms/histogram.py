@@ -40,8 +40,8 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
 
     The largest p-norm of a column of A E, where E is the neighbourhood's incidence matrix: one column per
     move and per arrival. For sets of cells and p = 1 it is the graph-cut sensitivity max_e C(e). What a neighbourhood
-    with limits promises for moves beyond δ counts over its factor.
-    Source: 2014, eq. (7) and section 5.3; docs/privacy/profiles.md.
+    with limits promises for moves beyond δ counts over its factor. Of moves alone it is max_(i,j)∈N ‖a_i − a_j‖₁.
+    Source: 2014, section 5.2, eq. (7), section 5.3; docs/privacy/profiles.md.
 
     Parameters
     ----------

@@ -82,7 +82,10 @@ def first_value_slots(dimension: int) -> int:
 
 
 def first_value(dimension: int, uniforms: Uniforms) -> Jump:
-    """√(2S) · N(0, I), S ~ Gamma((n + 1)/2)."""
+    """√(2S) · N(0, I), S ~ Gamma((n + 1)/2): of density ∝ e^(−|v|), as a Gamma(n) radius times a direction is.
+
+    Source: 2018, Definition 3, Algorithm 1 (before its loop).
+    """
     mixing, slot = uniforms.exponential(0), (dimension + 1) // 2
     for i in range(1, slot):
         mixing = mixing + uniforms.exponential(i)
@@ -96,12 +99,21 @@ def first_value(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
-    """(rows,) the level of the next jump downwards, relative to the present one."""
+    """(rows,) the level of the next jump downwards, relative to the present one: e^(−T), T ~ Exponential(n + 1).
+
+    So many jumps from ε₂ down to ε₁ are Poisson, of mean (n + 1) ln(ε₂/ε₁).
+    Source: 2018, Algorithm 1 (its loop), Proposition 5, Corollary 6, eq. (10).
+    """
     return exp(-uniforms.exponential(0) / (dimension + 1))  # type: ignore[no-any-return]
 
 
 def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
-    """√(2W) · N(0, I), W ~ Exp(1): the addition of a jump downwards."""
+    """√(2W) · N(0, I), W ~ Exp(1): the addition of a jump downwards.
+
+    Its density is (2π)^(−n/2) r^(1 − n/2) K(r), r = |v| and K the Bessel function of order n/2 − 1. That is what the
+    paper draws, with its "Bessel" law of the radius r and a direction.
+    Source: 2018, Definition 3, eq. (8), Algorithm 1 (its loop), Table I.
+    """
     scale = sqrt(2 * uniforms.exponential(1))
     normal, radius = uniforms.normals(DOWN_SLOTS, dimension)
     return Jump(scale[:, None] * normal, scale, normal, radius, 0 * scale)
@@ -364,7 +376,8 @@ def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
 class VectorPaths(KeyedPaths):
     """The noise of every user at every level, in whole lattice steps; of density ∝ e^(−ε|v|/reach) before rounding.
 
-    For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/processes.md). A key is for one set of
+    For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/processes.md).
+    Source: 2018, Theorem 2 (α is reach), Definition 3. A key is for one set of
     data: two different u of one user under the same key show their difference.
 
     Parameters

@@ -2,7 +2,7 @@
 
 A level is 1 / parameter of the law: the higher, the less noise. V at any level is V at a higher one plus independent
 noise, so that releases at several levels are as private as at the highest of them alone (docs/privacy/gradual.md).
-Source: Koufogiannis, Han, Pappas 2015, theorems 10 and 12, on the integers here; derivations: docs/gradual.md.
+Source, on the integers here: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12; derivations: docs/gradual.md.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ class GeometricProcess:
 
     With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
     p'))², further two-sided geometric noise of the lower level (p' at the higher). `refine` draws from what that
-    implies backwards: a value x stays with probability e^((level − finer) |x|) sinh(level) / sinh(finer), or moves
-    towards zero, or jumps (docs/gradual.md). Levels go down to 2^−50, and values up to ±2^60.
+    implies backwards: from a value x, the path does not jump with probability e^((level − finer) |x|) sinh(level) /
+    sinh(finer); else it moves towards zero or jumps, perhaps back to x (docs/gradual.md). Levels go down to 2^−50, and
+    values up to ±2^60. Source: 2015, section 3.4: the lazy Markov process V_ε, on the integers here.
 
     >>> process = GeometricProcess()
     >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
@@ -77,17 +78,27 @@ class GeometricProcess:
     """
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        """Draw noise at a first level, int64 of `shape`."""
+        """Draw noise at a first level, int64 of `shape`, each number by itself (2015, Theorem 11, eq. (32), (33))."""
         return discrete_laplace(1 / exact(level=level), shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
-        """Move values to a higher level; earlier ones do not matter."""
+        """Move values to a higher level; earlier ones do not matter.
+
+        On the line the density of values x before and y after, at levels a < b, is a²/(2b) e^(−b|y|) δ(x − y) +
+        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). y is drawn given x, from that over the density a/2 e^(−a|x|) of x.
+        Source, on the integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2).
+        """
         a, b = rising(level, finer)
         words = source(rng)
         return _in_blocks(values, lambda part: _refined(part, a, b, words))
 
     def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
-        """Move values to a lower level; the addition does not depend on the values."""
+        """Move values to a lower level; the addition does not depend on the values.
+
+        On the line it is 0 with probability (a/b)², else Laplace noise of the lower level a: the density given the
+        value y at level b is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
+        Source, on the integers: 2015, section 3.1.2, eq. (28), (29).
+        """
         a, b = rising(coarser, level, "coarser", "level")
         stays, words = _stays_when_tightened(a, b), source(rng)
 

@@ -297,7 +297,7 @@ class Measured(Aggregate):
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Measured):
-    """The number of records.
+    """The number of records, with noise of scale 1/ε: one of PINQ's primitives (ProPer, PINQ).
 
     >>> Count(epsilon=0.1).law
     Laplace(parameter=Fraction(10, 1))

@@ -97,6 +97,9 @@ class Records(Query):
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
         """Ask a question (`deltahist.personal.aggregates`).
 
+        Each person o pays size(F(D_o)) · ε. Records of who cannot are dropped silently, and each has one owner.
+        Source: ProPer, Corollary 1, provenance.
+
         Raises
         ------
         InputError

@@ -47,8 +47,11 @@ class People:
 
     The records of who cannot pay are left out of a question, without a word: answers are about people who still pay.
     All answers together are ε-private for each person, where ε is their own limit. Proof: docs/privacy/personal.md.
+    With and without a person's records o, Pr(A(D) ∈ S) ≤ e^(E(o)) Pr(A(D') ∈ S). So all is sup E-private, and a budget
+    for everybody is E = ε.
 
-    Source: Ebadi, Sands, Schneider 2015 ("Differential Privacy: Now It's Getting Personal").
+    Source: ProPer, Definition 1, Proposition 1; Ebadi, Sands, Schneider 2015 ("Differential Privacy: Now It's Getting
+    Personal").
 
     Parameters
     ----------
@@ -159,6 +162,8 @@ class People:
 
     def insert(self, frame: Any) -> None:
         """Add records to a table of `create_records`. Owners who have not joined do so, with the default budget.
+
+        Live input (ProPer, live data): who joins has a whole budget, whatever was asked before.
 
         Raises InputError if there is no default budget, or the frame does not go with the table. Nothing is inserted
         then.

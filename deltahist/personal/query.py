@@ -1,7 +1,9 @@
 """Queries on records of people: each derived record has one owner, and is made of the owner's records alone.
 
 Whatever a query does, F(D) is the union of F(D_o) over the owners o, where D_o are the records of o: nobody's derived
-records depend on the records of anybody else, and so each pays for their own only.
+records depend on the records of anybody else, and so each pays for their own only. For an ε-private question that is
+size(F(D_o)) · ε, and for one that is E-private the sum of E(s) over the s in F(D_o).
+Source: ProPer, Lemma 1, Corollary 1.
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ class Query:
     def where(self, condition: Expression) -> Self:
         """Choose the records that meet a condition; where it is neither true nor false, they do not.
 
+        Who has no chosen records pays nothing: E(r) = 0 for r outside (ProPer, selection principle).
+
         It is text, "kind = 'bus' and stay > 60", or a function of an Ibis table (without OWNER) to a boolean. Raises
         InputError if it cannot be read, names other columns, or could fail for some records.
         """
@@ -102,7 +106,7 @@ class Query:
         return self._derive(self.table.select(**values), placed, untouched=self.untouched & set(names))
 
     def flat_map(self, *rows: Mapping[str, Expression]) -> Self:
-        """Make several records of each one.
+        """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
         Each row says what one of the new records holds, by column, all with the same columns; under "where" a condition
         on the record that it is made of. Raises InputError if there are none, their columns differ, or the query would
@@ -160,6 +164,8 @@ class Query:
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Return a query for each value of a column; records with other values are in none of them.
+
+        A record is in one query at most, and pays in that one only (ProPer, parallel queries).
 
         Raises InputError if values repeat or are NULL, or do not go with the column.
         """

@@ -39,8 +39,8 @@ class Diffusion:
     """Users' private data, as others in a network may know them.
 
     Whoever asks at distance d gets the data with the noise of ε(d), the same whenever they ask. Everybody's noise about
-    one user is one path, so that what several learn together is what the nearest of them knows. Source: 2018, theorem
-    4. Proof: docs/privacy/diffusion.md.
+    one user is one path, so that what several learn together is what the nearest of them knows.
+    Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
@@ -161,6 +161,8 @@ class Diffusion:
         self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None
     ) -> Signal:
         """Return the responses about a user at all levels up to that of a requester, or up to an ε.
+
+        Whoever has it can trim it for those further away (2018, section IV-A).
 
         Raises InputError unless one of both is given, or as `responses` does.
         """

@@ -110,7 +110,9 @@ def refine(
     The data are not needed: the state, which `publish(..., state=)` wrote, holds the noise, and that is refined.
     The error is that of a single release at the last budget. A process that ends between writing the state and
     saving the release loses nothing: ask again for the same budget, and the same release comes out.
-    Source: Koufogiannis, Han, Pappas 2015, theorem 12, on the integers. Proof: docs/privacy/gradual.md.
+    Each release is A c + R(V_ε), V_ε one path of noise: its value at the new ε is drawn given the one at the last.
+    Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
+    Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
 
     Parameters
     ----------
@@ -183,7 +185,7 @@ def tighten(
 
     The data are not needed, and nothing is spent: further noise is added to the published numbers. Several
     copies, and the release with them, cost what the release does.
-    Source: Koufogiannis, Han, Pappas 2015, section 3.1.2, on the integers. Proof: docs/privacy/gradual.md.
+    Source: 2015, section 3.1.2, eq. (29), on the integers. Proof: docs/privacy/gradual.md.
 
     Parameters
     ----------

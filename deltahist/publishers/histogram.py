@@ -53,6 +53,7 @@ def publish(
 ) -> Release:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
 
+    What is published is A c + Lap(Δ_A/ε), Δ_A the strategy's sensitivity.
     Source: 2014, section 5.2, with integer noise (Canonne, Kamath, Steinke 2020). Proof of the guarantee:
     docs/privacy/histogram.md.
 

@@ -46,6 +46,8 @@ def publish_measured(
     """Charge the account, draw noise, add it to what was measured, and return the release.
 
     Everything that may be refused was checked before: from the charge on, nothing about data decides anything.
+    What is measured is fixed whatever ε, and decoding is post-processing: noise between both can be refined, too.
+    Source: 2015, Corollary 13, eq. (40), (41).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The users' side of Rappor: permanent bits that are kept secret, reports of them, and less noise later on.
 
-Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas 2015, section 4.1.
+Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas, 2015, section 4.1.
 Proofs: docs/privacy/rappor.md.
 """
 
@@ -132,7 +132,7 @@ class Clients:
         """Return the same users in finer settings (`Rappor.relaxed`): permanent bits are coarser versions of new ones.
 
         It can be done once: two refinements of the same bits would cost more than either. What it is called on is of no
-        use afterwards. `weak_protection_accepted` and `rng` are as for `Clients`.
+        use afterwards. `weak_protection_accepted` and `rng` are as for `Clients`. Source: 2015, section 4.1.
 
         Raises InputError if the settings are not finer, protect hardly anybody, or the users were relaxed before.
         """

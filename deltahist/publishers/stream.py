@@ -43,7 +43,7 @@ class Stream:
     """A stream of releases: all public choices, made before any data are read, and kept in its ledger.
 
     Every `length` consecutive steps together spend at most the budget: that protects an entity whose data
-    differ within `length` steps, each within δ in space (`Window`).
+    differ within `length` steps, each within δ in space (`Window`). Source: 2014, section 6.3, section 6.5.
 
     Parameters
     ----------

@@ -81,7 +81,7 @@ class Neighbourhood:
     can two points in them be within δ of each other (moves of exactly δ included, since no point lies on
     the edge of a cell). A cell touches a source iff its gap to the source is less than δ; cells at the rim hold the
     points outside the domain as well, and reach outwards without end.
-    Source: 2014, section 3 and the set N of section 5.2.
+    Source: 2014, section 3, and the set N of section 5.2.
 
     Parameters
     ----------
@@ -262,7 +262,8 @@ class Neighbourhood:
     def edges(self) -> NDArray[np.int64]:
         """Edges (M, 2) of the graph as flat cell indices; -1 stands for the null vertex.
 
-        Rows (u, v) are moves, u < v, followed by rows (-1, v), one per source cell.
+        The set N = {(i, j): some x in bin i and y in bin j have d(x, y) ≤ δ}, and arrivals.
+        Source: 2014, section 5.2. Rows (u, v) are moves, u < v, followed by rows (-1, v), one per source cell.
         """
         shape = np.array(self.domain.shape)
         moves = self.displacements()

@@ -154,7 +154,7 @@ def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) ->
 
 @dataclass(frozen=True, eq=False)
 class Identity(Grids):
-    """One row per cell: I_n (2014, section 5.1, Table 1). A move costs 2, whatever its length.
+    """One row per cell: I_n (2014, section 5.1, Table 1, section 5.4.1). A move costs 2, whatever its length.
 
     >>> import numpy as np
     >>> (Identity(Domain((0, 1), (3,))) @ np.array([4, 0, 2])).tolist()
@@ -190,9 +190,13 @@ class ShiftedGrids(Grids):
     """Overlapping grids whose lines are never used twice (2014, section 5.3), also of several widths.
 
     The paper's form: `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes
-    against the one before. The multi-scale form: any `widths` and `offsets`. As every line lies in one grid
-    only, a move of at most the distance between lines crosses at most one line per axis: it costs 4 in 2-D
-    and 2 in 1-D, however many grids there are.
+    against the one before. The paper takes m = ⌈width / shift⌉, and says that the sensitivity is 4 in 2-D. That holds
+    where shift divides width. Elsewhere the last line and the next one of the first grid are less than shift apart: a
+    move by shift crosses both, and costs 6 (4 in 1-D). So m is ⌊width / shift⌋ here, the most that keep 4.
+
+    The multi-scale form: any `widths` and `offsets`. As every line lies in one grid only, a move of at most the
+    distance between lines crosses at most one line per axis: it costs 4 in 2-D and 2 in 1-D, however many grids there
+    are.
 
     Parameters
     ----------
@@ -483,7 +487,7 @@ def augment(
 
     A candidate fits if no edge is cut more often than `rows` cut their worst edge. Among those that fit,
     the one that lowers tr(V M⁻¹) most is added, M = AᵀA: adding row r lowers it by
-    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and Morrison). Ends when none fits.
+    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and Morrison). Ends when none fits. Source: 2014, section 5.3.
     """
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)

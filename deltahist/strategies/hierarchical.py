@@ -35,7 +35,9 @@ _SMALL_TREE = 24
 
 @dataclass(frozen=True, eq=False)
 class Hierarchical(Grids):
-    """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H (Hay et al. 2010).
+    """Nested grids with blocks of 1, b, b², ... cells a side up to the whole domain: H_n (Hay et al. 2010).
+
+    Source: 2014, section 5.4.1, Figure 2, which prints the identity instead.
 
     Parameters
     ----------

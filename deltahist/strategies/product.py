@@ -99,7 +99,7 @@ class _Sums:
 
 @dataclass(frozen=True, eq=False)
 class Cumulative(Product):
-    """Sums of all cells from each cell on: C_n (2014, section 5.2, eq. (6)); in 2-D along both axes.
+    """Sums of all cells from each cell on: C_n (2014, section 5.2, eq. (6), section 5.4.1); in 2-D along both axes.
 
     Suffix sums, as eq. (6) prints them, cost 1 for a move by one cell and for an arrival at the left end;
     section 5.4.1 speaks of prefix sums, which suit a source at the right end. A move by d cells costs d.
@@ -255,7 +255,7 @@ class _Haar:
 
 @dataclass(frozen=True, eq=False)
 class Wavelet(Product):
-    """Haar wavelets, unnormalised: Y_n (2014, Figure 2; Xiao et al. 2010); in 2-D the product of both axes.
+    """Haar wavelets, unnormalised: Y_n (2014, section 5.4.1, Figure 2; Xiao et al. 2010); in 2-D of both axes.
 
     Entries are −1, 0 and 1. A number of cells that is no power of two is split into nearly equal halves.
 

@@ -27,7 +27,9 @@ _MOST_REGIONS = 64
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Axis-parallel boxes; a cell that a box cuts counts by the share of its area (2014, eq. (8)).
+    """Axis-parallel boxes; a cell that a box cuts counts by the share of its area: Σ_x |b_x ∩ q| / |b_x| c̃_x.
+
+    Source: 2014, section 5.4.2, eq. (8), where c is printed for the published c̃.
 
     Parameters
     ----------
