@@ -203,8 +203,8 @@ class RoundedGaussian(Gaussian):
 
 #: Name of a law in files -> its class.
 LAWS: dict[str, type[Law]] = {law.kind: law for law in (Laplace, Gaussian, RoundedGaussian)}
-#: Names of noises in options.
-NOISES = tuple(dict.fromkeys(law.noise for law in LAWS.values()))
+#: Name of a noise in options -> the unit of budget that it spends.
+NOISES = {law.noise: law.unit for law in LAWS.values()}
 
 
 def law_for(unit: str, *, refinable: bool = False) -> type[Law]:

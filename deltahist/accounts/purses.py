@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 _MOST = 10**9 * NANO
 #: Purses of one entry.
 _PAGE = 1 << 20
-#: A log is begun anew when it holds more than so many entries, or several times what its purses take.
-_LONGEST, _LITTLE, _SEVERAL = 1_000, 1 << 20, 2
-#: Bytes by which a person is known again, and what a purse takes: limit, sum, class and these.
-_MARK, _PURSE = 16, 36
+#: A log of more entries than this is begun anew.
+_LONGEST = 1_000
+#: So is a log of more bytes than this, if it takes more than `_GROWTH` times the bytes of its purses.
+_SMALL_LOG, _GROWTH = 1 << 20, 2
+#: Bytes of a mark, by which a person is known again.
+_MARK = 16
+#: Bytes of a purse: limit, sum, class and mark.
+_PURSE = 36
 #: Columns of each kind of entry, and how many of the last ones may be missing.
 _COLUMNS = {
     # The classes of radius, in order, since charges name them by their numbers.
@@ -81,7 +85,7 @@ class PurseLog:
     @property
     def is_long(self) -> bool:
         """Whether the log is to be begun anew."""
-        return self._entries > _LONGEST or self._bytes > max(_LITTLE, _SEVERAL * _PURSE * len(self.limits))
+        return self._entries > _LONGEST or self._bytes > max(_SMALL_LOG, _GROWTH * _PURSE * len(self.limits))
 
     def read(self, account: str, entries: Iterable[Entry]) -> None:
         """Read the next entries of an account's log; DamagedFile if one of them does not fit."""

@@ -16,8 +16,10 @@ from deltahist.space.neighbourhood import Limit, describe_limits, limits_of, rea
 if TYPE_CHECKING:
     from deltahist.accounts.tables import Accounts
 
-#: The fact of an account that holds the sum of its failure probabilities, and the beginning of those of chains.
-_FAILING, CHAIN = "probability charged", "chain "
+#: Name of the fact of an account that holds the sum of its failure probabilities.
+_FAILING = "probability charged"
+#: The names of facts of chains begin so.
+CHAIN = "chain "
 #: Characters of a key or a name.
 _LONGEST = 200
 

@@ -85,9 +85,7 @@ class TableOptions:
         "EXPR", "Rows that count: \"kind = 'bus' and speed > 3\", on other columns. Public.", panel=ROWS
     )
     decimal: Literal[".", ","] = option("MARK", "Point or comma of numbers in text.", default=".", panel=ROWS)
-    format: Literal["csv", "jsonl", "parquet", "excel", "geo"] | None = option(
-        "KIND", "csv, jsonl, parquet, excel or geo. [default: by the file's ending]", panel=ROWS
-    )
+    format: str | None = option("KIND", "Such as csv, jsonl or geo. [default: by the file's ending]", panel=ROWS)
     layer: str | None = option("NAME", "Layer, or sheet of a workbook, of several.", panel=ROWS)
 
 

@@ -22,7 +22,7 @@ def plot(
     release: Path | str = RELEASE,
     out: Path = option("FILE", "The picture: .png, .svg or .pdf.", default=...),
     zones: _Zones,
-    only: str | None = option("PART", "map or curve, instead of both."),
+    only: str | None = option("PART", "One part alone, such as map or curve."),
     plain: bool = flag("Every cell's own unbiased estimate, instead of merging cells lost in the noise."),
     estimates: Estimates,
     per: Literal["area", "region"] = option(

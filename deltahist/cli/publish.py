@@ -42,10 +42,10 @@ class _NoisyBudget(SpendingWithFailure):
     )
 
     def keywords(self) -> dict[str, Any]:
-        from deltahist.privacy import law_for
+        from deltahist.privacy import NOISES
 
         budget = super().keywords()
-        if self.noise == law_for("epsilon").noise:  # it never fails
+        if self.noise is not None and NOISES.get(self.noise) == "epsilon":  # it never fails
             budget.pop("probability", None)
         return budget
 

@@ -498,10 +498,10 @@ class QuantileMechanism(BaseMechanism):
         one_of(("auto", *METHODS), method=self.method)
         if self.method == "auto":
             object.__setattr__(self, "method", self._ranked[0][0])
-        if not self.how.takes(self.budget):
+        if not self.chosen_method.takes(self.budget):
             takes = ", ".join(f"{m.name} takes {m.needs}" for m in METHODS.values() if m.needs)
             raise InputError(f"method is {self.method!r}: {takes}")
-        problem = self.how.broken_limit(self)
+        problem = self.chosen_method.broken_limit(self)
         if problem is not None:
             raise InputError(
                 f"method is {self.method!r}, which cannot keep a limit: {problem}; take the method 'global' or "
@@ -509,8 +509,8 @@ class QuantileMechanism(BaseMechanism):
             )
 
     @property
-    def how(self) -> Method:
-        """The method itself."""
+    def chosen_method(self) -> Method:
+        """The method that `method` names."""
         return METHODS[self.method]
 
     @functools.cached_property
@@ -523,7 +523,7 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        return self.how.promise(self.budget)
+        return self.chosen_method.promise(self.budget)
 
     @property
     def rank(self) -> int:
@@ -542,7 +542,7 @@ class QuantileMechanism(BaseMechanism):
 
     @property
     def laws(self) -> tuple[Law, ...]:
-        return self.how.laws(self)
+        return self.chosen_method.laws(self)
 
     @property
     def size(self) -> int:
@@ -556,10 +556,10 @@ class QuantileMechanism(BaseMechanism):
         for law in self.laws:
             std = math.sqrt(law.variance())
             return [{"rows": "the quantile", "law": law.kind, "std": std, "unit": "lattice steps"}]
-        return [{"rows": "the quantile", "law": self.how.words, "std": None}]
+        return [{"rows": "the quantile", "law": self.chosen_method.words, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        return self.how.cost_under(self, moves)
+        return self.chosen_method.cost_under(self, moves)
 
     def methods(self) -> pd.DataFrame:
         """Rank all ways to publish this quantile by the expected error for points spread evenly over the domain.

@@ -271,8 +271,8 @@ class BaseMechanism(abc.ABC):
     step: Step | None = None
     #: Which release of a chain of ever finer ones it is for; None for one that cannot be refined.
     chain: Chain | None = None
-    #: What is worked out once and depends neither on how rows become numbers nor on the amount that is spent.
-    _KEPT: ClassVar[tuple[str, ...]] = ()
+    #: Cached properties that depend neither on the counting nor on the budget: `_with` hands them to the copy.
+    _COPIED: ClassVar[tuple[str, ...]] = ()
 
     @property
     def domain(self) -> Domain:
@@ -386,7 +386,7 @@ class BaseMechanism(abc.ABC):
     def _with(self, **changes: Any) -> Self:
         """Return a copy with other fields, and with all that was computed and does not depend on them."""
         out = replace(self, **changes)  # type: ignore[type-var]
-        out.__dict__.update({name: self.__dict__[name] for name in self._KEPT if name in self.__dict__})
+        out.__dict__.update({name: self.__dict__[name] for name in self._COPIED if name in self.__dict__})
         return out
 
     @functools.cached_property

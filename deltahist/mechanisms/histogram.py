@@ -1,4 +1,8 @@
-"""Mechanism of a histogram, y = A c + R(η) (2014, section 5.2): exact sensitivity Δ_A (eq. (7)), noise, error."""
+"""Mechanism of a histogram: its exact sensitivity Δ_A (2014, eq. (7)), noise and error.
+
+It releases y = A c + R(η): a strategy A measures the counts c, and noise draws η enter by a map R (2014, section 5.2,
+has R(η) = η; `Strategy.scatter`).
+"""
 
 from __future__ import annotations
 
@@ -194,7 +198,7 @@ class Mechanism(BaseMechanism):
     counting: Preprocessing = POINTS
     step: Step | None = None
     chain: Chain | None = None
-    _KEPT: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
+    _COPIED: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:
         if isinstance(self.strategy, str):

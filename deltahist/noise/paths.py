@@ -31,7 +31,7 @@ from deltahist.noise.exact import Keyed, Reals, Uniforms, exp, expm1, log1p, nor
 
 #: Purposes of uniform reals.
 _BASE, _DOWN, _UP, _RESET = range(4)
-#: Noise exceeds this many times n + 1 scales with a probability below 2^−64.
+#: Noise in n dimensions is larger than _SPREAD · (n + 1) · reach / ε with a probability below 2^−64.
 _SPREAD = 48
 #: Planes of the uniform reals (64 bits of each) that floats are made of. Decimal takes more, and 20 digits for each.
 _FLOAT = 2

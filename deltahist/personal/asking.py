@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from deltahist.space.workloads import Workload
     from deltahist.strategies.base import Strategy
 
-#: Records of one person whose square is more than any limit pays for.
-_MANY = 1 << 31
+#: A person's records are counted up to this: the price of its square is more than any limit pays.
+_MOST_RECORDS = 1 << 31
 #: Longest file that is read.
 _LONGEST = 1 << 20
 _BUDGETS = ("epsilon", "rho")
@@ -255,7 +255,7 @@ def _most_times(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.in
 
 def _times(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often the owner of some numbers of derived records pays the price of one."""
-    return number if aggregate.unit == "epsilon" else np.minimum(number, _MANY) ** 2
+    return number if aggregate.unit == "epsilon" else np.minimum(number, _MOST_RECORDS) ** 2
 
 
 def _arrays(
@@ -414,7 +414,7 @@ _STEPS: dict[str, tuple[Callable[[Any], bool], str]] = {
         "a list of tables of names and texts",
     ),
     "distinct": (_are_texts, "a list of columns"),
-    "at_most": (lambda given: type(given) is int and given < _MANY, f"a whole number below {_MANY:,}"),
+    "at_most": (lambda given: type(given) is int and given < _MOST_RECORDS, f"a whole number below {_MOST_RECORDS:,}"),
     "union": (
         lambda given: isinstance(given, list) and len(given) > 1 and all(isinstance(each, list) for each in given),
         "two or more lists of steps",

@@ -121,10 +121,11 @@ def plan_cells(
     ((128, 128), 60, 1540)
     """
     found: list[CellChoice] = []
-    rising, behind = 0, set[type[Strategy]]()
+    rising, skipped_kinds = 0, set[type[Strategy]]()
     for near in nears:
         queries = workload(near.domain) if callable(workload) else workload
-        choice = CellChoice.of(mechanism_for(near, workload=queries, behind=behind, **how), points, queries)
+        mechanism = mechanism_for(near, workload=queries, skipped_kinds=skipped_kinds, **how)
+        choice = CellChoice.of(mechanism, points, queries)
         rising = rising + 1 if found and choice.rmse > found[-1].rmse else 0
         found.append(choice)
         if rising == 2:
@@ -237,7 +238,7 @@ def advise(
     ]
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
     sizes: list[list[_Size]] = [[] for _ in deltas]
-    behind: list[set[type[Strategy]]] = [set() for _ in deltas]
+    skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
     with progress("comparing δ and cells", len(nears), None) as advance:
         for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
             if workload is None:
@@ -247,7 +248,7 @@ def advise(
                 queries = workload(domain) if callable(workload) else workload
             for at, near in group:
                 near.check_on_map()
-                best = mechanism_for(near, epsilon=1, workload=queries, behind=behind[at])
+                best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
                 cut = float(cut_shares(queries, domain).mean())
                 sizes[at].append(_Size(best, best.rmse(queries), cut, _typical_area(queries, domain)))
                 advance(1)

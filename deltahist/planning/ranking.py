@@ -19,7 +19,7 @@ from deltahist.errors import InputError, as_printed, is_number, one_of, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import NOISES, law_for
+from deltahist.privacy import NOISES
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
 from deltahist.strategies.base import Strategy, named, strategies
@@ -173,12 +173,12 @@ def mechanism_for(
     noise: str | None = None,
     workload: Workload | None = None,
     counting: Preprocessing = POINTS,
-    behind: set[type[Strategy]] | None = None,
+    skipped_kinds: set[type[Strategy]] | None = None,
 ) -> Mechanism:
     """Return the mechanism that `publish` takes for the same parameters; no data is looked at.
 
     Where the strategy is chosen and no limits for moves beyond δ are given, the mechanism's neighbourhood has the usual
-    cap. Kinds of strategies in `behind` are not tried, and kinds that are far behind the best are added to it.
+    cap. Kinds of strategies in `skipped_kinds` are not tried, and kinds that are far behind the best are added to it.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -186,8 +186,8 @@ def mechanism_for(
     'Flow'
     """
     if noise is not None:
-        one_of(NOISES, noise=noise)
-        pure = noise == law_for("epsilon").noise
+        one_of(tuple(NOISES), noise=noise)
+        pure = NOISES[noise] == "epsilon"
         if not pure and rho is None and probability is None:
             raise InputError(
                 f"noise is {noise!r} with epsilon= alone: it is never pure; give rho (zCDP), or probability=, such as "
@@ -205,13 +205,14 @@ def mechanism_for(
     few: Workload = workload
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).thinned(_FEW_QUERIES)
-    ranked = [c for c in _ranked(near, workload, few, budget, counting, behind or ()) if noise in (None, c.noise)]
+    ranked = _ranked(near, workload, few, budget, counting, skipped_kinds or ())
+    ranked = [c for c in ranked if noise in (None, c.noise)]
     if not ranked:
         raise InputError("no strategy fits the domain and the noise that is asked for")
     best = ranked[0]
-    if behind is not None:
+    if skipped_kinds is not None:
         near_best = {type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse}
-        behind |= {type(c.strategy) for c in ranked} - near_best
+        skipped_kinds |= {type(c.strategy) for c in ranked} - near_best
     # A few boxes tell which strategies come near, and which is the best of a kind; these are worth the whole workload.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}
     for c in ranked:

@@ -54,11 +54,17 @@ __all__ = [
     "save_picture",
 ]
 
-#: Inches. A map alone is as wide as the text of a page, two pictures beside each other as a page on its side: a map's
-#: width and height at most, the width of what stands beside it, of wide maps, and of narrow ones with their notes.
-_MAP, _MAP_HIGH, _CURVE, _WIDEST, _NARROWEST = 4.6, 5.2, 4.0, 8.0, 3.8
-#: Inches of a map's own labels and bar, and of what is written above and below all of it.
-_LABELS, _WRITING = (1.7, 1.1), 0.6
+# Lengths are in inches. A map alone is as wide as the text of a page, a map and a curve as a page on its side.
+#: Largest width and height of a map without its labels.
+_MAP, _MAP_HIGH = 4.6, 5.2
+#: Width of a curve, or a list of values, beside a map.
+_CURVE = 4.0
+#: Width of a map that is far wider than high, with its labels; others are at least so wide with theirs.
+_WIDEST, _NARROWEST = 8.0, 3.8
+#: Width and height of a map's own labels and bar.
+_LABELS = 1.7, 1.1
+#: Height of the title and the promise, above and below the whole picture.
+_WRITING = 0.6
 #: Letters of the smallest writing to an inch.
 _LETTERS = 16.5
 

@@ -237,7 +237,7 @@ def _draw_noise(points: Sequence[Any], noise: str, colour: str, ax: Axes) -> Non
     rivals = [(float(p.limit), p.rival.rmse) for p in points if p.rival is not None]
     if rivals:
         ax.plot(*zip(*sorted(rivals), strict=True), "--", color=colour, linewidth=1, alpha=0.7)
-    before, below = None, noise != NOISES[0]
+    before, below = None, NOISES[noise] != "epsilon"
     for point in points:
         name = point.best.strategy.name
         if name != before:

@@ -160,16 +160,16 @@ def publish_quantile(
         mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     around = PointsAround(steps, mechanism.rank, mechanism.steps - 1)
-    how = mechanism.how.noise(mechanism, around)
+    noise_law = mechanism.chosen_method.noise(mechanism, around)
 
     def noise() -> NDArray[np.int64]:
         """Draw the noise by the method, cut to the domain: it may be larger than 64 bits hold."""
-        if isinstance(how, Law):
+        if isinstance(noise_law, Law):
             drawn = int(draw_noise(mechanism, rng)[0])
-        elif isinstance(how, PlaceNoise):
-            drawn = draw_place(around.nearest, around.room, how.reach, how.rate, source(rng))
+        elif isinstance(noise_law, PlaceNoise):
+            drawn = draw_place(around.nearest, around.room, noise_law.reach, noise_law.rate, source(rng))
         else:
-            drawn = rounded(how.law, 0, how.scale, source(rng), sigma=SIGMA)
+            drawn = rounded(noise_law.law, 0, noise_law.scale, source(rng), sigma=SIGMA)
         step = min(max(around.quantile + drawn, 0), mechanism.steps - 1)
         return np.array([step - around.quantile], dtype=np.int64)
 
