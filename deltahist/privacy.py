@@ -26,7 +26,7 @@ MOST_SCALE = 1 << 50
 @dataclass(frozen=True)
 class Law(abc.ABC):
     """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a process in
-    `noise/process.py`.
+    `noise/process.py`. Mechanisms take the first law that spends their unit of budget (`law_for`).
 
     Parameters
     ----------
