@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deltahist.errors import InputError
 
-JSON, GEOJSON, ARROW = "application/json", "application/geo+json", "application/vnd.apache.arrow.stream"
+JSON, GEOJSON = "application/json", "application/geo+json"
+ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
 _LOG = logging.getLogger("deltahist.server")
 _PROBLEM = "application/problem+json"
 _BUSY = "more is asked than can be answered in time: ask again in a second"
@@ -114,17 +115,23 @@ def negotiate(request: Request, forms: dict[str, str]) -> str:
     return forms[best]
 
 
-def unchanged(request: Request, tag: str, headers: dict[str, str]) -> Response | None:
-    """Enter the headers by which copies are kept; return the response to whoever has the same already, or None.
+def copy_headers(request: Request, tag: str, *, by_accept: bool = False) -> dict[str, str]:
+    """Return the headers by which copies are kept; HTTPException 304 to whoever has the same already.
 
     The tag is weak: it is the same for every encoding. A copy is good while the tag is the same; for a day without
     asking if the address has `digest`, with which the tag begins.
+
+    Parameters
+    ----------
+    by_accept : whether the answer's form depends on the header `Accept`.
     """
     digest = request.query_params.get("digest", "")
     keep = "max-age=86400, immutable" if tag.startswith(digest[:32]) and len(digest) >= 32 else "no-cache"
-    headers |= {"etag": f'W/"{tag}"', "cache-control": keep}
+    headers = {"etag": f'W/"{tag}"', "cache-control": keep} | ({"vary": "Accept"} if by_accept else {})
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
-    return Response(status_code=304, headers=headers) if f'"{tag}"' in known or "*" in known else None
+    if f'"{tag}"' in known or "*" in known:
+        raise HTTPException(304, headers=headers)
+    return headers
 
 
 def as_file(request: Request, content: bytes, media: str, tag: str, headers: dict[str, str]) -> Response:
@@ -142,6 +149,11 @@ def as_file(request: Request, content: bytes, media: str, tag: str, headers: dic
         return answer
     headers["content-range"] = f"bytes {begin}-{end}/{size}"
     return Response(content[begin : end + 1], 206, headers, media)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route that answered a request, without the values of its parameters: all that logs may tell."""
+    return str(getattr(scope.get("route"), "path", "none"))
 
 
 async def refuse_unknown(request: Request) -> None:
@@ -196,6 +208,8 @@ def explain_problems(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def refuse_request(_: Request, error: HTTPException) -> Response:
+        if error.status_code == 304:
+            return Response(status_code=304, headers=error.headers)
         answer = problem(error.status_code, str(error.detail))
         answer.headers.update(error.headers or {})
         return answer

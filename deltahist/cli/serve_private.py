@@ -33,6 +33,7 @@ def serve_private(
         from deltahist.personal.service import create_app, open_people
         from deltahist.personal.settings import Settings, make_key
         from deltahist.server.logs import write_logs
+        from deltahist.server.running import configure
     except ImportError:
         raise InputError(
             "a private service needs packages that are not installed: pip install 'deltahist[serve-private]'"
@@ -54,12 +55,4 @@ def serve_private(
         if check:
             return
         write_logs()
-        how = uvicorn.Config(
-            create_app(read, people),
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=read.max_seconds,
-        )
-        uvicorn.Server(how).run([listening])
+        uvicorn.Server(configure(create_app(read, people), read.max_seconds)).run([listening])

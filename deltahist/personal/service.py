@@ -23,7 +23,17 @@ from fastapi import FastAPI, Request, Response
 from starlette.types import Scope
 
 from deltahist import __version__
-from deltahist._http import JSON, Gate, Manners, Workers, explain_problems, problem, read_body
+from deltahist._http import (
+    PARQUET,
+    Gate,
+    Manners,
+    Workers,
+    as_json,
+    explain_problems,
+    problem,
+    read_body,
+    route_of,
+)
 from deltahist.accounts.ledger import KeyReuseError, Ledger
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError
 from deltahist.personal.asking import FailedQuestionError, Question
@@ -33,7 +43,6 @@ from deltahist.personal.settings import AskedAccount, Settings
 
 #: Below that of all services, whose lines hold no messages of errors.
 _LOG = logging.getLogger("deltahist.server.private")
-_RELEASE = "application/vnd.apache.parquet"
 #: Characters of a key of a request: those of the client's name come before it in the ledger.
 _LONGEST_KEY = 100
 #: Questions that are worked on at a time: they share commits.
@@ -133,7 +142,7 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
     @app.get("/healthz")
     async def health() -> Response:
         """Say that the service is up."""
-        return _as_json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     @app.get("/account")
     async def account(request: Request) -> Response:
@@ -184,7 +193,7 @@ def _count(times: deque[float], most: int) -> None:
 def _tell_account(people: People) -> Response:
     with _explained(people):
         about = people.ledger.standing(people.purses.name).describe()
-    return _as_json({"account": about["account"], "kind": about["kind"], "unit": about["unit"], "left": _NOTHING_TOLD})
+    return as_json({"account": about["account"], "kind": about["kind"], "unit": about["unit"], "left": _NOTHING_TOLD})
 
 
 def _ask(people: People, about: AskedAccount, body: bytes, key: str) -> Response:
@@ -192,8 +201,8 @@ def _ask(people: People, about: AskedAccount, body: bytes, key: str) -> Response
         question = _read_question(people, about, body)
         answer = question.ask(people.records, key)
         if question.kind == "map":
-            return Response(answer.to_bytes(), media_type=_RELEASE)
-        return _as_json(answer.to_json())
+            return Response(answer.to_bytes(), media_type=PARQUET)
+        return as_json(answer.to_json())
 
 
 def _read_question(people: People, about: AskedAccount, body: bytes) -> Question:
@@ -234,12 +243,7 @@ def _explained(people: People) -> Iterator[None]:
         raise _Refusal(400, field[0] if field else "body", str(wrong)) from None
 
 
-def _as_json(content: Any) -> Response:
-    return Response(msgspec.json.encode(content), media_type=JSON)
-
-
 def _log_request(scope: Scope, status: int, seconds: float, number: str) -> None:
     """Log that a request ended: its id, method, route and status."""
-    route = str(getattr(scope.get("route"), "path", "none"))
-    facts = {"id": number, "method": scope["method"], "route": route, "status": status}
+    facts = {"id": number, "method": scope["method"], "route": route_of(scope), "status": status}
     _LOG.info("request", extra={"facts": facts})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import warnings
 from collections.abc import AsyncIterator
 
@@ -25,7 +24,6 @@ from deltahist.server.schemas import Health, problems, shape
 from deltahist.server.service import Service
 from deltahist.server.settings import Settings
 
-_LOG = logging.getLogger("deltahist.server")
 #: Seconds between two looks at the files.
 PACE = 1.0
 #: Headers of responses that pages of other origins may read, besides those that all may.
@@ -116,7 +114,4 @@ def create_app(
 async def _refresh_for_ever(catalogue: Catalogue) -> None:
     while True:
         await asyncio.sleep(PACE)
-        try:
-            await asyncio.to_thread(catalogue.refresh)
-        except Exception:
-            _LOG.exception("the files could not be looked through")
+        await asyncio.to_thread(catalogue.refresh)

@@ -19,8 +19,10 @@ from deltahist.space.workloads import boxes
 
 #: Level of intervals.
 LEVEL = 0.95
-#: Pixels along one side of a tile.
-TILE = 256
+#: Digits of degrees: a centimetre on the ground.
+DIGITS = 7
+#: Pixels along one side of a tile, and its finest zoom.
+TILE, FINEST = 256, 24
 #: Pixels along the side of a block that is worth a figure of its own, at least.
 PIXELS = 8
 #: Parts along each axis into which a map is cut, again and again, to find those that a box in degrees meets.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist.errors import InputError
@@ -28,6 +29,11 @@ class Served:
     path: Path
     content: bytes
     release: BaseRelease
+
+    @property
+    def quoted(self) -> str:
+        """The name as a part of an address."""
+        return quote(self.name, safe="")
 
 
 class Catalogue:
@@ -81,8 +87,15 @@ class Catalogue:
         """Take up files that appeared or were replaced, leave out those that are gone; return whether there were any.
 
         A release is exchanged whole. A file that is no release, or whose name another file has, is logged once, and the
-        release that was served under its name stays.
+        release that was served under its name stays. If a folder cannot be read, that is logged, and all stays.
         """
+        try:
+            return self._refresh()
+        except Exception:
+            _LOG.exception("the files could not be looked through")
+            return False
+
+    def _refresh(self) -> bool:
         found, before = [path for path in self._files() if path.exists()], dict(self._served)
         for path in found:
             other = self._served.get(path.stem)

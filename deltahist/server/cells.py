@@ -10,11 +10,13 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 
-from deltahist._http import GEOJSON, unchanged
+from deltahist._http import GEOJSON, copy_headers
 from deltahist.errors import InputError
 from deltahist.plots.ground import unit_of_area
 from deltahist.server.answers import Source, asks_degrees
 from deltahist.server.blocks import (
+    DIGITS,
+    FINEST,
     LEVEL,
     PIXELS,
     Extent,
@@ -34,8 +36,6 @@ from deltahist.space.geometries import LONGITUDE_LATITUDE
 
 #: Features of one response.
 _MOST = 5_000
-#: Digits of degrees: a centimetre on the ground.
-_DIGITS = 7
 
 
 def make_router(service: Service) -> APIRouter:
@@ -50,7 +50,7 @@ def make_router(service: Service) -> APIRouter:
         name: str,
         bbox: str | None = Query(None, description="west,south,east,north; low,high on a line; all when not given"),
         crs: str | None = Query(None, description="CRS of bbox: the release's own, or CRS84 (longitude, latitude)"),
-        zoom: float | None = Query(None, ge=0, le=24, description="the map is drawn at: blocks are 8 pixels or wider"),
+        zoom: float | None = Query(None, ge=0, le=FINEST, description="of the drawing: blocks are 8 pixels or wider"),
         compare: str | None = Query(None, description="another release: cells hold its points less those of this"),
     ) -> Response:
         """Return cells as GeoJSON, at most 5,000 features: merged in blocks that are powers of two wide.
@@ -58,11 +58,9 @@ def make_router(service: Service) -> APIRouter:
         Each has estimate, standard error and interval of all its cells together, and their density.
         """
         source, asked = service.find_source(name, compare)
-        headers: dict[str, str] = {}
         degrees = asks_degrees(source, crs)
         box = None if bbox is None else read_box(bbox, source.domain)
-        if known := unchanged(request, tag_of(asked, "cells"), headers):
-            return known
+        headers = copy_headers(request, tag_of(asked, "cells"))
         content = await service.workers.run(_encode, source, box, degrees, zoom)
         return Response(content, media_type=GEOJSON, headers=headers)
 
@@ -103,8 +101,8 @@ def _shapes(domain: Domain, width: int, extent: Extent) -> Iterator[dict[str, An
     x, y = np.meshgrid(*places, indexing="ij")
     if domain.crs is not None:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
-        x = np.round(x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, _DIGITS)  # in one piece across the antimeridian
-        y = np.round(y, _DIGITS)
+        x = np.round(x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS)  # in one piece across the antimeridian
+        y = np.round(y, DIGITS)
     at = np.stack([x, y], axis=-1)
     rings = np.stack([at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:], at[:-1, :-1]], axis=2)
     for ring in rings.reshape(-1, 5, 2).tolist():

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 from deltahist import __version__
-from deltahist._http import unchanged
+from deltahist._http import copy_headers
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -55,8 +55,7 @@ def make_router() -> APIRouter:
         if path not in files:
             raise HTTPException(404, f"path is {path[:80]!r}: the documentation has no such file")
         content, media = files[path]
-        headers: dict[str, str] = {}
-        known = unchanged(request, f"docs-{len(content)}-{__version__}", headers)
-        return known or Response(content, media_type=media, headers=headers)
+        headers = copy_headers(request, f"docs-{len(content)}-{__version__}")
+        return Response(content, media_type=media, headers=headers)
 
     return router

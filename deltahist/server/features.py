@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 import orjson
@@ -15,11 +15,12 @@ from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist._http import GEOJSON, JSON, as_json, negotiate, unchanged
+from deltahist._http import GEOJSON, JSON, PARQUET, as_json, copy_headers, negotiate
 from deltahist.errors import InputError
 from deltahist.preprocessing import seconds
 from deltahist.releases import Release
 from deltahist.server.answers import CRS84
+from deltahist.server.blocks import DIGITS, LEVEL
 from deltahist.server.catalogue import Served
 from deltahist.server.landing import link
 from deltahist.server.schemas import Feature, FeatureCollection, file_of
@@ -34,8 +35,6 @@ from deltahist.space.workloads import boxes, regions
 TILESETS = "http://www.opengis.net/def/rel/ogc/1.0/tilesets-map"
 #: Features of a page: unless it is said, and at most.
 _USUAL, _MOST = 1_000, 10_000
-#: Level of intervals, and digits of degrees: a centimetre on the ground.
-_LEVEL, _DIGITS = 0.95, 7
 #: Of a cell's side: boxes that are thinner, points too, are widened to it, or they would pass for rounding.
 _THIN = 2e-3
 #: Said of every collection and page, since those who see features add them up.
@@ -64,9 +63,8 @@ def make_router(service: Service) -> APIRouter:
         """Describe a collection: where it lies, and links to its features and tiles."""
         served = find_collection(service, name)
         negotiate(request, {JSON: "json"})
-        headers: dict[str, str] = {}
-        known = unchanged(request, tag_of(served, "collection"), headers)
-        return known or as_json(describe_collection(served, request), headers)
+        headers = copy_headers(request, tag_of(served, "collection"))
+        return as_json(describe_collection(served, request), headers)
 
     @router.get("/collections/{name}/items", response_class=Response, responses=file_of(GEOJSON, FeatureCollection))
     async def list_items(
@@ -84,9 +82,7 @@ def make_router(service: Service) -> APIRouter:
         served = find_collection(service, name)
         negotiate(request, {GEOJSON: "geojson", JSON: "json"})
         box, meant = None if bbox is None else read_degrees(bbox), time is None or _is_within(served, time)
-        headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(served, "items"), headers):
-            return known
+        headers = copy_headers(request, tag_of(served, "items"))
         limit = min(limit, _MOST)
         found = await service.workers.run(_page, served.release, box if meant else (), offset, limit)
         features, matched = found
@@ -106,8 +102,8 @@ def make_router(service: Service) -> APIRouter:
             "numberMatched": matched,
             "numberReturned": len(features),
             "links": links,
-            "level": _LEVEL,
-            "note": NOTE.replace("{name}", quote(served.name, safe="")),
+            "level": LEVEL,
+            "note": NOTE.replace("{name}", served.quoted),
         }
         return Response(orjson.dumps(content), media_type=GEOJSON, headers=headers)
 
@@ -119,9 +115,7 @@ def make_router(service: Service) -> APIRouter:
         if not re.fullmatch(r"\d{1,15}", number) or int(number) >= served.release.domain.size:
             size = served.release.domain.size
             raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
-        headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(served, "item"), headers):
-            return known
+        headers = copy_headers(request, tag_of(served, "item"))
         address = _address(served, request)
         links = [
             link("self", f"{address}/items/{number}", "this feature", GEOJSON),
@@ -148,8 +142,7 @@ def find_collection(service: Service, name: str) -> Served:
 
 def describe_collection(served: Served, request: Request) -> dict[str, Any]:
     """Return what a collection's document says."""
-    base, address = request.base_url, _address(served, request)
-    path = quote(served.name, safe="")
+    address, source = _address(served, request), f"{request.base_url}releases/{served.quoted}"
     extent: dict[str, Any] = {"spatial": {"bbox": [extent_of(served.release.domain)], "crs": CRS84}}
     if (times := _times_of(served)) is not None:
         ends = [datetime.datetime.fromtimestamp(each, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for each in times]
@@ -158,7 +151,7 @@ def describe_collection(served: Served, request: Request) -> dict[str, Any]:
         "id": served.name,
         "title": served.name,
         "description": f"Cells of {served.release.mechanism.words}. {served.release.mechanism.promise}. "
-        + NOTE.replace("{name}", path),
+        + NOTE.replace("{name}", served.quoted),
         "extent": extent,
         "itemType": "feature",
         "crs": [CRS84],
@@ -166,14 +159,14 @@ def describe_collection(served: Served, request: Request) -> dict[str, Any]:
             link("self", address, "this document"),
             link("items", f"{address}/items", "cells as features", GEOJSON),
             link(TILESETS, f"{address}/map/tiles", "cells as pictures"),
-            link("describedby", f"{base}releases/{path}", "promise and statement"),
-            link("enclosure", f"{base}releases/{path}/download", "file", "application/vnd.apache.parquet"),
+            link("describedby", source, "promise and statement"),
+            link("enclosure", f"{source}/download", "file", PARQUET),
         ],
     }
 
 
 def _address(served: Served, request: Request) -> str:
-    return f"{request.base_url}collections/{quote(served.name, safe='')}"
+    return f"{request.base_url}collections/{served.quoted}"
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -182,9 +175,9 @@ def extent_of(domain: Domain) -> Box:
     x, y = domain.edges(0), domain.edges(1)
     rim = [(x, y[:1].repeat(len(x))), (x, y[-1:].repeat(len(x))), (x[:1].repeat(len(y)), y), (x[-1:].repeat(len(y)), y)]
     lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*(np.concatenate(each) for each in zip(*rim, strict=True)))
-    step = 10.0**-_DIGITS
-    west, south = (round(float(each.min()) - step, _DIGITS) for each in (lon, lat))
-    east, north = (round(float(each.max()) + step, _DIGITS) for each in (lon, lat))
+    step = 10.0**-DIGITS
+    west, south = (round(float(each.min()) - step, DIGITS) for each in (lon, lat))
+    east, north = (round(float(each.max()) + step, DIGITS) for each in (lon, lat))
     return west, south, east, north
 
 
@@ -283,10 +276,10 @@ def _features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]
     column, row = np.divmod(cells, domain.shape[1])
     x, y = domain.edges(0), domain.edges(1)
     west, south, east, north = x[column], y[row], x[column + 1], y[row + 1]
-    found = release.answers(boxes(np.column_stack([west, south, east, north])), level=_LEVEL, nonnegative=False)
+    found = release.answers(boxes(np.column_stack([west, south, east, north])), level=LEVEL, nonnegative=False)
     ring = [np.stack(each, axis=1) for each in ((west, east, east, west, west), (south, south, north, north, south))]
     lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*ring)
-    rings = np.round(np.stack([lon, lat], axis=2), _DIGITS).tolist()
+    rings = np.round(np.stack([lon, lat], axis=2), DIGITS).tolist()
     figures = {"column": column, "row": row, "estimate": found["estimate"], "standard_error": found["std_error"]}
     figures |= {"low": found["low"], "high": found["high"]}
     names, rows = list(figures), zip(*(each.tolist() for each in figures.values()), strict=True)

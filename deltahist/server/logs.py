@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 from starlette.types import Scope
 
+from deltahist._http import route_of
 from deltahist.server.catalogue import Catalogue
 
 _LOG = logging.getLogger("deltahist.server")
@@ -37,11 +38,6 @@ def write_logs() -> None:
     handler.setFormatter(_Lines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     _LOG.setLevel(logging.INFO)
-
-
-def route_of(scope: Scope) -> str:
-    """Return the route that answered a request, without the values of its parameters."""
-    return str(getattr(scope.get("route"), "path", "none"))
 
 
 def release_of(scope: Scope, catalogue: Catalogue) -> str | None:

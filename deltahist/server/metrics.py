@@ -7,8 +7,9 @@ import tempfile
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deltahist._http import route_of
 from deltahist.server.catalogue import Catalogue
-from deltahist.server.logs import release_of, route_of
+from deltahist.server.logs import release_of
 
 #: Upper ends in seconds of what the duration of requests is counted in.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

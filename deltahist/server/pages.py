@@ -13,12 +13,13 @@ import xstatic.pkg.leaflet
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import GEOJSON, JSON, as_json, negotiate, plain, unchanged
+from deltahist._http import GEOJSON, JSON, as_json, copy_headers, negotiate, plain
 from deltahist.errors import InputError
 from deltahist.plots import protection_curve
 from deltahist.plots.ground import context_on
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import bound_guess, explain_release
+from deltahist.server.blocks import longest_side
 from deltahist.server.landing import list_links
 from deltahist.server.service import Service, tag_of
 from deltahist.server.settings import Settings
@@ -61,9 +62,8 @@ def make_router(service: Service) -> APIRouter:
     async def explain(name: str, request: Request) -> Response:
         """Explain in plain words what a release promises, and how often a guess is right, by distance."""
         served = service.find(name)
-        headers: dict[str, str] = {}
-        known = unchanged(request, tag_of(served, "explanation"), headers)
-        return known or as_json(await service.workers.run(_explain, served.release), headers)
+        headers = copy_headers(request, tag_of(served, "explanation"))
+        return as_json(await service.workers.run(_explain, served.release), headers)
 
     @router.get("/releases/{name}/context", include_in_schema=False)
     async def show_context(name: str) -> Response:
@@ -78,8 +78,8 @@ def make_router(service: Service) -> APIRouter:
         if path not in files:
             raise HTTPException(404, f"path is {path[:80]!r}: there is no such file of the map")
         content, media, tag = files[path]
-        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
-        return unchanged(request, tag, headers) or Response(content, media_type=media, headers=headers)
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        return Response(content, media_type=media, headers=headers | copy_headers(request, tag, by_accept=True))
 
     return router
 
@@ -100,8 +100,7 @@ def _read_context(path: Path, domain: Domain) -> str:
         parts = context_on(domain, read_geometries(path, domain, "context"))
     except InputError:  # none of it is on this map
         return '{"type": "GeometryCollection", "geometries": []}'
-    sides = [high - low for low, high in zip(domain.low, domain.high, strict=True)]
-    parts = shapely.simplify(parts, max(sides) * _SIMPLE)
+    parts = shapely.simplify(parts, longest_side(domain) * _SIMPLE)
     if domain.crs is not None:
         parts = Operation.off(domain, LONGITUDE_LATITUDE).shapes(parts)
     return str(shapely.to_geojson(shapely.geometrycollections(parts)))

@@ -16,16 +16,7 @@ from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist._http import (
-    ARROW,
-    GEOJSON,
-    JSON,
-    as_json,
-    negotiate,
-    plain,
-    read_body,
-    unchanged,
-)
+from deltahist._http import ARROW, GEOJSON, JSON, as_json, copy_headers, negotiate, plain, read_body
 from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import InputError
@@ -76,9 +67,7 @@ def make_router(service: Service) -> APIRouter:
         source, asked = service.find_source(name, compare)
         query = ask(source, crs, level, nonnegative)
         corners = read_box(bbox, query.release.domain)
-        headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(asked, "json"), headers):
-            return known
+        headers = copy_headers(request, tag_of(asked, "json"))
         queries = [query] if compare is None else [query, *(replace(query, release=each.release) for each in asked)]
         first, *others = await asyncio.gather(*(service.batcher.answer(each, corners) for each in queries))
         content = {"release": name, "bbox": corners.tolist()} | row(first) | _meaning(query, asked)

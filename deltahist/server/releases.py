@@ -7,19 +7,16 @@ import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 
-from deltahist._http import JSON, as_file, as_json, negotiate, unchanged
+from deltahist._http import JSON, PARQUET, as_file, as_json, copy_headers, negotiate
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
 from deltahist.server.schemas import Described, Listed, file_of, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.space.crs import area_of
-
-_PARQUET = "application/vnd.apache.parquet"
 
 
 def make_router(service: Service) -> APIRouter:
@@ -36,23 +33,21 @@ def make_router(service: Service) -> APIRouter:
         """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html) or text."""
         served = service.find(name)
         form = negotiate(request, {JSON: "json", "text/html": "html", "text/plain": "text"})
-        headers = {"vary": "Accept"}
         chain = service.find_chain(served) if form == "json" else [served]
-        if known := unchanged(request, tag_of(chain if len(chain) > 1 else served, form), headers):
-            return known
+        headers = copy_headers(request, tag_of(chain if len(chain) > 1 else served, form), by_accept=True)
         if form == "json":
             statement = {"statement": served.release.facts()}
             return as_json(summarize(served) | describe_chain(chain) | statement, headers)
         page = await asyncio.to_thread(_render, served.release, form, served.name)
         return Response(page, media_type=f"text/{'plain' if form == 'text' else form}", headers=headers)
 
-    @router.get("/releases/{name}/download", response_class=Response, responses=file_of(_PARQUET))
+    @router.get("/releases/{name}/download", response_class=Response, responses=file_of(PARQUET))
     async def download(name: str, request: Request) -> Response:
         """Hand out the release file."""
         served = service.find(name)
-        headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(served.name, safe='')}.parquet"}
-        known = unchanged(request, tag := tag_of(served, "file"), headers)
-        return known or as_file(request, served.content, _PARQUET, tag, headers)
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{served.quoted}.parquet"}
+        headers |= copy_headers(request, tag := tag_of(served, "file"))
+        return as_file(request, served.content, PARQUET, tag, headers)
 
     return router
 
@@ -78,7 +73,7 @@ def describe_chain(chain: Sequence[Served]) -> dict[str, Any]:
                 "id": each.name,
                 budget.unit: float(budget.amount),
                 "copy": own is not None and own.copied is not None,
-                "href": f"/releases/{quote(each.name, safe='')}",
+                "href": f"/releases/{each.quoted}",
             }
         )
     finest = chain[-1].name
@@ -92,7 +87,7 @@ def describe_chain(chain: Sequence[Served]) -> dict[str, Any]:
 def summarize(served: Served) -> dict[str, Any]:
     """Return what a list says of a release."""
     release, domain = served.release, served.release.domain
-    base = f"/releases/{quote(served.name, safe='')}"
+    base = f"/releases/{served.quoted}"
     return {
         "id": served.name,
         "kind": release.mechanism.words,

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deltahist.errors import InputError
@@ -102,15 +103,25 @@ def _config(
     catalogue: Catalogue, settings: Settings, metrics: Metrics | None = None, *, refresh: bool
 ) -> uvicorn.Config:
     app = create_app(catalogue, settings, refresh=refresh, metrics=metrics)
+    return configure(app if metrics is None else metrics.beside(app), _GRACE)
+
+
+def configure(app: ASGIApp, grace: int) -> uvicorn.Config:
+    """Return how an application is served: heads must come in time, and no access log is kept.
+
+    Parameters
+    ----------
+    grace : seconds for which requests may run on when the service ends.
+    """
     return uvicorn.Config(
-        app if metrics is None else metrics.beside(app),
+        app,
         http=_Connection,
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_keep_alive=_IDLE,
-        timeout_graceful_shutdown=_GRACE,
+        timeout_graceful_shutdown=grace,
     )
 
 
@@ -178,20 +189,13 @@ class _Crew:
                 time.sleep(_LOOK)
                 self._bury()
                 if time.monotonic() - looked >= PACE:
-                    if self._refresh():
+                    if self.catalogue.refresh():
                         _warm(self.catalogue)
                         self._replace()
                     looked = time.monotonic()
                 self._start()
         finally:
             self._end()
-
-    def _refresh(self) -> bool:
-        try:
-            return self.catalogue.refresh()
-        except Exception:
-            _LOG.exception("the files could not be looked through")
-            return False
 
     def _replace(self) -> None:
         """Start workers with the releases as they are now, and let the others end what they have begun."""

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import ARROW, GEOJSON, JSON, as_json, unchanged
+from deltahist._http import ARROW, GEOJSON, JSON, as_json, copy_headers
 from deltahist.errors import InputError
 from deltahist.releases import Release, Series
 from deltahist.releases.series import PeriodDifference
@@ -49,9 +49,8 @@ def make_router(service: Service) -> APIRouter:
     async def describe_series(stream: str, request: Request) -> Response:
         """Describe a series: its steps with their times, promises, and what each window of steps has spent."""
         series, served = _find(service, stream)
-        headers: dict[str, str] = {}
-        known = unchanged(request, tag_of(served, "series"), headers)
-        return known or as_json(_summarize(stream, series) | {"steps": _list_steps(series)}, headers)
+        headers = copy_headers(request, tag_of(served, "series"))
+        return as_json(_summarize(stream, series) | {"steps": _list_steps(series)}, headers)
 
     @router.get("/series/{stream}/answer", responses=shape(Answer))
     async def answer_period(
@@ -75,9 +74,7 @@ def make_router(service: Service) -> APIRouter:
         periods = _choose(series, between, compare, mean=mean, skip=missing == "skip")
         query = ask(_source(*periods), crs, level, nonnegative)
         corners = read_box(bbox, series.domain)
-        headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(served, "json"), headers):
-            return known
+        headers = copy_headers(request, tag_of(served, "json"))
         await _prepare(service, periods)
         queries = [query] if compare is None else [query, *(replace(query, release=each) for each in periods)]
         first, *others = await asyncio.gather(*(service.batcher.answer(each, corners) for each in queries))

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist._http import JSON, Workers, as_json, negotiate, unchanged
+from deltahist._http import JSON, Workers, as_json, copy_headers, negotiate
 from deltahist.plots.ground import figure_of, unit_of_area
 from deltahist.server.answers import Source
-from deltahist.server.blocks import PIXELS, TILE, choose_width, longest_side, pixels_per_cell
+from deltahist.server.blocks import FINEST, PIXELS, TILE, choose_width, longest_side, pixels_per_cell
 from deltahist.server.catalogue import Served
 from deltahist.server.pictures import HATCHED, OUTSIDE, Colours, Gallery
 from deltahist.server.schemas import Legend, file_of, shape
@@ -53,7 +53,7 @@ def make_router(service: Service) -> APIRouter:
         request: Request,
         name: str,
         grid: str,
-        z: int = Path(ge=0, le=24),
+        z: int = Path(ge=0, le=FINEST),
         x: int = Path(ge=0),
         y: int = Path(ge=0),
         compare: str | None = compared,
@@ -69,9 +69,7 @@ def make_router(service: Service) -> APIRouter:
             raise HTTPException(404, f"grid is {grid[:80]!r}: the release has tiles of {own} alone")
         if max(x, y) >= 1 << z:
             raise HTTPException(404, f"tile is {x}, {y}: at zoom {z} both are less than {1 << z:,}")
-        headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(asked, "tile"), headers):
-            return known
+        headers = copy_headers(request, tag_of(asked, "tile"))
         content = await painter.run(_draw, gallery, source, asked, (z, x, y))
         return Response(content, media_type="image/png", headers=headers)
 
@@ -80,9 +78,7 @@ def make_router(service: Service) -> APIRouter:
         """Explain the colours of tiles: values and their colours as JSON, or a picture (Accept: image/svg+xml)."""
         source, asked = service.find_source(name, compare)
         form = negotiate(request, {JSON: "json", "image/svg+xml": "svg"})
-        headers = {"vary": "Accept"}
-        if known := unchanged(request, tag_of(asked, f"legend-{form}"), headers):
-            return known
+        headers = copy_headers(request, tag_of(asked, f"legend-{form}"), by_accept=True)
         picture = await painter.run(gallery.find, source, asked)
         unit = f"points per {unit_of_area(source.domain)}"
         if form == "svg":

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from typing import Any
-from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import JSON, as_json, negotiate, unchanged
+from deltahist._http import JSON, as_json, copy_headers, negotiate
 from deltahist.server.answers import CRS84
+from deltahist.server.blocks import FINEST, TILE
 from deltahist.server.features import extent_of, find_collection
 from deltahist.server.landing import link
 from deltahist.server.service import Service, tag_of
+from deltahist.server.tiles import WORLD
 from deltahist.space.domain import Domain
 
-#: The grid of nearly all web maps, and what OGC's register has of it.
-_GRID = "WebMercatorQuad"
-_REGISTERED = f"http://www.opengis.net/def/tilematrixset/OGC/1.0/{_GRID}"
+#: What OGC's register has of the grid of nearly all web maps.
+_REGISTERED = f"http://www.opengis.net/def/tilematrixset/OGC/1.0/{WORLD}"
 _CRS = "http://www.opengis.net/def/crs/EPSG/0/3857"
 _SCALES = "http://www.opengis.net/def/wkss/OGC/1.0/GoogleMapsCompatible"
-#: Half the width of the world in metres of that CRS, pixels along a tile, and the finest level.
-_HALF, _PIXELS, _FINEST = math.pi * 6378137.0, 256, 24
+#: Half the width of the world in metres of that CRS.
+_HALF = math.pi * 6378137.0
 #: Metres of a pixel by which scales are reckoned.
 _SCALE_PIXEL = 0.00028
 #: Relation of a tileset to its grid.
@@ -37,16 +37,16 @@ def make_router(service: Service) -> APIRouter:
     async def list_grids(request: Request) -> Response:
         """List the grids of tiles: there is one."""
         negotiate(request, {JSON: "json"})
-        links = [link("self", f"{request.base_url}tileMatrixSets/{_GRID}", "the grid")]
-        return as_json({"tileMatrixSets": [{"id": _GRID, "title": _GRID, "uri": _REGISTERED, "links": links}]})
+        links = [link("self", f"{request.base_url}tileMatrixSets/{WORLD}", "the grid")]
+        return as_json({"tileMatrixSets": [{"id": WORLD, "title": WORLD, "uri": _REGISTERED, "links": links}]})
 
     @router.get("/tileMatrixSets/{grid}")
     async def describe_grid(grid: str, request: Request) -> Response:
         """Describe a grid of tiles."""
         _check_grid(grid)
         negotiate(request, {JSON: "json"})
-        levels = [_describe_level(level) for level in range(_FINEST + 1)]
-        about = {"id": _GRID, "title": _GRID, "uri": _REGISTERED, "crs": _CRS, "orderedAxes": ["E", "N"]}
+        levels = [_describe_level(level) for level in range(FINEST + 1)]
+        about = {"id": WORLD, "title": WORLD, "uri": _REGISTERED, "crs": _CRS, "orderedAxes": ["E", "N"]}
         return as_json(about | {"wellKnownScaleSet": _SCALES, "tileMatrices": levels})
 
     @router.get("/collections/{name}/map/tiles")
@@ -54,8 +54,8 @@ def make_router(service: Service) -> APIRouter:
         """List the tilesets of a collection: there is one."""
         served = find_collection(service, name)
         negotiate(request, {JSON: "json"})
-        address = f"{request.base_url}collections/{quote(served.name, safe='')}/map/tiles"
-        links = [link("self", f"{address}/{_GRID}", "the tileset")]
+        address = f"{request.base_url}collections/{served.quoted}/map/tiles"
+        links = [link("self", f"{address}/{WORLD}", "the tileset")]
         tilesets = [_describe_tileset(served.name) | {"links": links}]
         return as_json({"tilesets": tilesets, "links": [link("self", address, "this document")]})
 
@@ -65,21 +65,19 @@ def make_router(service: Service) -> APIRouter:
         served = find_collection(service, name)
         _check_grid(grid)
         negotiate(request, {JSON: "json"})
-        headers: dict[str, str] = {}
-        if known := unchanged(request, tag_of(served, "tileset"), headers):
-            return known
-        base, path = request.base_url, quote(served.name, safe="")
-        tiles = f"{base}releases/{path}/tiles/{_GRID}/{{tileMatrix}}/{{tileCol}}/{{tileRow}}.png"
+        headers = copy_headers(request, tag_of(served, "tileset"))
+        base, path = request.base_url, served.quoted
+        tiles = f"{base}releases/{path}/tiles/{WORLD}/{{tileMatrix}}/{{tileCol}}/{{tileRow}}.png"
         west, south, east, north = extent_of(served.release.domain)
         content = _describe_tileset(served.name) | {
             "links": [
-                link("self", f"{base}collections/{path}/map/tiles/{_GRID}", "this document"),
-                link(_SCHEME, f"{base}tileMatrixSets/{_GRID}", "the grid"),
+                link("self", f"{base}collections/{path}/map/tiles/{WORLD}", "this document"),
+                link(_SCHEME, f"{base}tileMatrixSets/{WORLD}", "the grid"),
                 {**link("item", tiles, "a tile", "image/png"), "templated": True},
                 link("describedby", f"{base}releases/{path}/legend", "what the colours mean"),
             ],
             "boundingBox": {"lowerLeft": [west, south], "upperRight": [east, north], "crs": CRS84},
-            "tileMatrixSetLimits": [_limits_of(served.release.domain, level) for level in range(_FINEST + 1)],
+            "tileMatrixSetLimits": [_limits_of(served.release.domain, level) for level in range(FINEST + 1)],
         }
         return as_json(content, headers)
 
@@ -87,8 +85,8 @@ def make_router(service: Service) -> APIRouter:
 
 
 def _check_grid(grid: str) -> None:
-    if grid != _GRID:
-        raise HTTPException(404, f"grid is {grid[:80]!r}: it must be {_GRID}")
+    if grid != WORLD:
+        raise HTTPException(404, f"grid is {grid[:80]!r}: it must be {WORLD}")
 
 
 def _describe_tileset(name: str) -> dict[str, Any]:
@@ -98,15 +96,15 @@ def _describe_tileset(name: str) -> dict[str, Any]:
 def _describe_level(level: int) -> dict[str, Any]:
     """Return one level of the grid."""
     number = 1 << level
-    cell = 2 * _HALF / _PIXELS / number
+    cell = 2 * _HALF / TILE / number
     return {
         "id": str(level),
         "scaleDenominator": cell / _SCALE_PIXEL,
         "cellSize": cell,
         "cornerOfOrigin": "topLeft",
         "pointOfOrigin": [-_HALF, _HALF],
-        "tileWidth": _PIXELS,
-        "tileHeight": _PIXELS,
+        "tileWidth": TILE,
+        "tileHeight": TILE,
         "matrixWidth": number,
         "matrixHeight": number,
     }
