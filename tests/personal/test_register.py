@@ -54,6 +54,8 @@ def test_a_restored_copy_gives_nobody_a_second_purse(tmp_path):
             opened(again, people.ledger)
         assert "has the purse of before" in str(caught.value)
         found = opened(again, people.ledger, restored=True)
+        with pytest.raises(dh.InputError, match="another copy of it was used since"), people.turn():
+            pass
         found.insert(frame([("Eve", "tram", 9, 1.0)]))
         found.records.where("kind = 'tram'").count(epsilon=1)
         assert found.spent(["Ada", "Eve", "Fay"]) == [0, 1, 0]
