@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from time import monotonic, sleep
 from typing import Any
+from urllib.parse import urlsplit
 
 from deltahist import __version__
 from deltahist._files import first_line
@@ -29,17 +30,21 @@ class TooLarge(InputError):  # noqa: N818
     """A service takes no request as large as this one."""
 
 
-class _SameAddress(urllib.request.HTTPRedirectHandler):
-    """Follows the service to another address, unless that would drop a question's body."""
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows the service to another path, or to TLS on its host: a question's body goes nowhere else."""
 
-    def redirect_request(self, request: Any, *given: Any) -> Any:
-        return None if request.data else super().redirect_request(request, *given)
+    def redirect_request(self, request: Any, answer: Any, code: int, words: str, headers: Any, url: str) -> Any:
+        old, new = urlsplit(request.full_url), urlsplit(url)
+        safer = (old.scheme, new.scheme) == ("http", "https") and old.hostname == new.hostname
+        if request.data or not (safer or old[:2] == new[:2]):
+            return None
+        return super().redirect_request(request, answer, code, words, headers, url)
 
 
 #: Files and FTP are not read, to which a service could lead as well.
 _OPENER = urllib.request.OpenerDirector()
 for _handler in (
-    urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler, _SameAddress,
+    urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler, _SameHost,
     urllib.request.UnknownHandler, urllib.request.HTTPDefaultErrorHandler, urllib.request.HTTPErrorProcessor,
 ):  # fmt: skip
     _OPENER.add_handler(_handler())

@@ -86,7 +86,7 @@ FOREIGN = {
     "a page of a refusal": ((404, {"Content-Type": "text/html"}, b"<html>"), "it answered 404 Not Found: is that"),
     "a refusal without words": (document(500), "answered 500"),
     "a file": ((302, {"Location": "file:///etc/passwd"}, b""), "answered 302"),
-    "FTP": ((302, {"Location": "ftp://127.0.0.1/"}, b""), "unknown url type: ftp"),
+    "FTP": ((302, {"Location": "ftp://127.0.0.1/"}, b""), "answered 302"),
     "nothing new": ((304, {}, b""), "it answered 304"),
 }
 
@@ -172,14 +172,18 @@ def test_a_busy_service_is_waited_for(fake, described, monkeypatch):
 
 
 def test_another_address_is_followed_and_kept(fake, described):
-    """What answers elsewhere is asked there: a question that is sent on would lose its body."""
-    there, asked = fake(lambda _: plain(described))
-    here, _ = fake(lambda _: (301, {"Location": there + CITY}, b""))
-    remote = dh.connect(here + CITY)
+    """What answers at another path is asked there, no other host is; a question that is sent on would lose its body."""
+    there, asked = fake(lambda ask: plain(described) if ask.path != "/releases/old" else (301, {"Location": CITY}, b""))
+    remote = dh.connect(there + "/releases/old")
     assert remote.url == there + CITY
     with pytest.raises(dh.InputError, match="it answered with application/json, not with"):
         remote.answer([[580000, 4500000, 588000, 4508000]])
-    assert asked == [f"GET {CITY}", f"POST {CITY}/answers"]
+    assert asked == ["GET /releases/old", f"GET {CITY}", f"POST {CITY}/answers"]
+    asked.clear()
+    here, _ = fake(lambda _: (301, {"Location": there + CITY}, b""))
+    with pytest.raises(dh.InputError, match="it answered 301"):
+        dh.connect(here + CITY)
+    assert asked == []
     moved, _ = fake(lambda ask: plain(described) if ask.command == "GET" else (302, {"Location": there}, b""))
     with pytest.raises(dh.InputError, match="it answered 302"):
         dh.connect(moved + CITY).answer([[580000, 4500000, 588000, 4508000]])

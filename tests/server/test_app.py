@@ -136,6 +136,7 @@ def test_releases_say_what_they_promise(client, catalogue, published):
     assert client.get(CITY).json()["statement"]["digest"] == release.digest
     page = client.get(CITY, headers={"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"})
     assert page.text.startswith("<!DOCTYPE html>")
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert client.get(CITY, headers={"accept": "text/plain"}).text.startswith("city")
     file = client.get(f"{CITY}/download")
     assert file.content == (published / "city.parquet").read_bytes()
