@@ -1,15 +1,12 @@
 """A real service of published releases, in a process of its own."""
 
-import re
-import subprocess
-import sys
-
 import geopandas as gpd
 import numpy as np
 import pytest
 import shapely
 
 import deltahist as dh
+from tests.serving import serving
 
 BOUNDS = (580000, 4500000, 588000, 4508000)
 
@@ -30,14 +27,10 @@ def published(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def service(published):
+def service(published, tmp_path_factory):
     """Address of the service."""
-    line = [sys.executable, "-m", "deltahist.cli", "serve", str(published), "--port", "0"]
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield re.match(r"(http://127.0.0.1:[1-9]\d*)/releases/", process.stderr.readline())[1]
-        finally:
-            process.terminate()
+    with serving(tmp_path_factory.mktemp("service") / "log", published) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="session")

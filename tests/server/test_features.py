@@ -3,16 +3,12 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
-import threading
-import time
 
 import geopandas as gpd
 import numpy as np
 import pytest
 import shapely
-import uvicorn
 from fastapi.testclient import TestClient
 from openapi_spec_validator import validate
 
@@ -24,6 +20,7 @@ from deltahist.server.catalogue import Catalogue
 from deltahist.server.features import cells_within, extent_of
 from tests.server.conftest import BOUNDS
 from tests.server.test_app import DEGREES, check_problem
+from tests.serving import serving
 
 #: As the running service has it.
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
@@ -197,20 +194,7 @@ def test_steps_of_a_stream_have_a_time(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def address(published):
-    """The address of a running service."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(Catalogue([published])), log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
-
-
-def test_gdal_reads_all_cells(address, catalogue, tmp_path):
+def test_gdal_reads_all_cells(published, catalogue, tmp_path):
     if shutil.which("ogr2ogr") is None:
         pytest.fail("GDAL's client is asked, which is not installed: apt-get install gdal-bin")
     environment = {key: value for key, value in os.environ.items() if "PROJ" not in key and "GDAL" not in key}
@@ -218,10 +202,12 @@ def test_gdal_reads_all_cells(address, catalogue, tmp_path):
     def run(*command):
         return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
 
-    listed = run("ogrinfo", "-so", f"OAPIF:{address}", "city")
-    assert "Feature Count: 256" in listed
     file, part = tmp_path / "city.gpkg", tmp_path / "part.geojson"
-    run("ogr2ogr", "-oo", "PAGE_SIZE=100", str(file), f"OAPIF:{address}", "city")
+    with serving(tmp_path / "log", published) as (address, _):
+        listed = run("ogrinfo", "-so", f"OAPIF:{address}", "city")
+        run("ogr2ogr", "-oo", "PAGE_SIZE=100", str(file), f"OAPIF:{address}", "city")
+        run("ogr2ogr", "-spat", *map(str, DEGREES), str(part), f"OAPIF:{address}", "city")
+    assert "Feature Count: 256" in listed
     found = gpd.read_file(file)
     release = catalogue.find("city").release
     expected = dh.answer(release, dh.workloads.boxes(release.to_geopandas().bounds.to_numpy()))
@@ -229,5 +215,4 @@ def test_gdal_reads_all_cells(address, catalogue, tmp_path):
     order = np.lexsort([found["row"], found["column"]])
     np.testing.assert_array_equal(found["estimate"].to_numpy()[order], expected["estimate"])
     np.testing.assert_allclose(found["standard_error"].to_numpy()[order], expected["std_error"], rtol=1e-12)
-    run("ogr2ogr", "-spat", *map(str, DEGREES), str(part), f"OAPIF:{address}", "city")
     assert 0 < len(json.loads(part.read_text())["features"]) < 256

@@ -3,9 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
-import threading
 
 import geopandas as gpd
 import numpy as np
@@ -15,6 +12,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import deltahist as dh
 from tests.server.conftest import BOUNDS
+from tests.serving import serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 BOX = "-74.02,40.66,-73.97,40.70"
@@ -53,15 +51,8 @@ def address(folder):
     """The address of a running service, whose map shows a road."""
     road = folder / "road.geojson"
     road.write_text('{"type": "LineString", "coordinates": [[-74.1, 40.6], [-73.9, 40.75]]}')
-    line = [sys.executable, "-m", "deltahist.cli", "serve", str(folder), str(folder / "days")]
-    line += ["--port", "0", "--context", str(road)]
-    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            found = re.match(r"http://127.0.0.1:\d+", process.stderr.readline())[0]
-            threading.Thread(target=process.stderr.read, daemon=True).start()  # its log
-            yield found
-        finally:
-            process.kill()
+    with serving(folder / "log", folder, folder / "days", "--context", road) as (address, _):
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -77,13 +77,22 @@ def refuses(address):
         return asking.connect_ex((host, int(port))) != 0
 
 
-def test_metrics_are_of_all_workers_and_tell_only_known_names(published, tmp_path):
-    with serving(tmp_path / "log", published, "--workers", 2, "--metrics-port", 0) as (address, process):
-        metrics = re.search(r"http://\S+/metrics", (tmp_path / "log").read_text())[0]
-        for path in ["/releases/line/answer?bbox=0,8"] * 20 + ["/releases/secret", "/secret"]:
-            with contextlib.closing(http.client.HTTPConnection(host_of(address))) as asking:
-                asking.request("GET", path)
-                asking.getresponse().read()
+def test_logs_and_metrics_are_of_all_workers_and_tell_only_known_names(published, tmp_path):
+    """Metrics of a worker that is killed count on; none outlives the process that started them."""
+    log = tmp_path / "log"
+    with serving(log, published, "--workers", 2, "--metrics-port", 0) as (address, process):
+        metrics = re.search(r"http://\S+/metrics", log.read_text())[0]
+        for path, times, expected in (
+            ("/releases/line/answer?bbox=0,7.0625", 20, ("/releases/{name}/answer", "line")),
+            ("/releases/secret?x=7.0625", 1, ("/releases/{name}", None)),
+            ("/secret", 1, ("none", None)),
+        ):
+            for _ in range(times):
+                with contextlib.closing(http.client.HTTPConnection(host_of(address))) as asking:
+                    asking.request("GET", path)
+                    number = asking.getresponse().headers["x-request-id"]
+            event = wait_for(lambda number=number: events(log, number), process)[0]
+            assert (event["route"], event["release"]) == expected
 
         def counted():
             with urllib.request.urlopen(metrics, timeout=60) as answer:
@@ -92,9 +101,14 @@ def test_metrics_are_of_all_workers_and_tell_only_known_names(published, tmp_pat
         answered = 'deltahist_requests_total{release="line",route="/releases/{name}/answer",status="200"} 20.0'
         wait_for(lambda: answered in counted(), process)
         os.kill(min(workers_of(process)), signal.SIGKILL)
-        assert answered in counted()  # those of a worker that is gone count on
+        assert answered in counted()
         assert 'deltahist_requests_total{release="",route="none",status="404"} 1.0' in counted()
-        assert "secret" not in counted()
+        told = counted() + log.read_text()
+        assert "secret" not in told
+        assert "7.0625" not in told  # more digits than a time of day has
+        workers = wait_for(lambda: len(workers_of(process)) == 2 and workers_of(process), process)
+        process.kill()
+        wait_for(lambda: not any(map(psutil.pid_exists, workers)))
 
 
 #: A service whose answers take for ever.
@@ -105,7 +119,7 @@ from deltahist.server.catalogue import Catalogue
 from deltahist.server.settings import Settings
 catalogue = Catalogue([sys.argv[1]])
 answers.BoxQuery.answer = lambda *given: print("asked", flush=True) or time.sleep(600)
-running._GRACE, running._KILL, running._warm = 1, 2, lambda catalogue: None
+running._GRACE, running._KILL, running._warm = 0.2, 0.5, lambda catalogue: None
 listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1], flush=True)
 running.run(catalogue, Settings(), listening, int(sys.argv[2]))
@@ -127,30 +141,6 @@ def test_a_service_ends_although_a_call_goes_on(published, workers):
                 wait_for(lambda: not any(map(psutil.pid_exists, started)))
         finally:
             process.kill()
-
-
-def test_workers_do_not_outlive_who_started_them(published, tmp_path):
-    with serving(tmp_path / "log", published, "--workers", 2) as (_, process):
-        workers = wait_for(lambda: len(workers_of(process)) == 2 and workers_of(process), process)
-        process.kill()
-        wait_for(lambda: not any(map(psutil.pid_exists, workers)))
-
-
-def test_logs_tell_nothing_of_what_is_asked(published, tmp_path):
-    log = tmp_path / "log"
-    with serving(log, published / "line.parquet") as (address, process):
-        for path, expected in {
-            "/releases/line/answer?bbox=0,7.125": ("/releases/{name}/answer", "line"),
-            "/releases/secret?x=7.125": ("/releases/{name}", None),
-            "/secret": ("none", None),
-        }.items():
-            with contextlib.closing(http.client.HTTPConnection(host_of(address))) as asking:
-                asking.request("GET", path)
-                number = asking.getresponse().headers["x-request-id"]
-            event = wait_for(lambda number=number: events(log, number), process)[0]
-            assert (event["route"], event["release"]) == expected
-    assert "7.125" not in log.read_text()
-    assert "secret" not in log.read_text()
 
 
 def events(log, number):
