@@ -261,15 +261,16 @@ class Gate:
 
 
 class Manners:
-    """Middleware: HEAD is GET without a body; every response has its request's id and duration; a failure is a 500.
+    """Middleware: HEAD is GET without a body; every response has its request's id; a failure is a 500.
 
     Parameters
     ----------
     tell : called with the scope, status, seconds and id of each request that ended.
+    timed : whether responses say how long they took (Server-Timing).
     """
 
-    def __init__(self, app: ASGIApp, tell: Callable[[Scope, int, float, str], None]) -> None:
-        self.app, self.tell = app, tell
+    def __init__(self, app: ASGIApp, tell: Callable[[Scope, int, float, str], None], timed: bool = True) -> None:
+        self.app, self.tell, self.timed = app, tell, timed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -282,10 +283,11 @@ class Manners:
             nonlocal status
             if message["type"] == "http.response.start":
                 status, took = message["status"], 1000 * (time.perf_counter() - begin)
+                timing = [(b"server-timing", f"total;dur={took:.1f}".encode())] if self.timed else []
                 message["headers"] = [
                     *message["headers"],
                     (b"x-request-id", number.encode()),
-                    (b"server-timing", f"total;dur={took:.1f}".encode()),
+                    *timing,
                     (b"x-content-type-options", b"nosniff"),
                 ]
             elif head:

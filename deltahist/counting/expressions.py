@@ -338,6 +338,12 @@ class _Maker:
                 f"the query compares text with the pattern {pattern!r}: it must be a constant, without a backslash or "
                 "an escape, which databases read in different ways"
             )
+        after = pattern.partition("%")[2]
+        if "_" in after or after.count("%") > 1:
+            raise InputError(
+                f"the query compares text with the pattern {pattern!r}: it must have no _ after a % and at most two %, "
+                "since others can take a database very long on some texts; use several patterns, or substr"
+            )
         return combine(part.value.like(pattern), "truth", [part], more=2)
 
 

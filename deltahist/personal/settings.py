@@ -72,20 +72,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def read(cls, path: Path) -> Settings:
         """Read the settings in a TOML file.
 
-        Raises InputError if it cannot be read, others than its owner may read or write it, or a setting is missing,
-        unknown or wrong.
+        Raises InputError if it cannot be read, is another user's, others may read or write it, or a setting is
+        missing, unknown or wrong.
         """
         said = f"--config {str(path)!r}"
         try:
-            found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-            mode = path.stat().st_mode
+            with path.open(encoding="utf-8-sig") as file:
+                # Of the open file: the path may lead to another one a moment later.
+                _check_own(os.fstat(file.fileno()), said)
+                found = tomllib.loads(file.read())
+        except InputError:
+            raise
         except (OSError, ValueError) as problem:
             raise InputError(f"{said} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise InputError(
-                f"{said} is open to others (mode {stat.S_IMODE(mode):o}): whoever writes it lets anybody in, and it "
-                "may hold a password; `chmod 600` it"
-            )
         try:
             settings = msgspec.convert(found, cls)
             settings.check()
@@ -124,6 +123,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         found = [name for name, client in self.clients.items() for each in client.keys if fits(key, each)]
         return found[0] if found else None
+
+
+def _check_own(found: os.stat_result, said: str) -> None:
+    """Raise InputError unless a file is this user's, and nobody else's to read or write."""
+    if os.name != "posix":
+        return
+    if found.st_uid != os.geteuid():
+        raise InputError(
+            f"{said} belongs to user {found.st_uid}, and this program runs as {os.geteuid()}: whoever owns it lets "
+            "anybody in; `chown` it to the user of the service"
+        )
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InputError(
+            f"{said} is open to others (mode {stat.S_IMODE(found.st_mode):o}): whoever writes it lets anybody in, and "
+            "it may hold a password; `chmod 600` it"
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,7 +14,7 @@ from deltahist.errors import InputError
 from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
-from deltahist.space.crs import read_crs
+from deltahist.space.crs import epsg_code, is_crs84, read_crs
 from deltahist.space.fitting import bend_boxes, clip_boxes, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
@@ -28,13 +27,6 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 _OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
-_CRS84 = {
-    *(f"{form}://www.opengis.net/def/crs/ogc/1.3/crs84" for form in ("http", "https")),
-    *("crs84", "ogc:crs84", "urn:ogc:def:crs:ogc:1.3:crs84"),
-}
-_EPSG = re.compile(
-    r"(?:EPSG:|https?://www\.opengis\.net/def/crs/EPSG/[\w.]+/|urn:ogc:def:crs:EPSG:[\w.]*:)([0-9]{1,6})", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
@@ -89,12 +81,12 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
     Raises InputError on any other CRS than these two. Only codes are looked up: other texts could name files.
     """
     own = release.domain.crs
-    if crs is None or crs.casefold() in _CRS84:
+    if crs is None or is_crs84(crs):
         if crs is not None and own is None:
             raise InputError(f"crs is {crs!r}: the release is of a plane without a CRS; leave crs out")
         return own is not None
-    code = _EPSG.fullmatch(crs)
-    same = crs == own or (code is not None and _is_code_of(own, int(code[1])))
+    code = epsg_code(crs)
+    same = crs == own or (code is not None and _is_code_of(own, code))
     if not same:
         raise InputError(
             f"crs is {crs[:80]!r}: it must be the release's own, {own or 'none'}, or {CRS84} (longitude, latitude)"

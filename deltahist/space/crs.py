@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,31 @@ def utm_code(lon: float, lat: float) -> str:
 
 
 # --- one operation for all coordinates ----------------------------------------------------------------------
+
+
+#: The names of longitude and latitude in OGC's services, in small letters.
+_CRS84 = {
+    *(f"{form}://www.opengis.net/def/crs/ogc/1.3/crs84" for form in ("http", "https")),
+    *("crs84", "ogc:crs84", "urn:ogc:def:crs:ogc:1.3:crs84"),
+}
+_EPSG = re.compile(
+    r"(?:EPSG:|https?://www\.opengis\.net/def/crs/EPSG/[\w.]+/|urn:ogc:def:crs:EPSG:[\w.]*:)([0-9]{1,6})", re.IGNORECASE
+)
+
+
+def is_crs84(text: str) -> bool:
+    """Return whether a text names OGC's longitude and latitude."""
+    return text.casefold() in _CRS84
+
+
+def epsg_code(text: str) -> int | None:
+    """Return the EPSG code that a text names; None if it is another text, which PROJ could take for a file's name.
+
+    >>> epsg_code("urn:ogc:def:crs:EPSG::32618")
+    32618
+    """
+    code = _EPSG.fullmatch(text)
+    return None if code is None else int(code[1])
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:

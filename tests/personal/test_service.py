@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Ada", "bus", 18, 3.0), ("Bob", "bus", 8, 2.5), ("Cyd", "tram", 22, None)]
 COUNT = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.25}}
+MAP = {"kind": "map", "x": "hour", "y": "fare", "bounds": [0, 0, 8, 8], "cell": 1, "delta": 1, "epsilon": 0.1}
 KEYS = {name: make_key() for name in ("ann", "ann's next", "ben", "cleo")}
 
 
@@ -163,6 +165,8 @@ def test_nothing_is_told_of_people(desk):
         ({"answer": {"kind": "sum", "column": {}, "clip": {}, "epsilon": "x"}}, None),
         ({"answer": {"kind": "histogram", "column": "kind", "values": [[1], {}], "epsilon": 0.1}}, None),
         ({"answer": {"kind": "map", "x": "hour", "bounds": "x", "cell": [], "delta": {}, "epsilon": 0.1}}, None),
+        ({"answer": {**MAP, "crs": "+proj=longlat +nadgrids=/etc/passwd"}}, "crs"),
+        ({"answer": {**MAP, "crs": "EPSG:4326", "project": "+proj=utm +zone=18 +nadgrids=/etc/passwd"}}, "project"),
         ({"answer": {"kind": "map", "x": "hour", "bounds": [0, 1e12], "cell": 1e-3, "delta": 1, "epsilon": 0.1}}, None),
     ],
 )
@@ -333,11 +337,27 @@ def test_settings_that_are_wrong(file, old, new, said):
     assert KEYS["ann"][0] not in str(problem.value)
 
 
-def test_settings_that_others_can_read_are_refused(file):
-    file.write_text(GOOD)
-    file.chmod(0o640)
-    with pytest.raises(InputError, match=r"open to others \(mode 640\): .*`chmod 600` it"):
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
+def test_settings_that_others_can_read_or_write_are_refused(file, mode):
+    file.write_text("no settings at all")  # they are not looked at
+    file.chmod(mode)
+    with pytest.raises(InputError, match=rf"open to others \(mode {mode:o}\): .*`chmod 600` it"):
         Settings.read(file)
+
+
+def test_settings_of_another_user_are_refused(file, monkeypatch):
+    file.write_text(GOOD)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(InputError, match=rf"belongs to user {own}, and this program runs as {own + 1}"):
+        Settings.read(file)
+
+
+def test_one_key_is_one_clients():
+    clients = settings_of().clients
+    twice = {**clients, "cleo": Client((KEYS["cleo"][1], KEYS["ann"][1]), ("others",))}
+    with pytest.raises(InputError, match=r"clients.cleo.keys has 'sha256.*a line of its own"):
+        msgspec.structs.replace(settings_of(), clients=twice).check()
 
 
 def test_keys_are_long_and_their_hashes_salted():
