@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deltahist.plots.ground import block_areas, exceeds_zero
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
-from deltahist.space.crs import Operation, lattice_of
+from deltahist.space.crs import Operation, degrees_east, lattice_of
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
@@ -105,7 +105,7 @@ def _share_of_world(domain: Domain) -> float:
     x, y = lattice_of(domain.low, domain.high, _PLACES)
     ends = np.stack([x, x + domain.cell[0], x]), np.stack([y, y, y + domain.cell[1]])
     lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*ends)
-    east = (lon[1:] - lon[0] + 180) % 360 - 180
+    east = degrees_east(lon[1:], lon[0])
     north = (lat[1:] - lat[0]) / np.maximum(np.cos(np.radians(lat[0])), 1e-9)
     return float(np.median(np.hypot(east, north).min(axis=0)) / 360)
 
@@ -136,7 +136,7 @@ def extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent | None
         ends = [np.unique(np.linspace(*some, _PARTS + 1).round().astype(np.int64)) for some in extent]
         corners = np.meshgrid(*(domain.edges(axis)[each] for axis, each in enumerate(ends)), indexing="ij")
         lon, lat = (np.stack(list(_four(each))) for each in off(*corners))
-        lon = lon[0] + (lon - lon[0] + 180) % 360 - 180  # corners of a part are near each other
+        lon = lon[0] + degrees_east(lon, lon[0])  # corners of a part are near each other
         # Longitudes meet if some number of turns brings one interval over the other.
         turns = np.floor((east - lon.min(axis=0)) / 360) >= np.ceil((west - lon.max(axis=0)) / 360)
         meets = turns & (lat.min(axis=0) < north) & (lat.max(axis=0) > south)

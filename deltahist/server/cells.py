@@ -30,7 +30,7 @@ from deltahist.server.blocks import (
 from deltahist.server.queries import read_box
 from deltahist.server.schemas import FeatureCollection, file_of
 from deltahist.server.service import Service, tag_of
-from deltahist.space.crs import Operation
+from deltahist.space.crs import Operation, degrees_east
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 
@@ -101,7 +101,7 @@ def _shapes(domain: Domain, width: int, extent: Extent) -> Iterator[dict[str, An
     x, y = np.meshgrid(*places, indexing="ij")
     if domain.crs is not None:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
-        x = np.round(x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS)  # in one piece across the antimeridian
+        x = np.round(x[0, 0] + degrees_east(x, x[0, 0]), DIGITS)  # in one piece across the antimeridian
         y = np.round(y, DIGITS)
     at = np.stack([x, y], axis=-1)
     rings = np.stack([at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:], at[:-1, :-1]], axis=2)

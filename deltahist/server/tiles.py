@@ -20,7 +20,7 @@ from deltahist.server.catalogue import Served
 from deltahist.server.pictures import HATCHED, OUTSIDE, Colours, Gallery
 from deltahist.server.schemas import Legend, file_of, shape
 from deltahist.server.service import Service, tag_of
-from deltahist.space.crs import Operation, lattice_of
+from deltahist.space.crs import Operation, degrees_east, lattice_of
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 
@@ -119,7 +119,7 @@ def places_of_pixels(domain: Domain, z: int, x: int, y: int) -> tuple[NDArray[np
     else:
         lon, lat = 360 * across - 180, np.degrees(np.arctan(np.sinh(math.pi * (1 - 2 * down))))
         (middle, half), (south, north) = _surroundings(domain)
-        columns = np.flatnonzero(np.abs((lon - middle + 180) % 360 - 180) <= half)
+        columns = np.flatnonzero(np.abs(degrees_east(lon, middle)) <= half)
         rows = np.flatnonzero((south <= lat) & (lat <= north))
         there = np.tile(lon[columns], len(rows)), np.repeat(lat[rows], len(columns))
         places = Operation.off(domain, LONGITUDE_LATITUDE).back(*there)
@@ -137,7 +137,7 @@ def _surroundings(domain: Domain) -> tuple[tuple[float, float], tuple[float, flo
     """
     lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*lattice_of(domain.low, domain.high, _PLACES))
     middle = float(lon[_PLACES // 2, _PLACES // 2])
-    turns = (lon - middle + 180) % 360 - 180
+    turns = degrees_east(lon, middle)
     spare = max(float(np.ptp(lat)), float(np.ptp(turns))) * 2 / _PLACES
     return (middle, float(np.abs(turns).max()) + spare), (float(lat.min()) - spare, float(lat.max()) + spare)
 

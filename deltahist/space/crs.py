@@ -160,9 +160,14 @@ def area_of(crs: Any, low: ArrayLike, high: ArrayLike) -> tuple[float, float, fl
     lon, lat = (np.asarray(v)[np.isfinite(v)] for v in back.transform(x, y))
     if not len(lon) or not len(lat):
         return None
-    turn = (lon - lon[0] + 180) % 360 - 180  # a domain may lie across the antimeridian
+    turn = degrees_east(lon, lon[0])  # a domain may lie across the antimeridian
     west, east = ((lon[0] + t + 180) % 360 - 180 for t in (turn.min(), turn.max()))
     return float(west), float(lat.min()), float(east), float(lat.max())
+
+
+def degrees_east(lon: NDArray[np.float64], other: Any) -> NDArray[np.float64]:
+    """Return how far east of another each longitude lies, from -180 to 180 degrees."""
+    return (lon - other + 180) % 360 - 180
 
 
 def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> Places:

@@ -10,6 +10,8 @@ from deltahist.server.catalogue import Catalogue
 from deltahist.server.service import Settings
 
 BOUNDS = (580000, 4500000, 588000, 4508000)
+#: A box on the map of these.
+DEGREES = [-74.02, 40.66, -73.97, 40.70]
 #: More cells than there may be features, neither side a power of two.
 SHAPE = (90, 75)
 DOMAIN = dh.Domain((BOUNDS[0], BOUNDS[1], BOUNDS[0] + 90 * 50, BOUNDS[1] + 75 * 50), SHAPE, "EPSG:32618")
@@ -63,3 +65,11 @@ def maps(mapped):
 def atlas(maps):
     with TestClient(create_app(maps)) as client:
         yield client
+
+
+def check_problem(answer, status, said):
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+    document = answer.json()
+    assert document["status"] == status
+    assert said in document["detail"]
+    assert "Traceback" not in answer.text

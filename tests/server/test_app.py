@@ -13,12 +13,11 @@ import shapely
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from tests.server.conftest import BOUNDS
+from tests.server.conftest import BOUNDS, DEGREES, check_problem
 
 CITY = "/releases/city"
 #: As the running service has it (pytest sets filters anew for each test).
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
-DEGREES = [-74.02, 40.66, -73.97, 40.70]
 
 
 def corners_on_the_map():
@@ -231,14 +230,6 @@ RING = [[-74 + (7 * n % 301) / 9e3, 40.67 + (n % 5) / 1e3] for n in range(301)]
 CROSSING = {"features": [{"geometry": {"type": "Polygon", "coordinates": [[*RING, RING[0]]]}}]}
 #: A feature with many vertices.
 MANY = {"features": [{"geometry": {"type": "LineString", "coordinates": [[0, 0]] * 1_001}}]}
-
-
-def check_problem(answer, status, said):
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    document = answer.json()
-    assert document["status"] == status
-    assert said in document["detail"]
-    assert "Traceback" not in answer.text
 
 
 @pytest.mark.parametrize("path", REFUSED)

@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.preprocessing import Clock
 from deltahist.space.crs import Operation
-from tests.server.conftest import DOMAIN
-from tests.server.test_app import check_problem
+from tests.server.conftest import DOMAIN, check_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 OFF = Operation.off(DOMAIN, "EPSG:4326")

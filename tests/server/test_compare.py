@@ -10,8 +10,7 @@ import deltahist as dh
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
-from tests.server.conftest import BOUNDS
-from tests.server.test_app import DEGREES, check_problem
+from tests.server.conftest import BOUNDS, DEGREES, check_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 #: Cells that are cut.

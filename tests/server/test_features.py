@@ -18,8 +18,7 @@ from deltahist.preprocessing import Clock
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.features import cells_within, extent_of
-from tests.server.conftest import BOUNDS
-from tests.server.test_app import DEGREES, check_problem
+from tests.server.conftest import BOUNDS, DEGREES, check_problem
 from tests.serving import serving
 
 #: As the running service has it.

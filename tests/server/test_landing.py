@@ -1,6 +1,7 @@
 """server/landing.py: links for programs, and a page for browsers."""
 
-from tests.server.test_app import CITY, DEGREES, check_problem
+from tests.server.conftest import DEGREES, check_problem
+from tests.server.test_app import CITY
 
 
 def test_programs_get_links_and_browsers_a_page(client):

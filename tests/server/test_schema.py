@@ -12,8 +12,7 @@ import deltahist as dh
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.settings import Settings
-from tests.server.conftest import BOUNDS
-from tests.server.test_app import DEGREES
+from tests.server.conftest import BOUNDS, DEGREES
 
 #: As the running service has it (pytest sets filters anew for each test).
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")

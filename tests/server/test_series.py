@@ -11,7 +11,7 @@ from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
-from tests.server.test_app import check_problem
+from tests.server.conftest import check_problem
 
 DAYS = Clock.of("2010-05-01", "1d")
 #: Cells that are cut.

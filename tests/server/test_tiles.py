@@ -15,7 +15,7 @@ from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.catalogue import Served
 from deltahist.server.pictures import HATCHED, Gallery
 from deltahist.space.crs import Operation
-from tests.server.test_app import check_problem
+from tests.server.conftest import check_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 TODAY = "/releases/today/tiles/WebMercatorQuad"

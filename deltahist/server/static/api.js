@@ -25,7 +25,7 @@ function post(address, collection, parameters, signal) {
   return send(address, parameters, { method: "POST", headers, body: JSON.stringify(collection), signal });
 }
 
-export function ringOf(polygon) {
+function ringOf(polygon) {
   const ring = [];
   for (let at = 0; at < polygon.length; at += 2) ring.push(polygon.slice(at, at + 2));
   return [...ring, ring[0]];
