@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoResultFound, TimeoutErro
 
 from deltahist._files import check_secret, exclusive, sync_folder
 from deltahist._postgres import settle
-from deltahist.accounts.tables import TABLES
+from deltahist.accounts.tables import TABLES, LostTransactionError
 from deltahist.errors import DamagedFile, InputError
 
 #: Of the tables, in both databases.
@@ -95,7 +95,7 @@ class LedgerDatabase:
             yield
         except json.JSONDecodeError as problem:
             raise DamagedFile(f"{self._name} is damaged: a rule in it cannot be read ({problem})") from None
-        except (DBAPIError, NoConnection, NoResultFound) as problem:
+        except (DBAPIError, sqlite3.Error, NoConnection, NoResultFound, LostTransactionError) as problem:
             code = getattr(getattr(problem, "orig", None), "sqlite_errorcode", 0) & 0xFF
             damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
             raise (DamagedFile if damaged else InputError)(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ _REQUESTS = text("SELECT request FROM answer WHERE account = :of")
 _ENTRIES = text("SELECT number, kind, nano, data FROM entry WHERE account = :of AND number > :at ORDER BY number")
 _ENTER = text("INSERT INTO entry VALUES (:of, :number, :kind, :nano, :data)")
 _SAVEPOINT, _UNDO = text("SAVEPOINT request"), text("ROLLBACK TO SAVEPOINT request")
+_MARK, _TAKE_MARK = text("SAVEPOINT whole"), text("RELEASE SAVEPOINT whole")
 _DROP = text("DELETE FROM entry WHERE account = :of AND number <= :at")
 
 
@@ -60,6 +62,10 @@ class Entry(NamedTuple):
     kind: str
     nano: int
     data: bytes
+
+
+class LostTransactionError(Exception):
+    """A transaction that is over before its end, or in which a statement has failed."""
 
 
 class Accounts:
@@ -84,17 +90,23 @@ class Accounts:
         self._answers: dict[tuple[str, str], tuple[str, str] | None] = {}
         # Changes that cannot fail by themselves are written together; those of the part that is going on come last.
         self._unwritten: list[tuple[Any, dict[str, Any]]] = []
-        self._first, self._saved, self._lost = 0, False, False
+        self._first, self._saved = 0, False
+        self._marked, self._failed = False, False
 
     def begin(self) -> None:
         """Begin a part of the transaction that can be undone by itself."""
         self._first, self._saved = len(self._unwritten), False
+        if not self._marked:
+            self._marked = True
+            self._execute(_MARK)
 
     def undo(self) -> None:
         """Undo what was changed in the part that is going on; whatever is raised, nothing may be committed then."""
         changed = self._saved or len(self._unwritten) > self._first
         if self._saved:
-            self._connection.execute(_UNDO)
+            # It is there as long as the transaction is, and what has failed lies behind it.
+            self._failed = False
+            self._execute(_UNDO)
         del self._unwritten[self._first :]
         self.check()
         if changed:
@@ -104,17 +116,14 @@ class Accounts:
     def check(self) -> None:
         """Write changes that wait to be written; whatever is raised, nothing may be committed then."""
         self._write()
-        # A server commits a transaction that has failed without a word, and without its changes.
-        self._connection.execute(_SAVEPOINT)
+        # One that has failed, or a new one, would be committed without a word, and without its changes.
+        self._execute(_TAKE_MARK)
+        self._execute(_MARK)
 
     def _write(self) -> None:
-        if self._lost:
-            raise RuntimeError("changes of others were not written")
         earlier, own = self._unwritten[: self._first], self._unwritten[self._first :]
         if earlier:
-            self._lost = True
             self._send(earlier)
-            self._lost = False
         self._unwritten, self._first = own, 0
         if own:
             self._save()
@@ -129,33 +138,44 @@ class Accounts:
                 charged[place] = charged.get(place, 0) + values["nano"]
         if charged:
             sums = [{"of": name, "at": step, "nano": nano} for (name, step), nano in charged.items()]
-            self._connection.execute(_CHARGE, sums)
+            self._execute(_CHARGE, sums)
         kept = [values for statement, values in changes if statement is _KEEP]
         if kept:
-            self._connection.execute(_KEEP, kept)
+            self._execute(_KEEP, kept)
+
+    def _execute(self, statement: Any, values: Any = None) -> Any:
+        """Execute a statement in the transaction, and never after one that failed or in a transaction of its own."""
+        driver = self._connection.connection.driver_connection
+        # Without memory or disk, SQLite gives up the transaction, and would make what comes next durable by itself.
+        if self._failed or (isinstance(driver, sqlite3.Connection) and not driver.in_transaction):
+            raise LostTransactionError("its transaction broke off")
+        self._failed = True
+        found = self._connection.execute(statement, values)
+        self._failed = False
+        return found
 
     def _save(self) -> None:
         if not self._saved:
-            self._connection.execute(_SAVEPOINT)
+            self._execute(_SAVEPOINT)
             self._saved = True
 
     def _read(self, statement: Any, of: str, **values: Any) -> Any:
         self._write()
-        return self._connection.execute(statement, {"of": of, **values})
+        return self._execute(statement, {"of": of, **values})
 
     def _change(self, statement: Any, of: str, **values: Any) -> None:
         self._write()
         self._save()
-        self._connection.execute(statement, {"of": of, **values})
+        self._execute(statement, {"of": of, **values})
 
     def rules(self) -> dict[str, Any]:
         """Return the rule of every account, in the order of names."""
-        return {name: json.loads(rule) for name, rule in sorted(map(tuple, self._connection.execute(_RULES)))}
+        return {name: json.loads(rule) for name, rule in sorted(map(tuple, self._execute(_RULES)))}
 
     def rule(self, name: str) -> Any:
         """Return the rule of an account; None if there is no such account."""
         if name not in self._rules:
-            self._rules[name] = self._connection.execute(_RULE, {"of": name}).scalar()
+            self._rules[name] = self._execute(_RULE, {"of": name}).scalar()
         found = self._rules[name]
         return None if found is None else json.loads(found)
 
@@ -176,7 +196,7 @@ class Accounts:
     def owners(self) -> dict[str, set[str]]:
         """Return the accounts that each table has rows of, whether they are there or not."""
         self._write()
-        return {table: set(self._connection.scalars(statement)) for table, statement in _OWNERS.items()}
+        return {table: set(self._execute(statement).scalars()) for table, statement in _OWNERS.items()}
 
     def charges(self, name: str) -> dict[int, int]:
         """Return the billionths charged at each step that is still kept, in the order of steps."""
@@ -215,7 +235,7 @@ class Accounts:
     def find_answer(self, name: str, key: str) -> tuple[Any, Any] | None:
         """Return the request that was made under a key, and its answer; None if there was none."""
         if (name, key) not in self._answers:
-            found = self._connection.execute(_ANSWER, {"of": name, "key": key}).first()
+            found = self._execute(_ANSWER, {"of": name, "key": key}).first()
             self._answers[name, key] = None if found is None else (found.request, found.answer)
         known = self._answers[name, key]
         return None if known is None else (json.loads(known[0]), json.loads(known[1]))

@@ -39,7 +39,7 @@ class Summed(CountEstimates):
     Raises
     ------
     InputError
-        If two of them share noise: releases of one chain, or a release and its copies.
+        If two of them share noise: one release twice, releases of one chain, or a release and its copies.
     """
 
     releases: tuple[Release, ...]
@@ -84,13 +84,11 @@ class Summed(CountEstimates):
 
 def check_apart(releases: Sequence[Release]) -> None:
     """Raise InputError if two releases share noise, whose errors would be added up as if they were independent."""
-    if all(each.mechanism.chain is None for each in releases):  # nothing is copied or refined: no digest is needed
-        return
     origin, number = Counter(each.origin for each in releases).most_common(1)[0]
     if number > 1:
         raise InputError(
-            f"{number} of the releases are copies or refinements of one ({origin}): they share its noise and its data; "
-            "take one of them"
+            f"{number} of the releases are copies or refinements of one ({origin}), or that one itself: they share its "
+            "noise and its data; take one of them"
         )
 
 

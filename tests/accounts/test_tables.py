@@ -18,7 +18,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("look"), NAMES),
 )
 #: Changes of each part, and whether it fails.
-PARTS = st.lists(st.tuples(st.lists(CHANGES, max_size=5), st.booleans()), max_size=6)
+PARTS = st.lists(st.tuples(st.lists(CHANGES, max_size=5), st.booleans()), min_size=1, max_size=6)
 
 
 def seen(accounts, name):

@@ -561,7 +561,8 @@ def test_copies_of_one_release_say_so(tmp_path):
     other = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
     assert dh.tighten(other, epsilon=0.01).origin == other.digest != release.digest
     assert len(Summed((copies[0], dh.tighten(other, epsilon=0.01))).releases) == 2
-    for together in (copies[:2], [release, copies[1]]):
+    again = dh.load(release.save(tmp_path / "again.parquet") or tmp_path / "again.parquet")
+    for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):
         with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
             Summed(tuple(together))
 

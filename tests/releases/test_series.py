@@ -99,7 +99,7 @@ def test_places_that_are_visited_every_day_are_not_taken_for_chance():
     near = dh.Neighbourhood(domain, 1, "boundary")
     places = np.repeat(rng.random((40, 2)) * 16, 25, axis=0)
     counts = dh.count(places, domain)
-    days = {step: dh.publish(counts, near, "identity", 50.0, rng=rng) for step in range(12)}
+    days = {step: dh.publish(counts, near, "identity", 4.0, rng=rng) for step in range(12)}
     corner = rng.random((400, 2)) * 11
     boxes = np.hstack([corner, corner + 0.6 + 4 * rng.random((400, 1))])
     inside = ((places[:, None] > boxes[:, :2]) & (places[:, None] < boxes[:, 2:])).all(axis=2).sum(axis=0)
