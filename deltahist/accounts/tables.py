@@ -145,11 +145,13 @@ class Accounts:
 
     def _execute(self, statement: Any, values: Any = None) -> Any:
         """Execute a statement in the transaction, and never after one that failed or in a transaction of its own."""
-        driver = self._connection.connection.driver_connection
-        # Without memory or disk, SQLite gives up the transaction, and would make what comes next durable by itself.
-        if self._failed or (isinstance(driver, sqlite3.Connection) and not driver.in_transaction):
+        if not self._failed:
+            driver = self._connection.connection.driver_connection
+            # Without memory or disk, SQLite gives up the transaction, and would make what comes next durable by itself.
+            self._failed = isinstance(driver, sqlite3.Connection) and not driver.in_transaction
+        if self._failed:
             raise LostTransactionError("its transaction broke off")
-        self._failed = True
+        self._failed = True  # until it has succeeded
         found = self._connection.execute(statement, values)
         self._failed = False
         return found

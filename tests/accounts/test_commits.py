@@ -95,6 +95,16 @@ def give_up_unnoticed(ledger):
         accounts.charge("city", 0, 1)
 
 
+def go_on_after_a_failure(ledger):
+    """Pass over a statement that failed; a server ends the connection then, as it does at a timeout."""
+    with ledger.transaction() as accounts:
+        server = isinstance(ledger._database, PostgreSQLSchema)
+        failing = "SELECT pg_terminate_backend(pg_backend_pid())" if server else "SELECT unreadable"
+        with pytest.raises(sqlalchemy.exc.OperationalError):
+            accounts._execute(sqlalchemy.text(failing))
+        accounts.fact("city", "anything")
+
+
 def tear(ledger):
     """Write the charges of others, and fail before their answers are written."""
     with ledger.transaction() as accounts:
@@ -162,6 +172,7 @@ def test_each_change_is_whole_and_none_is_told_before_the_commit(city, begun, mo
         (break_off, "closed"),
         (give_up, "unreadable"),
         (give_up_unnoticed, "broke off|savepoint .* does not exist"),
+        (go_on_after_a_failure, "broke off"),
         (tear, "unwritable"),
     ],
 )
