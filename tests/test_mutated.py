@@ -5,7 +5,7 @@ from mutated.campaign import run
 from mutated.files import FORMATS
 
 
-@pytest.mark.parametrize("number", [20, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [60, pytest.param(3000, marks=pytest.mark.slow)])
 def test_changed_files_are_read_or_refused_in_one_line(tmp_path, capsys, number):
     found = [(form.name, n, outcome) for form, n, outcome in run(tmp_path, number)]
     assert [(name, n, outcome.wrong) for name, n, outcome in found if outcome.wrong] == []
