@@ -106,6 +106,7 @@ class Series:
             raise InputError(
                 f"folder {str(folder)!r} holds no release (*.parquet): it must be one that `deltahist stream` wrote"
             )
+        _read_times([file.stem for file in files], f" in {str(folder)!r}")  # before any is read
         # All are kept open: what is written is compressed, and says too little of it.
         first = Release.load(files[0])
         fits_memory(
@@ -126,12 +127,7 @@ class Series:
         for one, other in itertools.pairwise(sorted(digests, key=lambda name: digests[name])):
             if digests[one] == digests[other]:
                 raise InputError(f"releases {one!r} and {other!r} are one (copied?): every step must have its own")
-        names = list(releases)
-        numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
-        try:
-            times = [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
-        except InputError as problem:
-            raise InputError(f"releases are not called by dates, times or step numbers: {problem}") from None
+        numbered, times = _read_times(list(releases))
         stated = [release.mechanism.step for release in releases.values()]
         clock = next((step.clock for step in stated if step is not None), None)
         if clock is None:  # the longest period that all names fit
@@ -294,6 +290,15 @@ def _list_differences(one: Release, other: Release) -> list[str]:
     if all(steps) and replace(steps[0], number=0) != replace(steps[1], number=0):  # type: ignore[type-var]
         fields.append("window")
     return sorted(fields)
+
+
+def _read_times(names: list[str], place: str = "") -> tuple[bool, list[int]]:
+    """Return whether names are step numbers, and these, or the seconds of the times; InputError if they are neither."""
+    numbered = all(re.fullmatch(r"[-+]?\d{1,15}", name) for name in names)
+    try:
+        return numbered, [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
+    except InputError as problem:
+        raise InputError(f"releases{place} are not called by dates, times or step numbers: {problem}") from None
 
 
 def _read_time(name: str) -> str:

@@ -184,7 +184,7 @@ def strips_audit(seed):
     of two hubs, along one of two axes: a quarter of what the move costs.
     """
     near = Neighbourhood(square(3), 1).anywhere()
-    flow = Flow(near.domain, 1, (), (40, 40, Fraction(1, 10), Fraction(1, 10), 1), None, 1, 3, True, True)
+    flow = Flow(near.domain, 1, (), (40, 40, Fraction(1, 10), Fraction(1, 10), 1), None, 1, (3,), True, True)
     pair = make_pair(Read(near.domain, np.arange(9)[None] < 3), near, np.array((0, 8)), 1, 2)
     draw = releases(near, flow, lambda v: v[:, :3].sum(axis=1, keepdims=True), epsilon=1)
     return audit(draw, [pair], pure(1.0), releases=RELEASES // 4, seed=seed)
