@@ -119,6 +119,14 @@ def tear(ledger):
         accounts.fact("city", "anything")
 
 
+def stay_undone(ledger):
+    """Fail, and be interrupted before anything is undone."""
+    with ledger.transaction() as accounts:
+        accounts.charge("city", 0, 1)
+        accounts.undo = lambda: 1 / 0
+        raise dh.InputError("not wanted")
+
+
 def fail_after(ledger):
     """Charge, open, and fail."""
     with ledger.transaction() as accounts:
@@ -174,6 +182,7 @@ def test_each_change_is_whole_and_none_is_told_before_the_commit(city, begun, mo
         (give_up_unnoticed, "broke off|savepoint .* does not exist"),
         (go_on_after_a_failure, "broke off"),
         (tear, "unwritable"),
+        (stay_undone, "not wanted"),
     ],
 )
 def test_a_commit_that_fails_fails_for_all(city, broken, said):
