@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -41,7 +42,7 @@ class Workers:
 
     Parameters
     ----------
-    most : calls that run or wait; more are refused (`Busy`).
+    most : places of calls that run or wait; more are refused (`Busy`).
     at_once : calls that run at a time.
     """
 
@@ -53,28 +54,45 @@ class Workers:
     def __post_init__(self) -> None:
         self._turns = asyncio.Semaphore(self.at_once)
 
-    async def run(self, call: Callable[..., Any], *given: Any) -> Any:
-        """Return the result of a call, made in a thread when its turn comes.
-
-        A thread cannot be stopped: its turn ends with the call, also when nobody waits for it any more.
-        """
-        if self._number >= self.most:
+    @contextlib.asynccontextmanager
+    async def place(self, number: int = 1) -> AsyncIterator[None]:
+        """Hold places among those that run or wait, all of them if there are fewer; raise Busy if they are taken."""
+        number = min(number, self.most)
+        if self._number + number > self.most:
             raise Busy
-        self._number += 1
+        self._number += number
         try:
-            await self._turns.acquire()
-        except BaseException:
-            self._number -= 1
-            raise
+            yield
+        finally:
+            self._number -= number
+
+    async def run(self, call: Callable[..., Any], *given: Any) -> Any:
+        """Return the result of a call, made in a thread when its turn comes; raise Busy if there is no place."""
+        async with self.place():
+            return await self.run_in_place(call, *given)
+
+    async def run_in_place(self, call: Callable[..., Any], *given: Any) -> Any:
+        """Return the result of a call for whoever holds a place, made in a thread when its turn comes.
+
+        A thread cannot be stopped: its turn and a place end with the call, also when nobody waits for it any more.
+        """
+        await self._turns.acquire()
         thread = asyncio.ensure_future(asyncio.to_thread(call, *given))
         thread.add_done_callback(self._end)
-        return await asyncio.shield(thread)
+        try:
+            return await asyncio.shield(thread)
+        finally:
+            if not thread.done():
+                self._number += 1
+                thread.add_done_callback(self._leave)
 
     def _end(self, thread: asyncio.Future[Any]) -> None:
-        self._number -= 1
         self._turns.release()
         if not thread.cancelled():
             thread.exception()  # who has left does not want to know it
+
+    def _leave(self, _: asyncio.Future[Any]) -> None:
+        self._number -= 1
 
 
 def as_json(content: Any, headers: dict[str, str] | None = None) -> Response:
@@ -238,19 +256,21 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == "/healthz":
             return await self.app(scope, receive, send)
-        if self._number >= self.most:
-            return await problem(503, _BUSY)(scope, receive, send)
         started = False
+        hear, say = _let_finish(receive, send)
 
         async def watch(message: Message) -> None:
             nonlocal started
             started = True
-            await send(message)
+            await say(message)
+
+        if self._number >= self.most:
+            return await problem(503, _BUSY)(scope, hear, watch)
 
         self._number += 1
         try:
             async with asyncio.timeout(self.seconds) as limit:
-                await self.app(scope, receive, watch)
+                await self.app(scope, hear, watch)
         except TimeoutError:
             if started or not limit.expired():
                 raise
@@ -258,6 +278,35 @@ class Gate:
             await problem(503, detail)(scope, receive, send)
         finally:
             self._number -= 1
+
+
+def _let_finish(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Return the two, where the end of a refusal waits until a body is sent that nobody reads.
+
+    A connection that is closed while a body comes is reset, and the client would never see why.
+    """
+    status, whole = 0, False
+
+    async def hear() -> Message:
+        nonlocal whole
+        message = await receive()
+        whole = not message.get("more_body", False)
+        return message
+
+    async def say(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if last and status >= 400 and not whole:
+            await send({**message, "more_body": True})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    while not whole:
+                        await hear()
+            message = {"type": "http.response.body", "body": b""}
+        await send(message)
+
+    return hear, say
 
 
 class Manners:
@@ -276,7 +325,8 @@ class Manners:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         head, begin = scope["method"] == "HEAD", time.perf_counter()
-        scope["method"] = "GET" if head else scope["method"]
+        # In a copy: the server looks at its own to know how long the body of a response to HEAD may be.
+        scope = {**scope, "method": "GET"} if head else scope
         status, number = 0, uuid.uuid4().hex
 
         async def say(message: Message) -> None:

@@ -81,6 +81,22 @@ def test_calls_count_until_they_end():
     assert asyncio.run(run()) == (7, 9)
 
 
+def test_places_are_held_before_a_body_is_read_and_none_takes_more_than_there_are():
+    async def run():
+        workers = Workers(most=4)
+        async with workers.place(3):
+            with pytest.raises(Busy):
+                async with workers.place(2):
+                    pass
+            assert await workers.run(int, 7) == 7
+        async with workers.place(9):
+            assert await workers.run_in_place(int, 8) == 8
+            with pytest.raises(Busy):
+                await workers.run(int, 9)
+
+    asyncio.run(run())
+
+
 def test_a_failure_has_the_number_under_which_the_log_has_it(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)  # as other tools' set-up may leave it
     told = []

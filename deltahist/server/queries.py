@@ -32,6 +32,8 @@ from deltahist.space.domain import Domain
 About: TypeAlias = Callable[[BoxQuery], dict[str, Any]]
 #: Said with every answer.
 FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
+#: Bytes of a body for each place that it takes among those at work or waiting.
+_BYTES_PER_PLACE = 1 << 19
 #: Vertices of a feature with crossing rings, whose repair takes long.
 _MOST_CROSSING = 200
 
@@ -111,18 +113,21 @@ async def answer_body(
     options : crs, level and nonnegative as the address has them: for features.
     about : returns what is said besides the figures.
     """
-    body = await read_body(request, service.settings.max_bytes)
-    if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
-        negotiate(request, {GEOJSON: "geojson", JSON: "json"})
-        content = await service.workers.run(_answer_features, source, body, options, service.settings)
-        return Response(content, media_type=GEOJSON)
-    given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
-    if given:
-        raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
-    asked = await asyncio.to_thread(_decode, body, service.settings.max_boxes)
-    query = ask(source, asked.crs, asked.level, asked.nonnegative)
-    form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
-    content = await service.workers.run(_answer_boxes, query, asked, form, about(query))
+    limits = service.settings
+    length = request.headers.get("content-length", "")
+    size = min(int(length[:20]), limits.max_bytes) if length.isdecimal() else limits.max_bytes
+    # Before the body is read: what waits takes memory, and what waits too long is work for nobody.
+    async with service.workers.place(-(-size // _BYTES_PER_PLACE) or 1):
+        body = await read_body(request, limits.max_bytes)
+        if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
+            negotiate(request, {GEOJSON: "geojson", JSON: "json"})
+            content = await service.workers.run_in_place(_answer_features, source, body, options, limits)
+            return Response(content, media_type=GEOJSON)
+        given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
+        if given:
+            raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
+        form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
+        content = await service.workers.run_in_place(_answer_boxes, source, body, form, about, limits.max_boxes)
     media = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}[form]
     return Response(content, media_type=media, headers={"vary": "Accept"})
 
@@ -171,7 +176,9 @@ def _check_number(number: int, most: int, name: str) -> None:
         raise InputError(f"there are 0 {name}: give at least one")
 
 
-def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str, about: dict[str, Any]) -> bytes:
+def _answer_boxes(source: Source, body: bytes, form: str, about: About, most: int) -> bytes:
+    asked = _decode(body, most)
+    query = ask(source, asked.crs, asked.level, asked.nonnegative)
     sides = 2 * query.release.domain.ndim
     wrong = next((box for box in asked.boxes if len(box) != sides), None)
     if wrong is not None:
@@ -179,14 +186,14 @@ def _answer_boxes(query: BoxQuery, asked: _Boxes, form: str, about: dict[str, An
     columns = query.answer(np.array(asked.boxes))
     if form == "json":
         content = {name: _plain_column(values) for name, values in columns.items()}
-        return orjson.dumps(content | about, option=orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(content | about(query), option=orjson.OPT_SERIALIZE_NUMPY)
     import pandas as pd
 
     if form == "csv":
         return encode_table(pd.DataFrame(columns), "csv", query.release.domain)
     import pyarrow as pa
 
-    metadata = {name: str(value) for name, value in about.items()}
+    metadata = {name: str(value) for name, value in about(query).items()}
     table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=metadata)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:

@@ -24,7 +24,8 @@ class Settings:
     max_vertices : of all features of one request.
     max_seconds : from the head of a request to the end of its answer.
     max_requests : at work at a time; more are put off (503).
-    max_waiting : requests with many boxes or features, at work or waiting; more are put off (503).
+    max_waiting : places for requests with many boxes or features, at work or waiting, one for each 512 KiB of a body;
+        more are put off (503).
     tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to name for it.
     context : file of geometries that the map draws thin and grey, such as roads.
 

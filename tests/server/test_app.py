@@ -3,6 +3,7 @@
 import io
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import geopandas as gpd
 import numpy as np
@@ -10,9 +11,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import shapely
+from fastapi.testclient import TestClient
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
+from deltahist.server import queries
+from deltahist.server.app import create_app
+from deltahist.server.catalogue import Catalogue
 from tests.server.conftest import BOUNDS, DEGREES, check_problem
 
 CITY = "/releases/city"
@@ -273,6 +278,27 @@ def test_other_methods_and_forms_are_refused(client):
 def test_a_body_without_a_stated_length_is_measured_as_it_comes(client):
     parts = (b" " * 10_000 for _ in range(20))
     check_problem(client.post(f"{CITY}/answers", content=parts), 413, "more than 100,000 bytes")
+
+
+def test_long_bodies_are_put_off_before_they_are_read_where_others_are_at_work(published, monkeypatch):
+    """A body takes places by its length: of long ones few wait, short ones go on beside them."""
+    begun, go_on = threading.Event(), threading.Event()
+    real = queries._answer_boxes
+    monkeypatch.setattr(queries, "_answer_boxes", lambda *given: begun.set() or (go_on.wait(60) and real(*given)))
+    body = {"content": json.dumps({"boxes": [DEGREES]}).encode().ljust(5 << 20)}
+    with TestClient(create_app(Catalogue([published]))) as busy, ThreadPoolExecutor() as threads:
+        try:
+            first = threads.submit(busy.post, f"{CITY}/answers", **body)
+            assert begun.wait(60)
+
+            monkeypatch.setattr(queries, "read_body", None)
+            put_off = busy.post(f"{CITY}/answers", **body)
+            monkeypatch.undo()
+            short = threads.submit(busy.post, f"{CITY}/answers", json={"boxes": [DEGREES]})
+        finally:
+            go_on.set()
+        check_problem(put_off, 503, "more is asked")
+        assert (first.result().status_code, short.result().status_code) == (200, 200)
 
 
 def test_features_stay_as_they_are(client):

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 
 import numpy as np
@@ -69,6 +70,30 @@ def test_workers(published, tmp_path):
         assert json.load(asking.getresponse())["estimate"] == [8]
         assert process.wait(60) == 128 + signal.SIGTERM
     assert not any(map(psutil.pid_exists, others))
+
+
+@pytest.mark.parametrize("options", [(), ("--cors", "*")])
+def test_head_is_answered_without_a_body_and_nothing_fails(published, tmp_path, options):
+    city = "/releases/city"
+    paths = ("/healthz", "/releases", city, f"{city}/download", f"{city}/legend", f"{city}/cells", "/docs", "/nowhere")
+    with serving(tmp_path / "log", published, *options) as (address, process):
+        with contextlib.closing(http.client.HTTPConnection(host_of(address), timeout=60)) as asking:
+            for path in (*paths, f"{city}/answer?bbox=-74.02,40.66,-73.97,40.70", f"{city}/answers"):
+                asking.request("HEAD", path, headers={"Origin": "http://a"})
+                answer = asking.getresponse()
+                assert int(answer.headers["content-length"]) > 0
+                assert answer.read() == b""
+        wait_for(lambda: "/answers" in (tmp_path / "log").read_text(), process)
+    assert "error" not in (tmp_path / "log").read_text().lower()
+
+
+def test_who_is_refused_with_a_body_unread_sees_why(published, tmp_path):
+    with serving(tmp_path / "log", published, "--max-bytes", 1000) as (address, _):
+        body = b" " * (8 << 20)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}/releases/city/answers", body, timeout=60)  # it closes the connection
+        assert refused.value.code == 413
+        refused.value.close()
 
 
 def refuses(address):
