@@ -46,6 +46,11 @@ def make_router(service: Service) -> APIRouter:
             return list_links(request)
         return hand_out("index.html", request)
 
+    @router.get("/favicon.ico", include_in_schema=False)
+    async def show_icon(request: Request) -> Response:
+        """Hand out the icon that browsers ask for beside pages that name none."""
+        return hand_out("icon.svg", request)
+
     @router.get("/static/settings.json", include_in_schema=False)
     async def tell_settings() -> Response:
         """Tell the map what the operator chose."""

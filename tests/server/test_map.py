@@ -7,6 +7,7 @@ import shutil
 import geopandas as gpd
 import numpy as np
 import pytest
+import shapely
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect, sync_playwright
 
@@ -24,14 +25,27 @@ ZONES = {
             "properties": {"name": name},
             "geometry": {"type": "Polygon", "coordinates": [[[x, 40.66], [x + 0.01, 40.66], [x, 40.69], [x, 40.66]]]},
         }
-        for name, x in (("<b>north</b>", -74.02), ("south", -74.0))
+        for name, x in (("<b>north</b>", -74.02), ("south", -74.0), ("elsewhere", 100))
+    ]
+    + [{"type": "Feature", "properties": {"zone": "nowhere"}, "geometry": None}],
+}
+UTM_BOX = shapely.box(BOUNDS[0], BOUNDS[1], BOUNDS[0] + 3_000, BOUNDS[1] + 3_000)
+UTM = {
+    "type": "FeatureCollection",
+    "crs": {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32618"}},
+    "features": [
+        {
+            "type": "Feature",
+            "properties": {},
+            "geometry": json.loads(shapely.to_geojson(UTM_BOX)),
+        }
     ],
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A map with another of the same places, a plane without a CRS, a line, and a folder of three days."""
+    """A map with another of the same places, one across 180°, a plane, a line, and a folder of three days."""
     folder = tmp_path_factory.mktemp("served")
     rng = np.random.default_rng(2)
     near = dh.Neighbourhood(dh.Domain(BOUNDS, (16, 16), "EPSG:32618"), delta=500)
@@ -41,8 +55,10 @@ def folder(tmp_path_factory):
         dh.publish(rng.poisson(20, (16, 16)), near, "flow", epsilon=1).save(folder / f"{name}.parquet")
     plane = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
     dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1).save(folder / "plane.parquet")
+    pacific = dh.Neighbourhood(dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832"), delta=9e5)
+    dh.publish(rng.poisson(20, (8, 8)), pacific, epsilon=1).save(folder / "pacific.parquet")
     line = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    dh.publish(rng.poisson(20, 8), line, "cumulative", epsilon=1).save(folder / "line.parquet")
+    dh.publish(rng.poisson(20_000, 8), line, "cumulative", epsilon=1).save(folder / "line.parquet")
     return folder
 
 
@@ -148,29 +164,79 @@ def test_keys_alone_draw_type_and_ask(visit):
     expect(page.locator("#explanation")).to_be_hidden()
 
 
-def test_a_file_of_areas_is_dropped_and_answered(visit, folder):
-    page = visit("release=city")
+def drop(page, collection):
     transfer = page.evaluate_handle(
         """text => {
           const transfer = new DataTransfer();
           transfer.items.add(new File([text], "zones.geojson"));
           return transfer;
         }""",
-        json.dumps(ZONES),
+        json.dumps(collection),
     )
     page.dispatch_event("#map", "drop", {"dataTransfer": transfer})
+
+
+def test_a_file_of_areas_is_dropped_and_answered(visit, folder):
+    page = visit("release=city")
+    drop(page, ZONES)
     rows = page.locator("#answer tbody tr")
-    expect(rows).to_have_count(2)
+    expect(rows).to_have_count(4)
+    expect(rows.nth(3)).to_contain_text(re.compile("nowhere.*geometry"))
+    page.wait_for_function("() => Number(location.hash.match(/view=.*,(.*)/)[1]) > 10")  # not the world
     expect(rows.first).to_contain_text("<b>north</b>")  # text, never markup
     page.locator("#answer tbody button").nth(1).click()
     expect(page.locator("#answer strong")).to_contain_text("points")
     release = dh.load(folder / "city.parquet")
     found = json.loads(download(page))["features"]
     expected = dh.answer(release, gpd.GeoDataFrame.from_features(ZONES, crs="OGC:CRS84"))
-    assert [each["properties"]["estimate"] for each in found] == expected["estimate"].tolist()
+    assert [each["properties"]["estimate"] for each in found[:2]] == expected["estimate"].tolist()[:2]
     table = download(page, "Answers as CSV").splitlines()
-    assert len(table) == 3
+    assert len(table) == 5
     assert table[1].split(",")[:2] == ["city", "<b>north</b>"]
+    drop(page, UTM)
+    expect(page.locator("#trouble")).to_contain_text("answered, but not drawn")
+    (feature,) = json.loads(download(page))["features"]
+    assert feature["properties"]["estimate"] == pytest.approx(dh.answer(release, [UTM_BOX.bounds])["estimate"].item())
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("release=gone", "The release 'gone' is no longer here."),
+        ("release=later&compare=gone", "The release 'gone' is no longer here: nothing is compared."),
+        ("release=later&compare=pacific", "pacific has other cells than later: they cannot be compared."),
+    ],
+)
+def test_a_link_to_what_is_gone_says_so_and_shows_nothing_in_its_place(visit, state, words):
+    page = visit("release=city")
+    page.evaluate("state => { location.hash = state; }", f"{state}&box={BOX}")
+    expect(page.locator("#trouble")).to_have_text(words)
+    if "gone" in state.split("&")[0]:
+        expect(page.locator("#answering")).to_be_hidden()
+        expect(page.locator("#map")).to_be_hidden()
+        page.locator("#release").select_option("later")
+        expect(page.locator("#trouble")).to_be_hidden()
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    expect(page.locator("#swipe")).to_be_hidden()
+
+
+def test_a_map_across_180_degrees_is_drawn_on_both_sides_and_asked_of_each(visit):
+    page = visit("release=pacific")
+    page.wait_for_function(
+        """() => {
+          const tiles = [...document.querySelectorAll(".leaflet-density-pane img.leaflet-tile-loaded")];
+          const across = tiles.map((tile) => tile.src.split(/[/.]/).slice(-4)).map(([z, x]) => x / 2 ** z);
+          return across.some((x) => x < 0.2) && across.some((x) => x > 0.9);
+        }"""
+    )
+    for box, words in (("175,-10,185,10", "across 180°"), ("175,-10,-175,10", "across 180°")):
+        page.evaluate("box => { location.hash = `release=pacific&box=${box}`; }", box)
+        expect(page.locator("#trouble")).to_contain_text(words)
+        expect(page.locator("path.asked")).to_have_count(0)
+    page.evaluate("() => { location.hash = 'release=pacific&box=190,-10,200,10'; }")
+    expect(page.locator("#answer strong")).to_contain_text("points")
+    page.wait_for_function("() => location.hash.includes('box=-170,-10,-160,10')")
+    expect(page.locator("path.asked")).to_be_in_viewport()
 
 
 def test_a_link_shows_the_same_to_whoever_opens_it(visit):
@@ -188,6 +254,8 @@ def test_a_link_shows_the_same_to_whoever_opens_it(visit):
 
 def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     page = visit(f"release=city&box={BOX}")
+    names = ["nothing", "later", *(f"2010-05-0{day}" for day in (1, 2, 3))]  # those of the same cells
+    assert sorted(page.locator("#compare option").all_inner_texts()) == sorted(names)
     page.locator("#compare").select_option("later")
     expect(page.locator("#answer tbody tr")).to_have_count(3)
     own, other, difference = (each["properties"] for each in json.loads(download(page))["features"])
@@ -198,6 +266,8 @@ def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     assert difference["std_error"] > max(own["std_error"], other["std_error"])
     # The border between both is moved by keys; left of it is one release, right of it the other.
     expect(page.locator(".leaflet-other-pane img").first).to_be_visible()
+    expect(page.locator("#left")).to_have_text("city")
+    expect(page.locator("#right")).to_have_text("later")
     page.locator("#border").focus()
     page.keyboard.press("Home")
     seen = [
@@ -231,6 +301,7 @@ def test_a_release_of_a_line_is_a_chart_of_which_a_part_is_drawn(visit, folder):
     page = visit("release=line")
     chart = page.locator("#chart svg")
     expect(chart.locator(".bar, .faint")).to_have_count(8)
+    assert chart.evaluate("chart => [...chart.querySelectorAll('text')].every((text) => text.getBBox().x >= 0)")
     place = chart.bounding_box()
     page.mouse.move(place["x"] + place["width"] / 4, place["y"] + place["height"] / 2)
     page.mouse.down()
@@ -243,6 +314,11 @@ def test_a_release_of_a_line_is_a_chart_of_which_a_part_is_drawn(visit, folder):
     for name, unit in (("plane", "points per square unit"), ("city", "points per km²"), ("line", None)):
         page.locator("#release").select_option(name)
         expect(page.locator("#legends:visible")).to_contain_text(unit) if unit else expect(chart).to_be_visible()
+    page.wait_for_function("() => location.hash.includes('release=line')")
+    page.go_back()
+    expect(page.locator("#legends:visible")).to_contain_text("points per km²")
+    assert page.locator("#release").input_value() == "city"
+    assert page.request.get(page.url.partition("#")[0] + "favicon.ico").ok  # asked for beside statements
 
 
 def test_a_plane_without_a_crs_has_a_map_too(visit, folder):

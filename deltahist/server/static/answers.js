@@ -104,8 +104,9 @@ export function showFound(place, { found, problem }, chosen, choose) {
 }
 
 function listAreas({ name, features }, chosen, choose) {
-  const rows = features.slice(0, 500).map(({ properties }, number) => {
-    const pick = make("button", { type: "button", class: "link", "aria-pressed": String(number === chosen) }, nameOf(properties, number));
+  const rows = features.slice(0, 500).map((feature, number) => {
+    const { properties } = feature;
+    const pick = make("button", { type: "button", class: "link", "aria-pressed": String(number === chosen) }, nameOf(feature, number));
     pick.addEventListener("click", () => choose(number));
     return make("tr", { class: number === chosen && "chosen" }, make("th", { scope: "row" }, pick), ...cells(properties));
   });
@@ -115,9 +116,13 @@ function listAreas({ name, features }, chosen, choose) {
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);
 }
 
-function nameOf(properties, number) {
-  const key = Object.keys(properties).find((each) => /name|label|title|^id$/i.test(each));
-  return (key !== undefined && String(properties[key] ?? "").slice(0, 60)) || `area ${number + 1}`;
+// A property that is a name by its own name, else the first text, else the number of the feature.
+function nameOf({ id, properties }, number) {
+  const { release, unit, note, ...own } = properties;
+  const known = Object.entries(own).filter(([, value]) => value !== null && value !== "");
+  const named = known.find(([key]) => /name|label|title|zone/i.test(key)) ?? known.find(([, value]) => typeof value === "string")
+    ?? known.find(([key]) => /^id$/i.test(key));
+  return String(named?.[1] ?? id ?? `area ${number + 1}`).slice(0, 60);
 }
 
 export function asTable(found) {

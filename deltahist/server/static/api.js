@@ -46,12 +46,12 @@ export function featuresOf({ box, polygon, features }) {
 // Ask for what is in an area: a list of {name, features}, of a release, the one that it is compared with, and the
 // difference. Where these two have no joint error, `problem` says why, and there is no difference.
 export async function askArea(state, signal) {
-  const { release, compare, level, nonnegative } = state;
+  const { release, compare, level, nonnegative, crs } = state;
   const one = async (name, other) => {
     const parameters = { level, nonnegative: nonnegative || null, compare: other };
     if (!state.box) {
       const collection = { type: "FeatureCollection", features: featuresOf(state) };
-      const found = await post(`${releasePath(name)}/answers`, collection, parameters, signal);
+      const found = await post(`${releasePath(name)}/answers`, collection, { ...parameters, crs }, signal);
       return found.features;
     }
     const { bbox, answers, cost, ...properties } =

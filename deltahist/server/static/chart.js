@@ -4,7 +4,9 @@ import { get, releasePath } from "./api.js";
 import { draw } from "./dom.js";
 import { figure } from "./words.js";
 
-const [HEIGHT, SIDE, FOOT] = [380, 44, 40];
+const [HEIGHT, FOOT] = [380, 40];
+// As of #chart text in style.css.
+const FONT = "13px system-ui, sans-serif";
 
 // Return a picture and a function that marks a part of the line; done({box: [low, high]}) gets the part that is drawn.
 export async function drawLine({ id, bounds: [low, high] }, done) {
@@ -17,7 +19,11 @@ export async function drawLine({ id, bounds: [low, high] }, done) {
   });
   const top = Math.max(...bars.map((each) => each.high));
   const bottom = Math.min(0, ...bars.map((each) => each.low));
-  const x = (value) => SIDE + ((width - SIDE - 16) * (value - low)) / (high - low);
+  const rounded = (value, digits) => figure(Number(value.toPrecision(digits)));
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = FONT;
+  const side = Math.ceil(Math.max(32, pen.measureText(rounded(top, 2)).width)) + 12;
+  const x = (value) => side + ((width - side - 16) * (value - low)) / (high - low);
   const y = (value) => 24 + ((HEIGHT - FOOT - 24) * (top - value)) / (top - bottom);
   const marks = bars.flatMap((each) => {
     const middle = x((each.from + each.to) / 2);
@@ -27,14 +33,15 @@ export async function drawLine({ id, bounds: [low, high] }, done) {
       draw("line", { class: "whisker", x1: middle, x2: middle, y1: y(each.low), y2: y(each.high) }),
     ];
   });
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((share) => low + share * (high - low)).map((value) =>
-    draw("text", { x: x(value), y: HEIGHT - 14, "text-anchor": "middle" }, figure(Number(value.toPrecision(4)))));
+  const shares = width > 500 ? [0, 0.25, 0.5, 0.75, 1] : [0, 0.5, 1];
+  const ticks = shares.map((share) => [share, low + share * (high - low)]).map(([share, value]) =>
+    draw("text", { x: x(value), y: HEIGHT - 14, "text-anchor": share === 1 ? "end" : "middle" }, rounded(value, 4)));
   const heights = [0, top].map((value) =>
-    draw("text", { x: SIDE - 8, y: y(value) + 4, "text-anchor": "end" }, figure(Number(value.toPrecision(2)))));
+    draw("text", { x: side - 8, y: y(value) + 4, "text-anchor": "end" }, rounded(value, 2)));
   const part = draw("rect", { class: "part", y: 24, height: HEIGHT - FOOT - 24, width: 0 });
   const picture = draw("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": "Cells of the line with their intervals" },
-    draw("text", { x: SIDE, y: 14 }, `${density}; paler where nothing stands out`), part, ...marks, ...ticks, ...heights,
-    draw("line", { class: "zero", x1: SIDE, x2: width - 16, y1: y(0), y2: y(0) }));
+    draw("text", { x: side, y: 14 }, `${density}; paler where nothing stands out`), part, ...marks, ...ticks, ...heights,
+    draw("line", { class: "zero", x1: side, x2: width - 16, y1: y(0), y2: y(0) }));
   const mark = (box) => {
     part.setAttribute("x", box ? x(box[0]) : 0);
     part.setAttribute("width", box ? x(box[1]) - x(box[0]) : 0);
@@ -42,7 +49,7 @@ export async function drawLine({ id, bounds: [low, high] }, done) {
   let start = null;
   const place = ({ clientX, clientY }) => {
     const at = new DOMPoint(clientX, clientY).matrixTransform(picture.getScreenCTM().inverse()).x;
-    const value = low + ((at - SIDE) * (high - low)) / (width - SIDE - 16);
+    const value = low + ((at - side) * (high - low)) / (width - side - 16);
     return Math.min(high, Math.max(low, Number(value.toPrecision(4))));
   };
   const between = (event) => [start, place(event)].sort((a, b) => a - b);

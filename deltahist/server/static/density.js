@@ -5,6 +5,14 @@ import { get, releasePath } from "./api.js";
 import { $, draw, make } from "./dom.js";
 import { figure } from "./words.js";
 
+// Tiles are numbered once around the world, also where a map goes on beyond 180° east.
+const Tiles = L.TileLayer.extend({
+  getTileUrl({ x, y, z }) {
+    const around = 2 ** z;
+    return L.TileLayer.prototype.getTileUrl.call(this, { x: ((x % around) + around) % around, y, z });
+  },
+});
+
 export class Density {
   constructor() {
     this.layers = [];
@@ -22,12 +30,18 @@ export class Density {
     const swiping = names.length === 2;
     const shown = this.shown;
     if (!before.length) $("legends").replaceChildren(make("p", { class: "legend" }, "Drawing …"));
-    const legends = await Promise.all(names.map((name) => get(`${releasePath(name)}/legend`, { compare: difference })));
+    let legends;
+    try {
+      legends = await Promise.all(names.map((name) => get(`${releasePath(name)}/legend`, { compare: difference })));
+    } catch (problem) {
+      if (shown === this.shown) this.clear();
+      throw problem;
+    }
     if (shown !== this.shown) return; // something else is shown by now
     const grid = ground.plane ? "plane" : "WebMercatorQuad";
-    this.layers = names.map((name, number) => L.tileLayer(
+    this.layers = names.map((name, number) => new Tiles(
       `${releasePath(name)}/tiles/${grid}/{z}/{x}/{y}.png${difference ? `?compare=${encodeURIComponent(difference)}` : ""}`,
-      { pane: number ? "other" : "density", bounds: ground.bounds, minZoom: 0, maxZoom: 24, className: "densities" },
+      { pane: number ? "other" : "density", bounds: ground.bounds, noWrap: true, minZoom: 0, maxZoom: 24, className: "densities" },
     ).addTo(ground.map));
     // What was shown stays until there is something to see in its place.
     const clear = () => before.forEach((layer) => layer.remove());
@@ -36,7 +50,17 @@ export class Density {
     $("legends").replaceChildren(...legends.map((legend, number) => drawLegend(legend,
       swiping ? names[number] : difference ? `${difference} minus ${release}` : "")));
     $("swipe").hidden = !swiping;
+    [$("left").textContent, $("right").textContent] = swiping ? names : ["", ""];
     if (swiping) ground.map.on("move zoom resize", this.clip);
+    this.onSwipe();
+  }
+
+  // What was shown must not stand beside a refusal.
+  clear() {
+    this.layers.forEach((layer) => layer.remove());
+    this.layers = [];
+    $("legends").replaceChildren();
+    $("swipe").hidden = true;
     this.onSwipe();
   }
 
@@ -61,10 +85,11 @@ function drawLegend({ unit, stops, hatched }, name) {
     swatch.style.background = colour;
     return make("li", {}, swatch, make("span", {}, figure(value)));
   });
+  const wide = stops.reduce((sum, [value]) => sum + 2 + figure(value).length, 0) > 48; // characters
   const lines = [2, 8, 14, 20].map((x) => draw("line", { x1: x - 6, y1: 12, x2: x + 6, y2: 0 }));
   const hatch = draw("svg", { class: "hatch", viewBox: "0 0 22 12", "aria-hidden": "true" }, ...lines);
   const words = hatched.replace(/^Hatched: /, "").replace(/ \(.*/, "");
   return make("section", { class: "legend", "aria-label": `Colours ${name}` },
     name && make("strong", {}, name), make("span", { class: "unit" }, unit),
-    make("ul", { class: stops.length > 7 && "many" }, ...swatches), make("p", { title: hatched }, hatch, words));
+    make("ul", { class: (stops.length > 7 || wide) && "many" }, ...swatches), make("p", { title: hatched }, hatch, words));
 }

@@ -14,13 +14,21 @@ function planeOf([west, south, east, north]) {
 export class Ground {
   constructor(element, settings) {
     Object.assign(this, { element, settings, map: null });
+    this.place = ([x, y]) => L.latLng(y, this.turn(x));
+  }
+
+  // Return the longitude that is near a map across 180°, of those that are whole turns apart.
+  turn(x) {
+    if (this.plane || this.bounds.getEast() <= 180) return x;
+    const turns = (this.bounds.getCenter().lng - x) / 360;
+    return x + 360 * Math.sign(turns) * Math.ceil(Math.abs(turns) - 0.5);
   }
 
   // Show where a release lies; coordinates are degrees, or those of its plane.
   show(release) {
     const place = JSON.stringify([release.crs, release.bounds]);
-    if (place === this.place) return;
-    this.place = place;
+    if (place === this.shown) return;
+    this.shown = place;
     const plane = release.extent === null;
     const [west, south, east, north] = plane ? release.bounds : release.extent;
     if (this.map === null || plane || this.plane) this.make(plane ? planeOf(release.bounds) : L.CRS.EPSG3857, plane);
@@ -35,7 +43,7 @@ export class Ground {
   async showContext(name) {
     const found = await get(`${releasePath(name)}/context`);
     this.context = L.geoJSON(found, {
-      pane: "context", interactive: false, renderer: L.canvas({ pane: "context" }),
+      pane: "context", interactive: false, coordsToLatLng: this.place, renderer: L.canvas({ pane: "context" }),
       style: { color: "#808080", weight: 1, opacity: 0.8 },
       pointToLayer: (_, place) => L.circleMarker(place, { radius: 1.5 }),
     }).addTo(this.map);
@@ -66,6 +74,18 @@ export class Ground {
 
   fit(bounds = this.bounds) {
     this.map.fitBounds(bounds, { animate: false, paddingTopLeft: [16, 60], paddingBottomRight: [16, 16] }); // below the tools
+  }
+
+  // Fit what areas have of the release's map, or all of it if none of them is there.
+  fitAreas(areas) {
+    const near = L.latLngBounds([]);
+    areas.eachLayer((layer) => {
+      const own = layer.getBounds();
+      if (!own.isValid() || !own.intersects(this.bounds)) return;
+      near.extend([Math.max(own.getSouth(), this.bounds.getSouth()), Math.max(own.getWest(), this.bounds.getWest())]);
+      near.extend([Math.min(own.getNorth(), this.bounds.getNorth()), Math.min(own.getEast(), this.bounds.getEast())]);
+    });
+    this.fit(near.isValid() ? near : this.bounds);
   }
 
   view() {

@@ -14,9 +14,12 @@ import { Time } from "./time.js";
 
 const SIDES = ["west", "south", "east", "north"];
 const form = $("where");
-const state = { ...readHash(), features: null };
+// Features are those of a file, and crs theirs unless they are in degrees.
+const state = { ...readHash(), features: null, crs: null };
 // What follows from the state: nothing of it is kept in the address.
 const shown = { found: null, chosen: null, mark: null, pending: null };
+// What went wrong, in words, by what it is about.
+const troubles = { link: "", map: "", answer: "" };
 const density = new Density();
 const time = new Time((release) => { state.release = release; showRelease(); });
 let releases, ground, drawing, asked;
@@ -24,6 +27,9 @@ let releases, ground, drawing, asked;
 const current = () => releases.find(({ id }) => id === state.release);
 // Whether two releases have coordinates of one sort, so that one area may be asked of both.
 const alike = (one, other) => one.shape.length === other.shape.length && !one.extent === !other.extent;
+const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape]);
+// Only releases of the same cells can be compared.
+const others = () => releases.filter((other) => other !== current() && cellsOf(other) === cellsOf(current()));
 const onLine = () => current().shape.length === 1;
 
 async function begin() {
@@ -39,8 +45,10 @@ async function begin() {
 }
 
 async function showRelease() {
-  if (!current()) state.release = releases[0].id;
+  state.release ??= releases[0].id;
   const release = current();
+  if (!release) return showNothing();
+  tell("", "link");
   $("level").value = state.level;
   $("nonnegative").checked = state.nonnegative;
   $("release").value = time.of(release.id)?.steps.at(-1) ?? release.id;
@@ -50,11 +58,7 @@ async function showRelease() {
   $("statement").href = releasePath(release.id);
   $("download").href = `${releasePath(release.id)}/download`;
   $("coordinates").textContent = release.extent ? "in degrees" : "in coordinates of the release";
-  const others = releases.filter((other) => other !== release && alike(release, other));
-  $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...others.map(({ id }) => make("option", { value: id }, id)));
-  if (!others.some(({ id }) => id === state.compare)) state.compare = null;
-  $("compare").value = state.compare ?? "";
-  $("comparing").hidden = !others.length;
+  showOthers(release);
   document.body.dataset.shows = onLine() ? "line" : "map";
   for (const name of ["south", "north"]) form.elements[name].disabled = onLine();
   $("chart").replaceChildren();
@@ -62,6 +66,31 @@ async function showRelease() {
   if (onLine()) await showLine(release);
   else showMap(release);
   await Promise.all([showDensity(), answer()]);
+}
+
+// A link may be older than what is served: another release's figures must not be taken for those that it means.
+function showNothing() {
+  shown.pending?.abort();
+  shown.found = null;
+  $("release").value = "";
+  document.body.dataset.shows = "nothing";
+  tell("", "answer");
+  tell("", "map");
+  tell(`The release '${state.release}' is no longer here.`, "link");
+}
+
+function showOthers(release) {
+  if (state.compare === release.id) state.compare = null;
+  const names = others().map(({ id }) => id);
+  if (state.compare && !names.includes(state.compare)) {
+    const there = releases.some(({ id }) => id === state.compare);
+    tell(there ? `${state.compare} has other cells than ${release.id}: they cannot be compared.`
+      : `The release '${state.compare}' is no longer here: nothing is compared.`, "link");
+    state.compare = null;
+  }
+  $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...names.map((value) => make("option", { value }, value)));
+  $("compare").value = state.compare ?? "";
+  $("comparing").hidden = !names.length;
 }
 
 async function showLine(release) {
@@ -90,12 +119,13 @@ function showMap(release) {
 function showDensity() {
   $("ways").hidden = !state.compare;
   document.querySelector(`[name=way][value=${state.way}]`).checked = true;
-  return onLine() ? null : density.show(ground, state).catch((problem) => tell(problem.message));
+  tell("", "map");
+  return onLine() ? null : density.show(ground, state).catch((problem) => tell(problem.message, "map"));
 }
 
 // Ask of another area: {box}, {polygon} or {features}.
 function choose(shape) {
-  Object.assign(state, { box: null, polygon: null, features: null }, shape);
+  Object.assign(state, { box: null, polygon: null, features: null, crs: null }, shape);
   shown.chosen = null;
   return answer();
 }
@@ -105,9 +135,11 @@ async function answer() {
   shown.pending = new AbortController();
   shown.found = null;
   allowDownload();
+  const across = liesAcross();
   remember();
-  showShape();
+  showShape(!across);
   try {
+    if (across) throw new Error("This area lies across 180° of longitude: ask of what is west and what is east of it, one after the other.");
     if (state.box || state.polygon || state.features) {
       shown.found = await askArea(state, shown.pending.signal);
       allowDownload();
@@ -122,6 +154,18 @@ async function answer() {
   }
 }
 
+// Bring longitudes between 180° west and 180° east; return whether the area lies across both ends.
+function liesAcross() {
+  const name = state.box ? "box" : "polygon";
+  const area = state[name];
+  if (onLine() || ground.plane || !area) return false;
+  const across = area.filter((_, at) => at % 2 === 0);
+  const turn = 360 * Math.floor((Math.min(...across) + 180) / 360);
+  if (across.some((each) => each - turn > 180) || (name === "box" && area[0] > area[2])) return true;
+  state[name] = area.map((each, at) => (at % 2 ? each : each - turn));
+  return false;
+}
+
 function allowDownload() {
   $("csv").disabled = $("geojson").disabled = !shown.found;
 }
@@ -132,16 +176,16 @@ function chooseArea(number) {
   showFound($("answer"), shown.found, number, chooseArea);
 }
 
-function showShape() {
+function showShape(drawn = true) {
   const names = state.box?.length === 2 ? ["west", "east"] : SIDES;
   names.forEach((name, at) => { form.elements[name].value = state.box ? Number(state.box[at].toPrecision(8)) : ""; });
   shown.mark?.(state.box);
   asked?.clearLayers();
-  if (onLine() || !(state.box || state.polygon || state.features)) return;
+  if (!drawn || onLine() || state.crs || !(state.box || state.polygon || state.features)) return;
   const many = state.features?.length > 1;
   featuresOf(state).forEach((feature, number) => {
     const layer = L.geoJSON(feature, {
-      pane: "asked", interactive: many,
+      pane: "asked", interactive: many, coordsToLatLng: ground.place,
       style: { className: number === shown.chosen ? "asked chosen" : "asked" },
       pointToLayer: (_, place) => L.circleMarker(place, { radius: 5 }),
     });
@@ -155,9 +199,10 @@ function remember() {
   writeHash({ release, compare, way, level, nonnegative, box, polygon, view });
 }
 
-function tell(trouble) {
-  $("trouble").textContent = trouble;
-  $("trouble").hidden = !trouble;
+function tell(trouble, about = "answer") {
+  troubles[about] = trouble;
+  $("trouble").textContent = [...new Set(Object.values(troubles))].filter(Boolean).join(" ");
+  $("trouble").hidden = !$("trouble").textContent;
 }
 
 function showMode(mode, hint) {
@@ -168,15 +213,24 @@ function showMode(mode, hint) {
 }
 
 async function read(file) {
+  if (!current()) return;
   try {
     const found = JSON.parse(await file.text()) ?? {};
     const features = found.type === "FeatureCollection" ? found.features
       : [found.type === "Feature" ? found : { type: "Feature", properties: {}, geometry: found }];
-    if (!features?.length || !features.every((each) => each?.geometry?.type)) throw new SyntaxError();
-    const crs = found.crs?.properties?.name;
-    if (crs && !/CRS84|4326/.test(crs)) throw new Error(`${file.name} is in ${crs}: it must be in longitude and latitude.`);
-    await choose({ features: features.map(({ geometry, properties }) => ({ type: "Feature", properties: properties ?? {}, geometry })) });
-    ground.fit(asked.getBounds());
+    // A feature without a geometry has no answer, but a note that says so.
+    if (!features?.every((each) => each instanceof Object) || !features.some(({ geometry }) => geometry?.type)) throw new SyntaxError();
+    const stated = found.crs?.properties?.name;
+    const crs = stated && !/CRS84|4326/.test(stated) ? stated : null;
+    const code = (name) => /EPSG:.*?(\d+)$/i.exec(name ?? "")?.[1] ?? name;
+    if (crs && code(crs) !== code(current().crs)) {
+      throw new Error(`${file.name} is in ${crs}: it must be in longitude and latitude${current().crs ? `, or in ${current().crs}` : ""}.`);
+    }
+    await choose({
+      crs, features: features.map(({ id, geometry, properties }) => ({ type: "Feature", id, properties: properties ?? {}, geometry: geometry ?? null })),
+    });
+    if (crs && shown.found) tell(`The areas are in ${crs}: they are answered, but not drawn.`);
+    else if (!onLine()) ground.fitAreas(asked);
   } catch (problem) {
     tell(problem instanceof SyntaxError ? `${file.name} is no GeoJSON with areas.` : problem.message);
   }
@@ -195,11 +249,20 @@ $("open").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", () => { if ($("file").files[0]) read($("file").files[0]); $("file").value = ""; });
 $("release").addEventListener("change", () => {
   const before = current();
+  history.pushState(null, "", location.href); // what was shown is one step back
   Object.assign(state, { release: $("release").value, view: null });
-  if (!alike(before, current())) Object.assign(state, { box: null, polygon: null, features: null });
+  if (before && (!alike(before, current()) || (state.crs && before.crs !== current().crs))) {
+    Object.assign(state, { box: null, polygon: null, features: null, crs: null });
+  }
+  if (!others().some(({ id }) => id === state.compare)) state.compare = null;
   showRelease();
 });
-$("compare").addEventListener("change", () => { state.compare = $("compare").value || null; showDensity(); answer(); });
+$("compare").addEventListener("change", () => {
+  state.compare = $("compare").value || null;
+  tell("", "link");
+  showDensity();
+  answer();
+});
 $("ways").addEventListener("change", (event) => { state.way = event.target.value; remember(); showDensity(); });
 $("level").addEventListener("change", () => { state.level = $("level").value; answer(); });
 $("nonnegative").addEventListener("change", () => { state.nonnegative = $("nonnegative").checked; answer(); });
@@ -207,7 +270,7 @@ $("me").addEventListener("click", () => explain(state.release).catch((problem) =
 $("close").addEventListener("click", () => $("explanation").close());
 $("csv").addEventListener("click", () => save("answers.csv", "text/csv", asTable(shown.found.found)));
 $("geojson").addEventListener("click", () => save("answers.geojson", "application/geo+json",
-  JSON.stringify({ type: "FeatureCollection", features: shown.found.found.flatMap(({ features }) => features) })));
+  JSON.stringify({ type: "FeatureCollection", crs: state.crs ? { type: "name", properties: { name: state.crs } } : undefined, features: shown.found.found.flatMap(({ features }) => features) })));
 $("share").addEventListener("click", async () => {
   try {
     await navigator.clipboard.writeText(location.href);
@@ -231,7 +294,7 @@ addEventListener("drop", (event) => {
   delete $("stage").dataset.dropping;
   if (event.dataTransfer.files[0]) read(event.dataTransfer.files[0]);
 });
-addEventListener("hashchange", () => { Object.assign(state, readHash(), { features: null }); showRelease(); });
+addEventListener("hashchange", () => { Object.assign(state, readHash(), { features: null, crs: null }); showRelease(); });
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 setTheme(darkness.matches);
 darkness.addEventListener("change", () => setTheme(darkness.matches));
