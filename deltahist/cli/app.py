@@ -196,6 +196,7 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with a file's options where it has none; keep all of them as they were typed."""
+        _refuse_unknown_variables(ctx.auto_envvar_prefix, self)
         typed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         config = next((each for each in self.params if each.name == "config"), None)
         file = typed.get("config") or (config and config.resolve_envvar_value(ctx))
@@ -203,6 +204,19 @@ class _Command(TyperCommand):
             ctx.default_map = _read_config(Path(str(file)), self)
         ctx.meta["typed"] = (ctx.default_map or {}) | typed
         return super().parse_args(ctx, args)
+
+
+def _refuse_unknown_variables(prefix: str | None, command: TyperCommand) -> None:
+    """Raise InputError if a variable of the environment has the prefix of a command, but no option's name."""
+    if prefix is None:
+        return
+    import difflib
+
+    known = [f"{prefix}_{str(each.name).upper()}" for each in command.params]
+    for name in os.environ:
+        if name.startswith(f"{prefix}_") and name not in known:
+            (near,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
+            raise InputError(f"{name} is set, but no option is called so: is {near} meant?")
 
 
 def _key(parameter: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from pathlib import Path
+from urllib.parse import quote
 
 from deltahist.cli import console
 from deltahist.cli.options import argument, flag, option, whole_number
@@ -40,7 +41,7 @@ def serve(
     max_seconds: int = _limit("SECONDS", "From a request to the end of its answer.", _USUAL.max_seconds),
     max_requests: int = _limit("N", "Requests at work; more are put off.", _USUAL.max_requests),
     max_waiting: int = _limit("N", "Requests with many boxes or features, at work or waiting.", _USUAL.max_waiting),
-) -> None:
+) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
 
     At / is a map: whoever draws a box on it gets an answer. Files of a folder that appear, change or go are noticed
@@ -60,23 +61,37 @@ def serve(
         from deltahist.server.catalogue import Catalogue
         from deltahist.server.logs import write_logs
         from deltahist.server.running import run
+        from deltahist.server.series import series_of
         from deltahist.space.geometries import read_geometries
     except ImportError:
         raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
     limits = (max_bytes, max_boxes, max_vertices, max_seconds, max_requests, max_waiting)
     settings = Settings(tuple(cors or ()), *limits, tiles=tiles, attribution=attribution, context=context)
     catalogue = Catalogue(releases)
-    if context is not None:
+    for problem in catalogue.problems:
+        console.note(f"not served: {problem}")
+    if not len(catalogue):
+        console.note("there is no release yet: files in a folder are served when they end in .parquet")
+    elif context is not None:
         read_geometries(context, next(iter(catalogue)).release.domain, "--context")  # whether it can be read
     with contextlib.ExitStack() as sockets:
         listening = sockets.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1]}"
         for served in catalogue:
-            console.note(f"{address}/releases/{served.name}")
+            console.note(f"{address}/releases/{served.quoted}")
+        if not len(catalogue):
+            console.note(f"{address}/")
+        if check:
+            for name, steps in catalogue.folders().items():
+                if series_of(steps) is not None:
+                    console.note(f"{address}/series/{quote(name, safe='')}")
+            for folder in catalogue.unseen():
+                console.note(f"{folder} is not looked into: name it too if its releases are to be served")
+            return 2 if catalogue.problems else 0
         watched = None
         if metrics_port is not None:
             watched = sockets.enter_context(socket.create_server(("127.0.0.1", metrics_port)))
             console.note(f"http://127.0.0.1:{watched.getsockname()[1]}/metrics")
-        if not check:
-            write_logs()
-            run(catalogue, settings, listening, workers, watched)
+        write_logs()
+        run(catalogue, settings, listening, workers, watched)
+    return 0

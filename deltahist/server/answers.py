@@ -28,6 +28,9 @@ _OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
+#: The code of EPSG whose axes OGC has in the other order than most files and programs.
+_LATITUDE_FIRST = 4326
+
 
 @dataclass(frozen=True)
 class BoxQuery:
@@ -87,10 +90,15 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
         return own is not None
     code = epsg_code(crs)
     same = crs == own or (code is not None and _is_code_of(own, code))
-    if not same:
+    if not same and own is None:
+        raise InputError(f"crs is {crs[:80]!r}: the release is of a plane without a CRS; leave crs out")
+    if not same and code == _LATITUDE_FIRST:
         raise InputError(
-            f"crs is {crs[:80]!r}: it must be the release's own, {own or 'none'}, or {CRS84} (longitude, latitude)"
+            f"crs is {crs[:80]!r}, which is latitude before longitude to some: use CRS84 (longitude, latitude), or "
+            "leave crs out"
         )
+    if not same:
+        raise InputError(f"crs is {crs[:80]!r}: it must be the release's own, {own}, or {CRS84} (longitude, latitude)")
     return False
 
 

@@ -41,28 +41,31 @@ class Catalogue:
 
     Parameters
     ----------
-    paths : release files, and folders of which every Parquet file is a release.
+    paths : release files, and folders of which every Parquet file is a release, but for hidden files.
+
+    Attributes
+    ----------
+    problems : why files are not served that were there at the start.
 
     Raises
     ------
     InputError
-        If a file is no release or one that is not for publication, two have one name, or there is none at all.
+        If no file can be served, though there are some: each is damaged or not for publication, or has a name that
+        another has or that no address can hold. Folders may be empty, since files may come.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
         self._stamps: dict[Path, _Stamp | None] = {}
         self._served: dict[str, Served] = {}
-        found = list(self._files())
-        for path in found:
-            if not path.exists():
-                raise InputError(f"{path} does not exist")
-            twin = next((other for other in found if other != path and other.stem == path.stem), None)
-            if twin is not None:
-                raise InputError(f"{path} and {twin} have one name, {path.stem!r}: rename one of them")
-            self._read(path)
-        if not found:
-            raise InputError(f"there is no release in {', '.join(map(str, paths))}: a folder must hold .parquet files")
+        self.problems: list[str] = []
+        for path in self._files():
+            try:
+                self._take_up(path)
+            except Exception as problem:  # the others are served
+                self.problems.append(str(problem))
+        if self.problems and not self._served:
+            raise InputError("nothing can be served: " + "; ".join(self.problems))
 
     def __iter__(self) -> Iterator[Served]:
         return iter(list(self._served.values()))
@@ -73,6 +76,11 @@ class Catalogue:
     def find(self, name: str) -> Served | None:
         """Return the release of a name; None if there is none."""
         return self._served.get(name)
+
+    def unseen(self) -> list[Path]:
+        """Return the folders within the served ones, which are not looked into, that hold releases."""
+        within = [each for path in self._paths if path.is_dir() for each in sorted(path.iterdir()) if each.is_dir()]
+        return [each for each in within if each not in self._paths and _releases_in(each)]
 
     def folders(self) -> dict[str, list[Served]]:
         """Return the releases of each folder, by its name; the first of two folders of one name counts."""
@@ -98,14 +106,10 @@ class Catalogue:
     def _refresh(self) -> bool:
         found, before = [path for path in self._files() if path.exists()], dict(self._served)
         for path in found:
-            other = self._served.get(path.stem)
             if self._stamps.get(path) == _stamp(path):
                 continue
             try:
-                if other is not None and other.path != path and other.path in found:
-                    self._stamps[path] = _stamp(path)
-                    raise InputError(f"{path} has the name of {other.path}, which is served already: rename it")
-                self._read(path)
+                self._take_up(path)
                 _LOG.info("serving %s", path)
             except Exception as problem:  # one file must not keep others waiting
                 _LOG.warning("not taken up: %s: %s", path, problem)
@@ -118,7 +122,25 @@ class Catalogue:
 
     def _files(self) -> Iterator[Path]:
         for path in self._paths:
-            yield from sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+            yield from _releases_in(path) if path.is_dir() else [path]
+
+    def _take_up(self, path: Path) -> None:
+        """Read a file, unless another that is there has its name or no address can hold it."""
+        self._stamps[path] = _stamp(path)
+        if not path.exists():
+            raise InputError(f"{path} does not exist")
+        other = self._served.get(path.stem)
+        if other is not None and other.path != path and other.path.exists():
+            raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
+        try:
+            quote(path.stem)
+        except UnicodeEncodeError:
+            named = False
+        else:
+            named = path.stem not in (".", "..")
+        if not named:
+            raise InputError(f"{str(path)!r} has a name that no address can hold: rename it")
+        self._read(path)
 
     def _read(self, path: Path) -> None:
         """Read a file, and serve its release from now on."""
@@ -133,6 +155,11 @@ class Catalogue:
         if isinstance(release, CountEstimates):
             release.answerer().prepare()
         self._served[path.stem] = Served(path.stem, path, content, release)
+
+
+def _releases_in(folder: Path) -> list[Path]:
+    """Return the files of a folder that are to be served, by name."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() == ".parquet" and not p.name.startswith("."))
 
 
 def _stamp(path: Path) -> _Stamp | None:

@@ -326,7 +326,8 @@ def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> 
     for swapped, other in [(True, crs), *itertools.product((False, True), known)]:
         if _reaches(regions, other, swapped, domain):
             said = "" if other is crs else f"taken as {other.to_string()} "
-            cause = f"{said}{'with x and y swapped ' if swapped else ''}they would be: state that"
+            remedy = [*["give x (longitude) first"] * swapped, *["state that CRS"] * (other is not crs)]
+            cause = f"{said}{'with x and y swapped ' if swapped else ''}they would be: {' and '.join(remedy)}"
             break
     stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
     return f"{number} are inside the domain, whose bounds are {bounds}: theirs are {theirs} {stated}; {cause}"

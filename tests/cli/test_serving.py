@@ -30,6 +30,19 @@ def test_releases_are_checked(city, capsys):
     assert "--port is 65536: it must be from 0 to 65535" in capsys.readouterr().err
 
 
+def test_a_check_names_all_that_is_wrong_and_fails(city, capsys):
+    folder = city.parent
+    (folder / "within").mkdir()
+    for name in ("with space.parquet", "within/other.parquet"):
+        (folder / name).write_bytes(city.read_bytes())
+    (folder / "bad.parquet").write_bytes(b"PAR1")
+    assert main(["serve", str(folder), "--check"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"not served: .*bad\.parquet", said)
+    assert "/releases/with%20space\n" in said
+    assert f"{folder / 'within'} is not looked into" in said
+
+
 @pytest.mark.parametrize(
     ("options", "environment", "text", "said"),
     [
@@ -37,6 +50,7 @@ def test_releases_are_checked(city, capsys):
         ([], {"PORT": "7002"}, "port = 7003", "127.0.0.1:7002/"),
         ([], {}, "port = 7003", "127.0.0.1:7003/"),
         ([], {"MAX_BOXES": "0"}, "", "--max-boxes is '0': it must be a whole number of at least 1"),
+        ([], {"PROT": "7002"}, "", "DELTAHIST_SERVE_PROT is set, but no option is called so: is DELTAHIST_SERVE_PORT"),
         ([], {"PORT": "high"}, "", "Invalid value for '--port'"),
         ([], {}, "max-boxs = 7", "is 'max-boxes' meant?"),
         ([], {}, "workers = 1.5", "--workers is '1.5': it must be a whole number"),

@@ -71,7 +71,10 @@ def test_what_is_not_for_publication_is_refused(folder):
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     dh.publish(np.ones(8, dtype=int), near, epsilon=1, rng=np.random.default_rng(1)).save(folder / "seeded.parquet")
     with pytest.raises(dh.InputError, match=r"seeded.parquet is not for publication"):
-        Catalogue([folder])
+        Catalogue([folder / "seeded.parquet"])
+    started = Catalogue([folder])
+    assert "seeded.parquet is not for publication" in started.problems[0]
+    assert started.find("seeded") is None
     (folder / "seeded.parquet").rename(folder / "hidden")
     catalogue = Catalogue([folder])
     (folder / "hidden").rename(folder / "seeded.parquet")
@@ -79,13 +82,27 @@ def test_what_is_not_for_publication_is_refused(folder):
     assert catalogue.find("seeded") is None
 
 
-def test_names_must_differ_and_there_must_be_a_release(folder, published, tmp_path):
-    with pytest.raises(dh.InputError, match="have one name, 'city': rename one of them"):
-        Catalogue([folder, published])
-    with pytest.raises(dh.InputError, match="there is no release in"):
-        Catalogue([tmp_path])
-    with pytest.raises(dh.InputError, match="nowhere"):
-        Catalogue([folder, tmp_path / "nowhere.parquet"])
+def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_served(folder, published, tmp_path):
+    (folder / "half.parquet").write_bytes((folder / "city.parquet").read_bytes()[:-40])
+    (folder / "line.parquet").rename(folder / "with space.PARQUET")
+    shutil.copy(folder / "city.parquet", folder / ".hidden.parquet")
+    dots = shutil.copy(folder / "city.parquet", tmp_path / "...parquet")
+    catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet", dots])
+    assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]
+    found = sorted(catalogue.problems, key=len)
+    for said in ("half.parquet", "have one name, 'city'", "nowhere.parquet does not exist", "no address can hold"):
+        assert sum(said in each for each in found) == 1
+    with pytest.raises(dh.InputError, match=r"nothing can be served: .*half.*; .*nowhere"):
+        Catalogue([folder / "half.parquet", tmp_path / "nowhere.parquet"])
+
+
+def test_an_empty_folder_may_be_filled(folder, tmp_path):
+    (tmp_path / "later").mkdir()
+    catalogue = Catalogue([tmp_path / "later"])
+    assert len(catalogue) == 0
+    shutil.copy(folder / "city.parquet", tmp_path / "later")
+    catalogue.refresh()
+    assert [each.name for each in catalogue] == ["city"]
 
 
 def test_a_call_that_fails_is_told_to_all_who_wait(published, monkeypatch):
