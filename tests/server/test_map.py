@@ -53,6 +53,7 @@ def folder(tmp_path_factory):
     days.mkdir()
     for name in ("city", "later", *(f"days/2010-05-0{day}" for day in (1, 2, 3))):
         dh.publish(rng.poisson(20, (16, 16)), near, "flow", epsilon=1).save(folder / f"{name}.parquet")
+    shutil.copy(folder / "city.parquet", folder / "twin.parquet")
     plane = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
     dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1).save(folder / "plane.parquet")
     pacific = dh.Neighbourhood(dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832"), delta=9e5)
@@ -229,9 +230,10 @@ def test_a_map_across_180_degrees_is_drawn_on_both_sides_and_asked_of_each(visit
           return across.some((x) => x < 0.2) && across.some((x) => x > 0.9);
         }"""
     )
-    for box, words in (("175,-10,185,10", "across 180°"), ("175,-10,-175,10", "across 180°")):
+    expect(page.locator(".tick").get_by_text(re.compile(r"^160° W$"))).to_be_visible()
+    for box in ("175,-10,185,10", "175,-10,-175,10"):
         page.evaluate("box => { location.hash = `release=pacific&box=${box}`; }", box)
-        expect(page.locator("#trouble")).to_contain_text(words)
+        expect(page.locator("#trouble")).to_contain_text("across 180°")
         expect(page.locator("path.asked")).to_have_count(0)
     page.evaluate("() => { location.hash = 'release=pacific&box=190,-10,200,10'; }")
     expect(page.locator("#answer strong")).to_contain_text("points")
@@ -254,7 +256,7 @@ def test_a_link_shows_the_same_to_whoever_opens_it(visit):
 
 def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     page = visit(f"release=city&box={BOX}")
-    names = ["nothing", "later", *(f"2010-05-0{day}" for day in (1, 2, 3))]  # those of the same cells
+    names = ["nothing", "later", "twin", *(f"2010-05-0{day}" for day in (1, 2, 3))]  # those of the same cells
     assert sorted(page.locator("#compare option").all_inner_texts()) == sorted(names)
     page.locator("#compare").select_option("later")
     expect(page.locator("#answer tbody tr")).to_have_count(3)
@@ -279,6 +281,16 @@ def test_two_releases_are_compared_with_the_error_of_both(visit, folder):
     expect(page.locator("#legends")).to_contain_text("later minus city")
     expect(page.locator(".leaflet-density-pane img[src*='compare=later']").first).to_be_visible()
     expect(page.locator("#border")).to_be_hidden()
+
+
+def test_a_difference_that_is_refused_leaves_no_map_or_legend(browser, address):
+    page = browser.new_page()  # the console tells of refusals
+    page.goto(f"{address}/#release=city&compare=twin")
+    expect(page.locator("#legends section")).to_have_count(2)
+    page.get_by_label("difference").check()
+    expect(page.locator("#trouble")).to_contain_text("share noise")
+    expect(page.locator("#legends section, #swipe:visible, .leaflet-density-pane img")).to_have_count(0)
+    page.close()
 
 
 def test_a_slider_goes_through_the_steps_of_a_stream(visit, folder):

@@ -105,9 +105,10 @@ export class Ground {
         const ends = upright ? [[south, at], [north, at]] : [[at, west], [at, east]];
         L.polyline(ends, { pane: "lines", className: "graticule", interactive: false }).addTo(this.lines);
         const label = document.createElement("span");
+        const turned = upright ? at - 360 * Math.floor((at + 180) / 360) : at; // beyond 180° east is west
         label.textContent = this.plane
           ? at.toFixed(digits)
-          : `${Math.abs(at).toFixed(digits)}° ${at < 0 ? letters[1] : letters[0]}`;
+          : `${Math.abs(turned).toFixed(digits)}° ${turned < 0 ? letters[1] : letters[0]}`;
         const icon = L.divIcon({ className: upright ? "tick upright" : "tick", html: label, iconSize: null });
         const place = upright ? [south, at] : [at, west];
         L.marker(place, { icon, pane: "lines", interactive: false, keyboard: false }).addTo(this.lines);
