@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -45,7 +47,7 @@ def open_engine(where: Any) -> Engine:
 
 
 class Session:
-    """One transaction in a database. Engines define `_statement`, `_run` and `_append`."""
+    """One transaction in a database. Engines define `_statement`, `_run`, `_append` and `_stop`."""
 
     def __init__(self, connection: Any, engine: Engine) -> None:
         self._connection, self._engine = connection, engine
@@ -64,6 +66,30 @@ class Session:
             statement = self._statement(expression)
             self._connection.execute(f"EXPLAIN {statement}")
         return lambda: self._run(statement, expression)
+
+    @contextmanager
+    def until(self, end: float) -> Iterator[None]:
+        """Stop what runs here, in the block, when a time has come (`time.monotonic`)."""
+        if end == math.inf:
+            yield
+            return
+        over = threading.Event()
+
+        def watch() -> None:
+            wait = end - time.monotonic()
+            # Again and again: a statement may begin just after it was stopped.
+            while not over.wait(max(wait, 0)):
+                with suppress(Exception):
+                    self._stop()
+                wait = 0.1
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
 
     def execute(self, statement: str) -> None:
         """Run a statement of SQL without results."""
@@ -84,6 +110,10 @@ class Session:
         raise NotImplementedError
 
     def _append(self, table: str, columns: str, rows: Any) -> None:
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        """Stop what runs, from another thread."""
         raise NotImplementedError
 
 
@@ -233,6 +263,9 @@ class _DuckDBSession(Session):
         self._connection.register("deltahist_rows", rows)
         self._connection.execute(f"INSERT INTO {quote(table)} ({columns}) SELECT {columns} FROM deltahist_rows")
         self._connection.unregister("deltahist_rows")
+
+    def _stop(self) -> None:
+        self._connection.interrupt()
 
 
 class DuckDB(Engine):
@@ -392,6 +425,9 @@ class _PostgreSQLSession(Session):
         statement = f"COPY {quote(table)} ({columns}) FROM STDIN (FORMAT csv)"
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(text.getbuffer())
+
+    def _stop(self) -> None:
+        self._connection.cancel_safe(timeout=1)
 
     def _create(self, name: str, rows: Any) -> None:
         """Create a temporary table of public rows, which ends with the transaction."""

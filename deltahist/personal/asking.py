@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ from deltahist.accounts.purses import Turn
 from deltahist.accounts.rules import check_text
 from deltahist.budget import ceil_nano
 from deltahist.counting.engines import carried_tables, raise_alone, sql_of
-from deltahist.errors import BYTES_PER_CELL, InputError, fits_memory
+from deltahist.errors import BYTES_PER_CELL, DamagedFile, InputError, fits_memory
 from deltahist.personal.aggregates import (
     Aggregate,
     Answer,
@@ -56,6 +58,11 @@ _MOST_RECORDS = 1 << 31
 #: Longest file that is read.
 _LONGEST = 1 << 20
 _BUDGETS = ("epsilon", "rho")
+#: All that is said of a question that broke off.
+BROKEN_OFF = (
+    "the question broke off while records were read or measured (memory, time, or the database?): everybody was "
+    "charged the most that it may cost them, and no more is said, since it might be about records"
+)
 #: The names that each kind of answer needs, and those that it may have; all have a budget.
 _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "count": ((), ()),
@@ -83,16 +90,30 @@ class Clip(Price, total=False):
     resolution: float | Fraction | None
 
 
+@dataclass(frozen=True)
+class Allowance:
+    """The time of a question.
+
+    Parameters
+    ----------
+    seconds : while it has the ledger alone. until : when it must have ended, whenever it began (`time.monotonic`).
+    """
+
+    seconds: float = math.inf
+    until: float = math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class Records(Query):
     """Records of people, or records derived from them, to ask questions of.
 
     Each question costs a person its ε (or ρ) as many times as it uses records derived from theirs (for ρ: as many
     times as the square of that). Each takes a key: the same question under the same key has the same answer, and is
-    paid for once.
+    paid for once. A question that takes longer than the allowance breaks off.
     """
 
     people: Any = None
+    allowance: Allowance = Allowance()
 
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
         """Ask a question (`deltahist.personal.aggregates`).
@@ -120,14 +141,20 @@ class Records(Query):
         request = None if key is None else _request(people.purses.name, check_text(key=key), expression, aggregate)
         try:
             with people.turn() as turn, contextlib.ExitStack() as look:
+                end = min(self.allowance.until, time.monotonic() + self.allowance.seconds)
                 kept = None if request is None else request.find_answer(turn.accounts)
                 if kept is not None:
                     return aggregate.from_json(kept[0])
                 with _preparing():
                     prices = aggregate.cost(turn.classes)
-                    fetch = look.enter_context(people.database.snapshot()).plan(expression)
-                with _reading():
-                    owner, fetched = _arrays(fetch(), list(values), len(turn.limits))
+                    with storage_failures():
+                        session = look.enter_context(people.database.snapshot())
+                        fetch = session.plan(expression)
+                with _reading(end):
+                    with session.until(end):
+                        rows = fetch()
+                    owner, fetched = _arrays(rows, list(values), len(turn.limits))
+                    del rows
                     look.close()
                     columns, usable = aggregate.read(fetched)
                     if usable is not None:
@@ -145,7 +172,7 @@ class Records(Query):
         except _BrokenOff as broken:
             ended = broken.ended
         # Outside of the handler, so that what was read is gone, and its error is not dragged along.
-        with people.purses.turn() as turn:
+        with storage_failures(), people.purses.turn() as turn:
             turn.charge(_most_times(turn, query, aggregate), aggregate.cost(turn.classes))
         raise ended
 
@@ -203,6 +230,24 @@ class FailedQuestionError(InputError):
         self.charged = charged
 
 
+class UnusableError(InputError):
+    """A ledger, or a database of people, that cannot be used just now."""
+
+
+@contextlib.contextmanager
+def storage_failures() -> Iterator[None]:
+    """Raise the library's own errors about a ledger or a database as UnusableError."""
+    try:
+        yield
+    except DamagedFile:
+        raise
+    except InputError as problem:
+        failed = UnusableError(str(problem))
+    else:
+        return
+    raise_alone(failed)
+
+
 class _BrokenOff(Exception):  # noqa: N818
     """The end of a question while records were being read; `ended` is raised when all are charged."""
 
@@ -227,21 +272,24 @@ def _preparing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _reading() -> Iterator[None]:
-    """Raise one and the same error, whatever ends the block early: the cause may be about records."""
+def _reading(end: float) -> Iterator[None]:
+    """Raise one and the same error, whatever ends the block early, or if it is late: the cause may be about records."""
     try:
+        _check_time(end)
         yield
+        _check_time(end)
     except Exception:
-        ended: BaseException = FailedQuestionError(
-            "the question broke off while records were read or measured (memory, time, or the database?): everybody "
-            "was charged the most that it may cost them, and no more is said, since it might be about records",
-            charged=True,
-        )
+        ended: BaseException = FailedQuestionError(BROKEN_OFF, charged=True)
     except BaseException as stopped:
         ended = stopped.with_traceback(None)
     else:
         return
     raise _BrokenOff(ended)
+
+
+def _check_time(end: float) -> None:
+    if time.monotonic() > end:
+        raise TimeoutError
 
 
 def _most_times(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:

@@ -26,8 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.accounts.ledger import Ledger
 from deltahist.accounts.purses import Purses, Turn
 from deltahist.budget import Budget, floor_nano
-from deltahist.errors import NANO, InputError
-from deltahist.personal.asking import Records
+from deltahist.counting.engines import raise_alone
+from deltahist.errors import NANO, DamagedFile, InputError
+from deltahist.personal.asking import Records, UnusableError
 from deltahist.personal.database import Database, check_different, name_owners, read_names
 from deltahist.personal.maps import Place
 
@@ -195,19 +196,33 @@ class People:
     def turn(self) -> Iterator[Turn]:
         """Hold all purses, alone, once the database is known to have the same people and places.
 
-        Raises InputError if it has not, or DamagedFile if the ledger contradicts itself.
+        Raises InputError if it has not, UnusableError if ledger or database cannot be used, or DamagedFile if the
+        ledger contradicts itself.
         """
-        with self.purses.turn() as turn:
-            if not self._is_current(turn):
-                self._check_people(turn)
-                raise OtherPeopleError(
-                    f"the database and account {self.purses.name!r} of {self.purses.ledger!r} do not know the same "
-                    "people: it is an older copy, or another copy of it was used since; go on with the newest one, or "
-                    f"where there is none {_CURE}"
-                )
-            if self.place is not None:
-                self.place.keep(turn, self.purses.name, self.table)
-            yield turn
+        own = None
+        try:
+            with self.purses.turn() as turn:
+                if not self._is_current(turn):
+                    self._check_people(turn)
+                    raise OtherPeopleError(
+                        f"the database and account {self.purses.name!r} of {self.purses.ledger!r} do not know the same "
+                        "people: it is an older copy, or another copy of it was used since; go on with the newest one, "
+                        f"or where there is none {_CURE}"
+                    )
+                if self.place is not None:
+                    self.place.keep(turn, self.purses.name, self.table)
+                try:
+                    yield turn
+                except BaseException as problem:
+                    own = id(problem)  # the error itself would keep what the block has read
+                    raise
+        except InputError as problem:
+            if id(problem) == own or isinstance(problem, OtherPeopleError | DamagedFile):
+                raise
+            failed = UnusableError(str(problem))
+        else:
+            return
+        raise_alone(failed)
 
     def _join(self, names: list[str], limits: Any = None, radii: Any = None) -> None:
         """Let people join with limits and radii (m,); without them, let the new ones join with the default."""

@@ -1,7 +1,7 @@
 """The service of personal budgets: questions that people pay for, over HTTP, from clients with keys.
 
-Each request is one transaction of the ledger. An answer leaves when its charge is durable and a whole number of steps
-has passed since its question was read. `deltahist serve-private` runs it.
+Each request is one transaction of the ledger. Every answer leaves one step after its question was read, whatever the
+records are. What has not ended by then breaks off, and everybody pays. `deltahist serve-private` runs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -25,9 +25,9 @@ from starlette.types import Scope
 from deltahist import __version__
 from deltahist._http import (
     PARQUET,
+    Busy,
     Gate,
     Manners,
-    Workers,
     as_json,
     explain_problems,
     problem,
@@ -36,7 +36,14 @@ from deltahist._http import (
 )
 from deltahist.accounts.ledger import KeyReuseError, Ledger
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError
-from deltahist.personal.asking import FailedQuestionError, Question
+from deltahist.personal.asking import (
+    BROKEN_OFF,
+    Allowance,
+    FailedQuestionError,
+    Question,
+    UnusableError,
+    storage_failures,
+)
 from deltahist.personal.database import Database
 from deltahist.personal.people import OtherPeopleError, People
 from deltahist.personal.settings import AskedAccount, Settings
@@ -48,6 +55,8 @@ _LOG = logging.getLogger("deltahist.server.private")
 _LONGEST_KEY = 100
 #: Questions that are worked on at a time: they share commits.
 _AT_ONCE = 16
+#: The last part of a step: no question is worked on in it.
+_FOR_CHARGES = 0.1
 _NOT_NOW = "the ledger or the database cannot be used just now: ask again later, with the same Idempotency-Key"
 _NOTHING_TOLD = (
     "each person has a budget of their own; what they have left is told to nobody, since it would say whose records "
@@ -89,7 +98,7 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
     ----------
     people : of each account of the settings (`open_people`).
     """
-    workers = Workers(most=settings.max_waiting, at_once=_AT_ONCE)
+    at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
 
     @contextlib.asynccontextmanager
@@ -130,15 +139,25 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
         _count(times[client], settings.clients[client].per_minute)
         return client, account
 
-    async def work(call: Callable[..., Response], *given: Any) -> Response:
-        """Return the response of a call, or raise its error, when a whole number of steps has passed."""
-        begun = time.monotonic()
+    async def work(call: Callable[[Allowance], Response], late: _Refusal) -> Response:
+        """Return the response of a call, or raise its error, when a step has passed; `late` if it has not ended."""
+        nonlocal at_work
+        # Each request is here for one step: who is put off depends on when others came, and on nothing else.
+        if at_work >= settings.max_waiting:
+            raise Busy
+        # From the reading of the question on: whoever sends it slowly has no more time.
+        due = time.monotonic() + settings.step
+        allowance = Allowance(settings.share, due - _FOR_CHARGES * settings.step)
+        at_work += 1
+        thread = asyncio.ensure_future(asyncio.to_thread(call, allowance))
+        thread.add_done_callback(_hear)
         try:
-            return await workers.run(call, *given)
+            await _pass_step(thread, due)
         finally:
-            # From the reading of the question on: whoever sends it slowly cannot shift the steps.
-            passed = time.monotonic() - begun
-            await asyncio.sleep(settings.step * math.ceil(passed / settings.step) - passed)
+            at_work -= 1
+        if not thread.done():
+            raise late
+        return thread.result()
 
     @app.get("/healthz")
     async def health() -> Response:
@@ -149,7 +168,7 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
     async def account(request: Request) -> Response:
         """Tell what may be told of an account: its unit, and nothing of what people have spent."""
         _, name = admit(request)
-        return await work(_tell_account, people[name])
+        return await work(lambda _: _tell_account(people[name]), _Refusal(503, "account", _NOT_NOW))
 
     @app.post("/ask")
     async def ask(request: Request) -> Response:
@@ -164,7 +183,9 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
                 "new question, and the same to ask again without paying again",
             )
         body = await read_body(request, settings.max_bytes)
-        return await work(_ask, people[name], settings.accounts[name], body, f"{client}: {key}")
+        about, own_key = settings.accounts[name], f"{client}: {key}"
+        late = _Refusal(500, "body", BROKEN_OFF)
+        return await work(lambda allowance: _ask(people[name], about, body, own_key, allowance), late)
 
     explain_problems(app)
 
@@ -175,8 +196,19 @@ def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
         return answer
 
     app.add_middleware(Gate, most=4 * settings.max_waiting, seconds=settings.max_seconds)
-    app.add_middleware(Manners, tell=_log_request)
+    app.add_middleware(Manners, tell=_log_request, timed=False)
     return app
+
+
+async def _pass_step(thread: asyncio.Future[Response], due: float) -> None:
+    """Wait for the end of a step, whatever the thread does."""
+    await asyncio.sleep(due - time.monotonic())
+
+
+def _hear(thread: asyncio.Future[Response]) -> None:
+    """Take note of how a call ended that nobody may wait for any more."""
+    if not thread.cancelled():
+        thread.exception()
 
 
 def _count(times: deque[float], most: int) -> None:
@@ -192,15 +224,15 @@ def _count(times: deque[float], most: int) -> None:
 
 
 def _tell_account(people: People) -> Response:
-    with _explained(people):
+    with _explained(), storage_failures():
         about = people.ledger.standing(people.purses.name).describe()
     return as_json({"account": about["account"], "kind": about["kind"], "unit": about["unit"], "left": _NOTHING_TOLD})
 
 
-def _ask(people: People, about: AskedAccount, body: bytes, key: str) -> Response:
-    with _explained(people):
+def _ask(people: People, about: AskedAccount, body: bytes, key: str, allowance: Allowance) -> Response:
+    with _explained():
         question = _read_question(people, about, body)
-        answer = question.ask(people.records, key)
+        answer = question.ask(replace(people.records, allowance=allowance), key)
         if question.kind == "map":
             return Response(answer.to_bytes(), media_type=PARQUET)
         return as_json(answer.to_json())
@@ -228,7 +260,7 @@ def _read_question(people: People, about: AskedAccount, body: bytes) -> Question
 
 
 @contextlib.contextmanager
-def _explained(people: People) -> Iterator[None]:
+def _explained() -> Iterator[None]:
     """Raise errors as refusals that tell nothing of records, files or the machine."""
     try:
         yield
@@ -241,10 +273,10 @@ def _explained(people: People) -> Iterator[None]:
     except (OtherPeopleError, DamagedFile):
         _LOG.error("database and ledger do not go together, or are damaged")
         raise _Refusal(503, "account", _NOT_NOW) from None
+    except UnusableError:
+        _LOG.error("the ledger or the database cannot be used")
+        raise _Refusal(503, "account", _NOT_NOW) from None
     except InputError as wrong:
-        if people.ledger.place in str(wrong):
-            _LOG.error("the ledger cannot be used")
-            raise _Refusal(503, "account", _NOT_NOW) from None
         field = re.match(r"[\w-]+(?= is | has )", str(wrong))
         raise _Refusal(400, field[0] if field else "body", str(wrong)) from None
 

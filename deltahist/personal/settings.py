@@ -22,6 +22,8 @@ from deltahist.errors import InputError
 _Text = Annotated[str, Meta(min_length=1)]
 _Number = Annotated[int, Meta(ge=1)]
 _HASH = re.compile(r"sha256\$[0-9a-f]{32}\$[0-9a-f]{64}")
+#: The part of a step in which questions are worked on; the rest is for charges, commits, and what comes in between.
+_WORKED = 0.8
 #: Characters of a client's name: it stands before its keys of requests.
 _LONGEST = 60
 
@@ -51,9 +53,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database, ledger : where they are, as `People` takes them.
     accounts : by their names in the ledger. clients : by name.
     host, port : where to listen. tls_in_front : whether a proxy encrypts what goes to other machines.
-    step : seconds; an answer leaves when a whole number of them has passed.
-    max_bytes : of a question. max_seconds : until an answer must be there.
-    max_waiting : questions that are answered or wait; more are put off.
+    step : seconds; every answer leaves when they have passed.
+    max_bytes : of a question. max_seconds : until an answer must be there, with the question's own way.
+    max_waiting : questions in any step; more are put off. All of them share its time alike.
     """
 
     database: _Text
@@ -63,10 +65,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: _Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8001
     tls_in_front: bool = False
-    step: Annotated[float, Meta(gt=0, le=60)] = 1.0
+    step: Annotated[float, Meta(gt=0, le=60)] = 10.0
     max_bytes: _Number = 64 << 10
     max_seconds: _Number = 120
-    max_waiting: _Number = 64
+    max_waiting: _Number = 16
 
     @classmethod
     def read(cls, path: Path) -> Settings:
@@ -99,6 +101,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"host is {self.host!r}: other machines would send keys and get answers in the clear; put a proxy with "
                 "TLS in front and say tls_in_front = true, or listen at 127.0.0.1"
             )
+        if self.step >= self.max_seconds:
+            raise InputError(
+                f"step is {self.step:g} and max_seconds {self.max_seconds}: no answer would be in time; it must be more"
+            )
         seen: set[str] = set()
         for name, client in self.clients.items():
             if len(check_text(client=name)) > _LONGEST or ":" in name:
@@ -115,6 +121,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                         "serve-private --new-key`, which begins with 'sha256$'; never the key itself"
                     )
                 seen.add(hashed)
+
+    @property
+    def share(self) -> float:
+        """Seconds in which a question has the records: all that come in a step end within most of it."""
+        return _WORKED * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:
         """Return the name of the client that a key belongs to; None if there is none.

@@ -5,6 +5,7 @@ import io
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 
 import duckdb
@@ -236,6 +237,28 @@ def test_who_breaks_off_while_records_are_read_pays_all_that_the_question_may_co
         city(tmp_path, ROWS).records.count(epsilon=0.1)
     assert said == {str(caught.value)}
     assert "Ada" not in said.pop()
+
+
+@pytest.mark.parametrize("allowance", [asking.Allowance(seconds=0), asking.Allowance(until=0)])
+def test_a_question_without_time_left_breaks_off(people, monkeypatch, allowance):
+    late = replace(people.records.at_most(1), allowance=allowance)
+    with pytest.raises(asking.FailedQuestionError, match="everybody was charged") as caught:
+        late.count(epsilon=0.1, key="k")
+    assert caught.value.charged
+    assert spent(people) == [0.1, 0.1, 0.1]
+
+
+def test_a_question_whose_answer_comes_late_breaks_off(people, monkeypatch):
+    """Its time ends while the answer is drawn: nothing is kept, and everybody pays."""
+    now = [0.0]
+    monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
+    answer = aggregates.Count.answer
+    monkeypatch.setattr(aggregates.Count, "answer", lambda *given: (now.append(now.pop() + 9), answer(*given))[1])
+    late = replace(people.records.where("kind = 'tram'").at_most(1), allowance=asking.Allowance(until=8))
+    monkeypatch.setattr(engines.Session, "until", lambda *_: contextlib.nullcontext())
+    with pytest.raises(asking.FailedQuestionError, match="everybody was charged"):
+        late.count(epsilon=0.1, key="k")
+    assert spent(people) == [0.1, 0.1, 0.1]
 
 
 def test_what_breaks_off_in_rho_costs_by_the_square(tmp_path):

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 import duckdb
 import ibis
@@ -185,6 +186,14 @@ def test_failures_on_private_rows_say_nothing_of_them(database):
         change.execute("DROP VIEW risky")
     with pytest.raises(InputError, match="was a table or a column changed meanwhile"):
         _rows(database, query, n="n")
+
+
+@pytest.mark.parametrize("server", [False, True])
+def test_what_takes_too_long_is_stopped_in_the_database(request, server):
+    endless = "SELECT pg_sleep(600)" if server else "SELECT count(*) FROM range(1000000000000) a, range(9) b"
+    database = Database.open(request.getfixturevalue("postgres_url") if server else ":memory:")
+    with database.snapshot() as look, pytest.raises(InputError, match="went away"), look.until(time.monotonic() + 0.1):
+        look.execute(endless)
 
 
 def test_a_server_that_goes_away_is_named_and_nothing_is_shown(postgres_url):

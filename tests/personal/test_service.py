@@ -1,11 +1,13 @@
 """The private service: who is let in, one answer and one charge per key, nothing told of people, padded time."""
 
+import asyncio
 import contextlib
 import io
 import json
 import logging
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -47,7 +49,7 @@ class Desk:
         return [float(spent) for spent in self.people.spent(["Ada", "Bob", "Cyd"])]
 
 
-def settings_of(step=0.01, **other):
+def settings_of(step=50, **other):
     clients = {
         "ann": Client((KEYS["ann"][1], KEYS["ann's next"][1]), ("people",)),
         "ben": Client((KEYS["ben"][1],), ("people", "others"), per_minute=5),
@@ -55,6 +57,15 @@ def settings_of(step=0.01, **other):
     }
     accounts = {"people": AskedAccount("trip", "who"), "others": AskedAccount("trip", "who")}
     return Settings("unused", "unused", accounts, clients, step=step, max_bytes=4000, **other)
+
+
+#: A real step, which ends when it does.
+pass_step = service._pass_step
+
+
+@pytest.fixture(autouse=True)
+def steps_end_with_the_work(monkeypatch):
+    monkeypatch.setattr(service, "_pass_step", lambda thread, due: asyncio.wait([thread]))
 
 
 @contextlib.contextmanager
@@ -189,11 +200,73 @@ def test_limits(desk):
     assert desk.ask().is_success  # another client's requests are its own
 
 
-def test_answers_and_refusals_leave_after_whole_steps(tmp_path):
-    with opened(tmp_path, step=0.5) as desk:
-        for response in (desk.ask(), desk.ask(b"{"), desk.ask({**COUNT, "steps": []})):
-            took = float(response.headers["server-timing"].partition("dur=")[2])
-            assert took >= 499
+@pytest.fixture
+def waiting(tmp_path):
+    """A service for one request at a time, and an event for which its questions wait in the ledger."""
+    people, go_on = city(tmp_path, ROWS), threading.Event()
+    settings = msgspec.structs.replace(settings_of(), max_waiting=1, step=0.3)
+    find = Accounts.find_answer
+
+    def wait(accounts, name, key):
+        assert go_on.wait(60)
+        return find(accounts, name, key)
+
+    with pytest.MonkeyPatch.context() as patch, TestClient(create_app(settings, {"people": people})) as client:
+        patch.setattr(Accounts, "find_answer", wait)
+        yield Desk(client, people, settings), go_on
+        go_on.set()
+
+
+def test_all_leave_one_step_after_the_question(waiting, monkeypatch):
+    """Refusals are there at once, and wait; questions that do not end break off, and are not waited for."""
+    desk, go_on = waiting
+    monkeypatch.setattr(service, "_pass_step", pass_step)
+    begun = time.monotonic()
+    assert "server-timing" not in desk.ask(b"{").headers
+    assert time.monotonic() - begun >= 0.3
+    two = {**COUNT, "steps": [{"at_most": 2}]}
+    # The second has a step of its own, although the first is still at work.
+    late = [desk.ask(two, key) for key in ("k", "another")]
+    assert not go_on.is_set()
+    go_on.set()
+    said = {is_problem(response, 500) for response in late}
+    assert "everybody was charged the most" in said.pop()
+    assert not said
+    paid = [1.0, 1.0, 1.0]
+    deadline = time.monotonic() + 60
+    while desk.spent != paid and time.monotonic() < deadline:
+        pass
+    assert desk.spent == paid
+    with desk.people.ledger.read() as found:
+        assert found.find_answer("people", "ann: k") is None
+
+
+def test_who_is_put_off_depends_on_when_others_came_alone(waiting, monkeypatch):
+    """The first question has ended long before its step has, and another is put off all the same."""
+    desk, go_on = waiting
+    go_on.set()
+    ended, step = threading.Event(), threading.Event()
+
+    async def pass_late(thread, due):
+        await asyncio.wait([thread])
+        ended.set()
+        assert await asyncio.to_thread(step.wait, 20)
+
+    monkeypatch.setattr(service, "_pass_step", pass_late)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(desk.ask)
+        assert ended.wait(60)
+        put_off = desk.ask(key="another")
+        step.set()
+        first.result()
+    is_problem(put_off, 503)
+    assert put_off.headers["retry-after"] == "1"
+    assert desk.ask(key="another").status_code != 503
+
+
+def test_all_questions_of_a_step_end_within_it():
+    for settings in (settings_of(), msgspec.structs.replace(settings_of(), max_waiting=1)):
+        assert settings.share * settings.max_waiting + service._FOR_CHARGES * settings.step < settings.step
 
 
 def test_no_answer_leaves_before_its_charge_is_durable(desk, monkeypatch):
@@ -256,30 +329,6 @@ def test_a_ledger_on_a_server(postgres_url):
         assert "same Idempotency-Key" in is_problem(desk.ask(), 503)
 
 
-def test_more_than_can_wait_is_put_off(tmp_path):
-    people = city(tmp_path, ROWS)
-    app = create_app(msgspec.structs.replace(settings_of(), max_waiting=1), {"people": people})
-    with TestClient(app) as client:
-        desk = Desk(client, people, settings_of())
-        begun, go_on = threading.Event(), threading.Event()
-        find = Accounts.find_answer
-
-        def slow(accounts, name, key):
-            begun.set()
-            assert go_on.wait(60)
-            return find(accounts, name, key)
-
-        with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
-            patch.setattr(Accounts, "find_answer", slow)
-            first = pool.submit(desk.ask)
-            assert begun.wait(60)
-            put_off = desk.ask(key="another")
-            go_on.set()
-            assert first.result().is_success
-        is_problem(put_off, 503)
-        assert put_off.headers["retry-after"] == "1"
-
-
 # ---------------------------------------------------------------------------------- settings
 
 
@@ -317,6 +366,7 @@ def test_settings_are_read(file):
         ('database = "city.duckdb"', "", "missing required field `database`"),
         ("step = 0.5", "step = 0", r"`float` > 0.* at `\$.step`"),
         ("step = 0.5", "stop = 1", "unknown field `stop`"),
+        ("step = 0.5", "step = 30\nmax_seconds = 30", "step is 30 and max_seconds 30: no answer would be in time"),
         ("step = 0.5", "step = ", "cannot be read"),
         ("step = 0.5", 'port = "high"', r"Expected `int`, got `str` - at `\$.port`"),
         ("step = 0.5", 'host = "0.0.0.0"', "host is '0.0.0.0': .*tls_in_front = true"),
