@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from pathlib import Path
 from urllib.parse import quote
@@ -21,10 +22,17 @@ def _limit(metavar: str, text: str, usual: int) -> int:
     return made
 
 
+def _port(text: str, option: str) -> int:
+    """Read the number of a port."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
+        raise InputError(f"{option} is {text[:80]!r}: it must be from 0 to 65535")
+    return int(text)
+
+
 def serve(
     releases: list[Path] = argument("RELEASES", "Files that `deltahist publish` wrote, and folders of them."),
     host: str = option("HOST", "Address to listen at; by default only this machine is answered.", default="127.0.0.1"),
-    port: int = option("PORT", "Port to listen at; 0: any that is free.", default=8000),
+    port: int = option("PORT", "Port to listen at; 0: any that is free.", _port, default=8000),
     workers: int = option("N", "Processes that answer; they share the releases.", whole_number, default=1),
     cors: list[str] | None = option(
         "ORIGIN", "Origin of web pages that may ask (https://maps.example.org, or *); repeat it."
@@ -32,7 +40,9 @@ def serve(
     tiles: str | None = option("URL", "Background of the map at /: https://tiles.example.org/{z}/{x}/{y}.png."),
     attribution: str = option("TEXT", "Whom the map names for its background.", default=""),
     context: Path | None = option("FILE", "Geometries that the map draws thin and grey, such as roads."),
-    metrics_port: int | None = option("PORT", "Port of this machine where Prometheus may read metrics; 0: any free."),
+    metrics_port: int | None = option(
+        "PORT", "Port of this machine where Prometheus may read metrics; 0: any free.", _port
+    ),
     config: Path | None = option("FILE.toml", "Options from a file, such as port = 9000; the command line wins."),
     check: bool = flag("Read the releases, tell what would be served, and end."),
     max_bytes: int = _limit("N", "Bytes of a request's body.", _USUAL.max_bytes),
@@ -54,9 +64,6 @@ def serve(
       curl 'http://127.0.0.1:8000/releases/city/answer?bbox=-74.0,40.7,-73.9,40.8'
       deltahist serve published/ --port 9000 --workers 2 --cors https://maps.example.org
     """
-    for name, number in (("--port", port), ("--metrics-port", metrics_port or 0)):
-        if not 0 <= number < 1 << 16:
-            raise InputError(f"{name} is {number}: it must be from 0 to 65535")
     try:
         from deltahist.server.catalogue import Catalogue
         from deltahist.server.logs import write_logs

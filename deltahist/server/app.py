@@ -8,6 +8,7 @@ import warnings
 from collections.abc import AsyncIterator
 
 from fastapi import Depends, FastAPI, Response
+from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 from starlette_compress import CompressMiddleware, add_compress_type
@@ -86,7 +87,11 @@ def create_app(
         return as_json({"status": "ok", "releases": len(catalogue)})
 
     for resource in (pages, releases, queries, cells, series, landing, features, tiles, tilesets):
-        app.include_router(resource.make_router(service), responses=problems(), dependencies=[Depends(refuse_unknown)])
+        router = resource.make_router(service)
+        for route in router.routes:
+            if isinstance(route, APIRoute):  # or its function's name would be its title
+                route.summary = route.description.split("\n")[0].removesuffix(".")
+        app.include_router(router, responses=problems(), dependencies=[Depends(refuse_unknown)])
     app.include_router(docs.make_router())
     explain_problems(app)
     choices = service.settings

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -28,12 +28,19 @@ from deltahist.server.service import Service, tag_of
 from deltahist.server.settings import Settings
 from deltahist.space.domain import Domain
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 #: Says of a query what its answers say besides their figures.
 About: TypeAlias = Callable[[BoxQuery], dict[str, Any]]
 #: Said with every answer.
 FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
+#: Types of tables of answers.
+_MEDIA = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}
 #: Bytes of a body for each place that it takes among those at work or waiting.
 _BYTES_PER_PLACE = 1 << 19
+#: Said of a geometry that is there, but is no GeoJSON.
+_UNREAD = "geometry that cannot be read: it must be GeoJSON, whose coordinates are numbers"
 #: Vertices of a feature with crossing rings, whose repair takes long.
 _MOST_CROSSING = 200
 
@@ -94,7 +101,7 @@ def make_router(service: Service) -> APIRouter:
         """Return answers to `{"boxes": [[W, S, E, N], ...]}`, or to the features of a GeoJSON FeatureCollection.
 
         Answers to boxes are columns, in the order of the boxes: JSON, CSV or Arrow (Accept). Features come back as
-        GeoJSON with their properties and answers.
+        GeoJSON with their properties and answers; as CSV or Arrow the answers stand alone, in the order of features.
         """
         source, asked = service.find_source(name, compare)
         about = partial(_meaning, asked=asked)
@@ -120,16 +127,18 @@ async def answer_body(
     async with service.workers.place(-(-size // _BYTES_PER_PLACE) or 1):
         body = await read_body(request, limits.max_bytes)
         if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
-            negotiate(request, {GEOJSON: "geojson", JSON: "json"})
-            content = await service.workers.run_in_place(_answer_features, source, body, options, limits)
-            return Response(content, media_type=GEOJSON)
+            form = negotiate(request, {GEOJSON: "geojson", JSON: "json", "text/csv": "csv", ARROW: "arrow"})
+            content = await service.workers.run_in_place(
+                _answer_features, source, body, options, limits, form, about
+            )
+            media = GEOJSON if form in ("geojson", "json") else _MEDIA[form]
+            return Response(content, media_type=media, headers={"vary": "Accept"})
         given = [each for each in ("crs", "level", "nonnegative") if each in request.query_params]
         if given:
             raise InputError(f"{given[0]} is in the address: for boxes it must stand beside them in the body")
         form = negotiate(request, {JSON: "json", "text/csv": "csv", ARROW: "arrow"})
         content = await service.workers.run_in_place(_answer_boxes, source, body, form, about, limits.max_boxes)
-    media = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}[form]
-    return Response(content, media_type=media, headers={"vary": "Accept"})
+    return Response(content, media_type=_MEDIA[form], headers={"vary": "Accept"})
 
 
 def ask(source: Source, crs: str | None, level: float, nonnegative: bool) -> BoxQuery:
@@ -189,20 +198,27 @@ def _answer_boxes(source: Source, body: bytes, form: str, about: About, most: in
         return orjson.dumps(content | about(query), option=orjson.OPT_SERIALIZE_NUMPY)
     import pandas as pd
 
+    return _encode(pd.DataFrame(columns), form, query, about)
+
+
+def _encode(answers: pd.DataFrame, form: str, query: BoxQuery, about: About) -> bytes:
+    """Return a table of answers as CSV or Arrow."""
     if form == "csv":
-        return encode_table(pd.DataFrame(columns), "csv", query.release.domain)
+        return encode_table(answers, "csv", query.release.domain)
     import pyarrow as pa
 
     metadata = {name: str(value) for name, value in about(query).items()}
-    table = pa.table({name: pa.array(values) for name, values in columns.items()}, metadata=metadata)
+    table = pa.table({name: pa.array(answers[name].to_numpy()) for name in answers}, metadata=metadata)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
     return sink.getvalue()
 
 
-def _answer_features(source: Source, body: bytes, options: tuple[str | None, float, bool], limits: Settings) -> bytes:
-    """Return a FeatureCollection with answers among the properties of its features, which stay as they are."""
+def _answer_features(
+    source: Source, body: bytes, options: tuple[str | None, float, bool], limits: Settings, form: str, about: About
+) -> bytes:
+    """Return a FeatureCollection with answers among its features' properties, or the answers as CSV or Arrow."""
     import geopandas as gpd
     import shapely
 
@@ -228,8 +244,15 @@ def _answer_features(source: Source, body: bytes, options: tuple[str | None, flo
         raise InputError(f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first")
     query = ask(source, None if stated is None else str(stated), level, nonnegative)
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if query.degrees else query.release.domain.crs)
-    found = answer(query.release, places, level=level, nonnegative=nonnegative).to_dict("records")
-    for feature, properties, columns in zip(features, own, found, strict=True):
+    unread = shapely.is_missing(shapes) & np.array([each.get("geometry") is not None for each in features])
+    if unread.any() and shapely.is_missing(shapes).all():
+        raise InputError(f"features[{np.argmax(unread)}] has a {_UNREAD}")
+    found = answer(query.release, places, level=level, nonnegative=nonnegative)
+    if unread.any():
+        found.loc[unread, "note"] = f"not answered: {_UNREAD}"
+    if form in ("csv", "arrow"):
+        return _encode(found, form, query, about)
+    for feature, properties, columns in zip(features, own, found.to_dict("records"), strict=True):
         names = rename_own(properties)
         kept = {names.get(name, name): value for name, value in properties.items()}
         feature["properties"] = kept | {str(name): plain(value) for name, value in columns.items()}

@@ -168,6 +168,11 @@ def _source(period: Series, other: Series | None = None) -> Source:
 async def _prepare(service: Service, periods: Sequence[Series]) -> None:
     """Let sums be made by a thread for long work, once; InputError if steps are missing."""
     for period in periods:
+        if period.missing and not period.skipping:
+            try:
+                _ = period.summed
+            except InputError as problem:
+                raise InputError(f"{problem} (missing=skip leaves them out)") from None
         if "summed" not in vars(period):
             await service.workers.run(_sum_up, period)
 

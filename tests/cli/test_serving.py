@@ -27,7 +27,7 @@ def test_releases_are_checked(city, capsys):
     assert main(["serve", str(city.parent / "none.parquet"), "--check"]) == 2
     assert "none.parquet" in capsys.readouterr().err
     assert main(["serve", str(city), "--port", "65536"]) == 2
-    assert "--port is 65536: it must be from 0 to 65535" in capsys.readouterr().err
+    assert "--port is '65536': it must be from 0 to 65535" in capsys.readouterr().err
 
 
 def test_a_check_names_all_that_is_wrong_and_fails(city, capsys):
@@ -51,7 +51,7 @@ def test_a_check_names_all_that_is_wrong_and_fails(city, capsys):
         ([], {}, "port = 7003", "127.0.0.1:7003/"),
         ([], {"MAX_BOXES": "0"}, "", "--max-boxes is '0': it must be a whole number of at least 1"),
         ([], {"PROT": "7002"}, "", "DELTAHIST_SERVE_PROT is set, but no option is called so: is DELTAHIST_SERVE_PORT"),
-        ([], {"PORT": "high"}, "", "Invalid value for '--port'"),
+        ([], {"PORT": "high"}, "", "--port is 'high': it must be from 0 to 65535"),
         ([], {}, "max-boxs = 7", "is 'max-boxes' meant?"),
         ([], {}, "workers = 1.5", "--workers is '1.5': it must be a whole number"),
     ],

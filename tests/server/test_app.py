@@ -123,6 +123,30 @@ def test_features_come_back_with_answers(client, catalogue):
     expected = dh.answer(catalogue.find("city").release, zones)
     assert found["zone"].tolist() == ["a", "b"]
     np.testing.assert_array_equal(found["estimate"], expected["estimate"])
+    asked = {"content": zones.to_json()}
+    table = pd.read_csv(io.StringIO(client.post(f"{CITY}/answers?f=csv", **asked).text))
+    assert table["estimate"].tolist() == expected["estimate"].tolist()
+    arrow = pa.ipc.open_stream(client.post(f"{CITY}/answers?f=arrow", **asked).content).read_all()
+    assert arrow["low"].to_pylist() == expected["low"].tolist()
+    assert arrow.schema.metadata[b"digest"].decode() == catalogue.find("city").release.digest
+
+
+def test_a_geometry_that_is_none_is_told_apart_from_no_geometry(client):
+    text = {"geometry": {"type": "Point", "coordinates": ["-74", "40.7"]}}
+    sound = {"geometry": shapely.geometry.mapping(shapely.box(*DEGREES))}
+    body = {"type": "FeatureCollection", "features": [text]}
+    check_problem(client.post(f"{CITY}/answers", json=body), 400, "features[0] has a geometry that cannot be read")
+    body["features"] = [{"geometry": None}, text, sound]
+    notes = [each["properties"]["note"] for each in client.post(f"{CITY}/answers", json=body).json()["features"]]
+    assert notes[0] == "not answered: no geometry"
+    assert "coordinates are numbers" in notes[1]
+    assert notes[2] is None
+
+
+def test_routes_are_called_by_what_they_do(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    assert paths["/"]["get"]["summary"].startswith("Link to all")
+    assert paths["/releases"]["get"]["summary"] == "List all releases with their promises"
 
 
 def test_a_line_without_a_crs(client):
