@@ -23,7 +23,7 @@ from deltahist.server.answers import CRS84
 from deltahist.server.blocks import DIGITS, LEVEL
 from deltahist.server.catalogue import Served
 from deltahist.server.landing import link
-from deltahist.server.schemas import Feature, FeatureCollection, file_of
+from deltahist.server.schemas import FeatureCollection, GeoFeature, file_of
 from deltahist.server.service import Service, tag_of
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
@@ -107,7 +107,7 @@ def make_router(service: Service) -> APIRouter:
         }
         return Response(orjson.dumps(content), media_type=GEOJSON, headers=headers)
 
-    @router.get("/collections/{name}/items/{number}", response_class=Response, responses=file_of(GEOJSON, Feature))
+    @router.get("/collections/{name}/items/{number}", response_class=Response, responses=file_of(GEOJSON, GeoFeature))
     async def show_item(request: Request, name: str, number: str) -> Response:
         """Return one cell as GeoJSON."""
         served = find_collection(service, name)

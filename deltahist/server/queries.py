@@ -23,7 +23,7 @@ from deltahist.errors import InputError
 from deltahist.releases.tables import encode_table
 from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
 from deltahist.server.catalogue import Served
-from deltahist.server.schemas import Answer, Answers, BoxesAsked, FeatureCollection, reads, shape
+from deltahist.server.schemas import BoxAnswer, BoxAnswers, BoxesAsked, FeatureCollection, reads, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.server.settings import Settings
 from deltahist.space.domain import Domain
@@ -58,7 +58,7 @@ def make_router(service: Service) -> APIRouter:
     """Return the routes that answer queries."""
     router = APIRouter(tags=["answers"])
 
-    @router.get("/releases/{name}/answer", responses=shape(Answer))
+    @router.get("/releases/{name}/answer", responses=shape(BoxAnswer))
     async def answer_box(
         request: Request,
         name: str,
@@ -87,7 +87,7 @@ def make_router(service: Service) -> APIRouter:
 
     @router.post(
         "/releases/{name}/answers",
-        responses=shape(Answers, GEOJSON, "text/csv", ARROW),
+        responses=shape(BoxAnswers, GEOJSON, "text/csv", ARROW),
         openapi_extra={"requestBody": reads({JSON: BoxesAsked, GEOJSON: FeatureCollection})},
     )
     async def answer_many(

@@ -28,7 +28,7 @@ class _Meaning(BaseModel):
     cost: str = Field(description="of asking again: none")
 
 
-class Answer(_Meaning):
+class BoxAnswer(_Meaning):
     """The number of points in a box."""
 
     model_config = ConfigDict(extra="allow")
@@ -45,7 +45,7 @@ class Answer(_Meaning):
     note: str | None = Field(None, description="that the box was clipped")
 
 
-class Answers(_Meaning):
+class BoxAnswers(_Meaning):
     """The numbers of points in boxes: every column is a list in their order."""
 
     model_config = ConfigDict(extra="allow")
@@ -73,7 +73,7 @@ class FeatureCollection(BaseModel):
     features: list[dict[str, Any]]
 
 
-class Feature(BaseModel):
+class GeoFeature(BaseModel):
     """GeoJSON (RFC 7946)."""
 
     model_config = ConfigDict(extra="allow")

@@ -20,7 +20,7 @@ from deltahist.releases.series import PeriodDifference
 from deltahist.server.answers import BoxQuery, Source
 from deltahist.server.catalogue import Served
 from deltahist.server.queries import answer_body, ask, meaning, read_box, row
-from deltahist.server.schemas import Answer, Answers, BoxesAsked, FeatureCollection, reads, shape
+from deltahist.server.schemas import BoxAnswer, BoxAnswers, BoxesAsked, FeatureCollection, reads, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.space.workloads import boxes
 
@@ -52,7 +52,7 @@ def make_router(service: Service) -> APIRouter:
         headers = copy_headers(request, tag_of(served, "series"))
         return as_json(_summarize(stream, series) | {"steps": _list_steps(series)}, headers)
 
-    @router.get("/series/{stream}/answer", responses=shape(Answer))
+    @router.get("/series/{stream}/answer", responses=shape(BoxAnswer))
     async def answer_period(
         request: Request,
         stream: str,
@@ -85,7 +85,7 @@ def make_router(service: Service) -> APIRouter:
 
     @router.post(
         "/series/{stream}/answers",
-        responses=shape(Answers, GEOJSON, "text/csv", ARROW),
+        responses=shape(BoxAnswers, GEOJSON, "text/csv", ARROW),
         openapi_extra={"requestBody": reads({JSON: BoxesAsked, GEOJSON: FeatureCollection})},
     )
     async def answer_many_of_period(

@@ -316,7 +316,7 @@ class TentsDecoder(Decoder):
         return out
 
     def mean_variance(self, work: AllRanges) -> float:
-        return self._cells * max(0.0, MeanError(self._lattices, None, self.total_known).of(self._precision))
+        return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).of(self._precision))
 
     def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
         """Return a bound of the excess kurtosis of answers to boxes, if no draw has more than its full weight."""
@@ -414,7 +414,7 @@ class Search:
         costs = self._costs(lattices, scale)
         if not costs:  # a single cell, which nobody enters: there is nothing to protect
             return Choice(0.0, spacing, degree, (1.0, 1.0))
-        error = MeanError(lattices, self.boxes, self.near.fixed_membership, _SMOOTH)
+        error = TentError(lattices, self.boxes, self.near.fixed_membership, _SMOOTH)
 
         def dearest(ratio: float) -> float:
             """Return the norm of what the dearest move changes, for a share of one of the cells."""
@@ -455,7 +455,7 @@ def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[Field, F
     return precise / (1 + precise), onto, float((ones * onto).sum())
 
 
-class MeanError:
+class TentError:
     """Mean variance over a workload, from cells of variance one and tents, as a function of the tents' precision.
 
     What queries ask of the waves does not depend on that. The queries are all ranges where `boxes` is None. A public
