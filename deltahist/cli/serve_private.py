@@ -31,7 +31,7 @@ def serve_private(
         import uvicorn
 
         from deltahist.personal.service import create_app, open_people
-        from deltahist.personal.settings import Settings, make_key
+        from deltahist.personal.settings import PrivateSettings, make_key
         from deltahist.server.logs import write_logs
         from deltahist.server.running import configure
     except ImportError:
@@ -46,7 +46,7 @@ def serve_private(
         return
     if settings is None:
         raise InputError("--config is missing: name the file with the settings, such as night.toml")
-    read = Settings.read(settings)
+    read = PrivateSettings.read(settings)
     people = open_people(read)
     host = f"[{read.host}]" if ":" in read.host else read.host
     family = socket.AF_INET6 if ":" in read.host else socket.AF_INET

@@ -46,7 +46,7 @@ from deltahist.personal.asking import (
 )
 from deltahist.personal.database import Database
 from deltahist.personal.people import OtherPeopleError, People
-from deltahist.personal.settings import AskedAccount, Settings
+from deltahist.personal.settings import AskedAccount, PrivateSettings
 from deltahist.space.crs import epsg_code, is_crs84
 
 #: Below that of all services, whose lines hold no messages of errors.
@@ -71,7 +71,7 @@ class _Refusal(Exception):  # noqa: N818
         self.status, self.field, self.detail, self.headers = status, field, detail, headers
 
 
-def open_people(settings: Settings) -> dict[str, People]:
+def open_people(settings: PrivateSettings) -> dict[str, People]:
     """Open the people of each account; InputError if an account, a table or the database is not there."""
     if not Ledger.exists(settings.ledger):
         raise InputError("ledger does not exist: let people join first (`deltahist ask --limit`, or `People.enrol`)")
@@ -91,7 +91,7 @@ def open_people(settings: Settings) -> dict[str, People]:
     }
 
 
-def create_app(settings: Settings, people: Mapping[str, People]) -> FastAPI:
+def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastAPI:
     """Return the application that asks people's records for clients that have keys.
 
     Parameters

@@ -45,7 +45,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_minute: _Number = 60
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PrivateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Choices of an operator.
 
     Parameters
@@ -71,7 +71,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_waiting: _Number = 16
 
     @classmethod
-    def read(cls, path: Path) -> Settings:
+    def read(cls, path: Path) -> PrivateSettings:
         """Read the settings in a TOML file.
 
         Raises InputError if it cannot be read, is another user's, others may read or write it, or a setting is

@@ -22,7 +22,7 @@ from deltahist.accounts.tables import Accounts
 from deltahist.errors import InputError
 from deltahist.personal import service
 from deltahist.personal.service import create_app, open_people
-from deltahist.personal.settings import AskedAccount, Client, Settings, fits, make_key
+from deltahist.personal.settings import AskedAccount, Client, PrivateSettings, fits, make_key
 from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Ada", "bus", 18, 3.0), ("Bob", "bus", 8, 2.5), ("Cyd", "tram", 22, None)]
@@ -37,7 +37,7 @@ class Desk:
 
     client: TestClient
     people: dh.People
-    settings: Settings
+    settings: PrivateSettings
 
     def ask(self, question=COUNT, key="k", who="ann", **options):
         content = question if isinstance(question, bytes) else json.dumps(question).encode()
@@ -56,7 +56,7 @@ def settings_of(step=50, **other):
         "cleo": Client((KEYS["cleo"][1],), ("others",)),
     }
     accounts = {"people": AskedAccount("trip", "who"), "others": AskedAccount("trip", "who")}
-    return Settings("unused", "unused", accounts, clients, step=step, max_bytes=4000, **other)
+    return PrivateSettings("unused", "unused", accounts, clients, step=step, max_bytes=4000, **other)
 
 
 #: A real step, which ends when it does.
@@ -354,10 +354,10 @@ def file(tmp_path):
 
 def test_settings_are_read(file):
     file.write_text(GOOD)
-    read = Settings.read(file)
+    read = PrivateSettings.read(file)
     assert (read.host, read.port, read.step, read.accounts["people"].table) == ("127.0.0.1", 8001, 0.5, "trip")
     assert [read.find_client(KEYS[name][0]) for name in ("ann", "ben")] == ["ann", None]
-    assert Settings.read(file) == read
+    assert PrivateSettings.read(file) == read
 
 
 @pytest.mark.parametrize(
@@ -382,7 +382,7 @@ def test_settings_are_read(file):
 def test_settings_that_are_wrong(file, old, new, said):
     file.write_text(GOOD.replace(old, new))
     with pytest.raises(InputError, match=said) as problem:
-        Settings.read(file)
+        PrivateSettings.read(file)
     assert str(problem.value).startswith("--config ")
     assert KEYS["ann"][0] not in str(problem.value)
 
@@ -392,7 +392,7 @@ def test_settings_that_others_can_read_or_write_are_refused(file, mode):
     file.write_text("no settings at all")  # they are not looked at
     file.chmod(mode)
     with pytest.raises(InputError, match=rf"open to others \(mode {mode:o}\): .*`chmod 600` it"):
-        Settings.read(file)
+        PrivateSettings.read(file)
 
 
 def test_settings_of_another_user_are_refused(file, monkeypatch):
@@ -400,7 +400,7 @@ def test_settings_of_another_user_are_refused(file, monkeypatch):
     own = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own + 1)
     with pytest.raises(InputError, match=rf"belongs to user {own}, and this program runs as {own + 1}"):
-        Settings.read(file)
+        PrivateSettings.read(file)
 
 
 def test_one_key_is_one_clients():
