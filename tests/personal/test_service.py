@@ -298,10 +298,10 @@ def test_many_at_once_are_charged_once_each(desk):
 
 def test_trouble_tells_neither_places_nor_records(desk, monkeypatch, caplog, tmp_path):
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(service.Question, "ask", lambda *_: 1 / 0)
-    # The client raises what the application does not answer: Manners answers it.
-    assert "its log tells why" in is_problem(desk.ask(), 500)
-    monkeypatch.undo()
+    with monkeypatch.context() as broken:
+        broken.setattr(service.Question, "ask", lambda *_: 1 / 0)
+        # The client raises what the application does not answer: Manners answers it.
+        assert "its log tells why" in is_problem(desk.ask(), 500)
     with monkeypatch.context() as broken:
         broken.setattr("deltahist.personal.aggregates.Count.answer", lambda *_: 1 / 0)
         assert "everybody was charged the most" in is_problem(desk.ask(), 500)
