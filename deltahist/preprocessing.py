@@ -174,6 +174,11 @@ class Clock:
         whole_days = self.every % 86_400 == 0 and self.start % 86_400 == 0
         return at.strftime("%Y-%m-%d" if whole_days else "%Y-%m-%dT%H%M%S")
 
+    def span(self, step: int) -> tuple[int, int] | None:
+        """Return the first second of a step, and that after its last one; None for plain step numbers."""
+        begin = self.start + step * self.every
+        return (begin, begin + self.every) if self.every else None
+
     @property
     def period(self) -> str:
         """Length of a step in words; empty for plain step numbers."""

@@ -84,22 +84,19 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
     Raises InputError on any other CRS than these two. Only codes are looked up: other texts could name files.
     """
     own = release.domain.crs
-    if crs is None or is_crs84(crs):
-        if crs is not None and own is None:
-            raise InputError(f"crs is {crs!r}: the release is of a plane without a CRS; leave crs out")
+    if crs is None or (own is not None and is_crs84(crs)):
         return own is not None
     code = epsg_code(crs)
-    same = crs == own or (code is not None and _is_code_of(own, code))
-    if not same and own is None:
+    if crs == own or (code is not None and _is_code_of(own, code)):
+        return False
+    if own is None:
         raise InputError(f"crs is {crs[:80]!r}: the release is of a plane without a CRS; leave crs out")
-    if not same and code == _LATITUDE_FIRST:
+    if code == _LATITUDE_FIRST:
         raise InputError(
             f"crs is {crs[:80]!r}, which is latitude before longitude to some: use CRS84 (longitude, latitude), or "
             "leave crs out"
         )
-    if not same:
-        raise InputError(f"crs is {crs[:80]!r}: it must be the release's own, {own}, or {CRS84} (longitude, latitude)")
-    return False
+    raise InputError(f"crs is {crs[:80]!r}: it must be the release's own, {own}, or {CRS84} (longitude, latitude)")
 
 
 @functools.lru_cache(maxsize=1_000)

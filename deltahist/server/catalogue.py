@@ -56,6 +56,7 @@ class Catalogue:
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
+        self._names = {path: path.resolve().name for path in self._paths}
         self._stamps: dict[Path, _Stamp | None] = {}
         self._served: dict[str, Served] = {}
         self.problems: list[str] = []
@@ -88,7 +89,7 @@ class Catalogue:
         for path in self._paths:
             if path.is_dir():
                 own = [each for each in self if each.path.parent == path]
-                found.setdefault(path.resolve().name, sorted(own, key=lambda each: each.path))
+                found.setdefault(self._names[path], sorted(own, key=lambda each: each.path))
         return found
 
     def refresh(self) -> bool:
@@ -125,26 +126,15 @@ class Catalogue:
             yield from _releases_in(path) if path.is_dir() else [path]
 
     def _take_up(self, path: Path) -> None:
-        """Read a file, unless another that is there has its name or no address can hold it."""
-        self._stamps[path] = _stamp(path)
+        """Serve a file's release, unless another that is there has its name or no address can hold it."""
+        self._stamps[path] = _stamp(path)  # before it is read: who replaces it meanwhile is noticed
         if not path.exists():
             raise InputError(f"{path} does not exist")
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
-        try:
-            quote(path.stem)
-        except UnicodeEncodeError:
-            named = False
-        else:
-            named = path.stem not in (".", "..")
-        if not named:
+        if path.stem in (".", "..") or path.stem != path.stem.encode(errors="replace").decode():
             raise InputError(f"{str(path)!r} has a name that no address can hold: rename it")
-        self._read(path)
-
-    def _read(self, path: Path) -> None:
-        """Read a file, and serve its release from now on."""
-        self._stamps[path] = _stamp(path)  # before it is read: who replaces it meanwhile is noticed
         content = path.read_bytes()
         release = from_bytes(content, path)
         if not release.publishable:

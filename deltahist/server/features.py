@@ -201,10 +201,7 @@ def read_degrees(text: str) -> list[Box]:
 def _times_of(served: Served) -> tuple[int, int] | None:
     """Return the first second of a step of a stream, and that after its last one; None without a time."""
     step = served.release.mechanism.step
-    if step is None or not step.clock.every:
-        return None
-    begin = step.clock.start + step.number * step.clock.every
-    return begin, begin + step.clock.every
+    return None if step is None else step.clock.span(step.number)
 
 
 def _is_within(served: Served, text: str) -> bool:

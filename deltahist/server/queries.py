@@ -37,6 +37,15 @@ About: TypeAlias = Callable[[BoxQuery], dict[str, Any]]
 FREE = "Answers are computed from what was published: asking again costs nothing and tells nothing new of anybody."
 #: Types of tables of answers.
 _MEDIA = {"json": JSON, "csv": "text/csv; charset=utf-8", "arrow": ARROW}
+#: Parameters of routes that answer a box, and of those whose body may be features.
+Level = Annotated[float, Query(description="of the interval, between 0 and 1")]
+Nonnegative = Annotated[bool, Query(description="estimates that are never negative, no longer unbiased")]
+CrsOfFeatures = Annotated[str | None, Query(description="CRS of a FeatureCollection; CRS84 when none is given")]
+LevelOfFeatures = Annotated[float, Query(description="of the interval, between 0 and 1; of a FeatureCollection")]
+NonnegativeOfFeatures = Annotated[
+    bool, Query(description="never negative, no longer unbiased; of a FeatureCollection")
+]
+_Compare = Annotated[str | None, Query(description="another release: the answer is its points less those of this")]
 #: Bytes of a body for each place that it takes among those at work or waiting.
 _BYTES_PER_PLACE = 1 << 19
 #: Said of a geometry that is there, but is no GeoJSON.
@@ -64,9 +73,9 @@ def make_router(service: Service) -> APIRouter:
         name: str,
         bbox: str = Query(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"]),
         crs: str | None = Query(None, description="CRS of bbox: the release's own, or CRS84 (longitude, latitude)"),
-        level: float = Query(0.95, description="of the interval, between 0 and 1"),
-        nonnegative: bool = Query(False, description="estimates that are never negative, no longer unbiased"),
-        compare: str | None = Query(None, description="another release: the answer is its points less those of this"),
+        level: Level = 0.95,
+        nonnegative: Nonnegative = False,
+        compare: _Compare = None,
     ) -> Response:
         """Return the estimated number of points in a box, with standard error and interval.
 
@@ -93,10 +102,10 @@ def make_router(service: Service) -> APIRouter:
     async def answer_many(
         request: Request,
         name: str,
-        crs: str | None = Query(None, description="CRS of a FeatureCollection; CRS84 when none is given"),
-        level: float = Query(0.95, description="of the interval, between 0 and 1; of a FeatureCollection"),
-        nonnegative: bool = Query(False, description="never negative, no longer unbiased; of a FeatureCollection"),
-        compare: str | None = Query(None, description="another release: the answer is its points less those of this"),
+        crs: CrsOfFeatures = None,
+        level: LevelOfFeatures = 0.95,
+        nonnegative: NonnegativeOfFeatures = False,
+        compare: _Compare = None,
     ) -> Response:
         """Return answers to `{"boxes": [[W, S, E, N], ...]}`, or to the features of a GeoJSON FeatureCollection.
 

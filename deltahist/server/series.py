@@ -19,7 +19,18 @@ from deltahist.releases import Release, Series
 from deltahist.releases.series import PeriodDifference
 from deltahist.server.answers import BoxQuery, Source
 from deltahist.server.catalogue import Served
-from deltahist.server.queries import answer_body, ask, meaning, read_box, row
+from deltahist.server.queries import (
+    CrsOfFeatures,
+    Level,
+    LevelOfFeatures,
+    Nonnegative,
+    NonnegativeOfFeatures,
+    answer_body,
+    ask,
+    meaning,
+    read_box,
+    row,
+)
 from deltahist.server.schemas import BoxAnswer, BoxAnswers, BoxesAsked, FeatureCollection, reads, shape
 from deltahist.server.service import Service, tag_of
 from deltahist.space.workloads import boxes
@@ -62,8 +73,8 @@ def make_router(service: Service) -> APIRouter:
         mean: bool = _MEAN,
         missing: _Missing = _MISSING,
         crs: str | None = Query(None, description="CRS of bbox: the releases' own, or CRS84 (longitude, latitude)"),
-        level: float = Query(0.95, description="of the interval, between 0 and 1"),
-        nonnegative: bool = Query(False, description="estimates that are never negative, no longer unbiased"),
+        level: Level = 0.95,
+        nonnegative: Nonnegative = False,
     ) -> Response:
         """Return the sum over the steps of a period in a box, with joint error; with `compare`, the change to another.
 
@@ -95,9 +106,9 @@ def make_router(service: Service) -> APIRouter:
         compare: str | None = _COMPARE,
         mean: bool = _MEAN,
         missing: _Missing = _MISSING,
-        crs: str | None = Query(None, description="CRS of a FeatureCollection; CRS84 when none is given"),
-        level: float = Query(0.95, description="of the interval, between 0 and 1; of a FeatureCollection"),
-        nonnegative: bool = Query(False, description="never negative, no longer unbiased; of a FeatureCollection"),
+        crs: CrsOfFeatures = None,
+        level: LevelOfFeatures = 0.95,
+        nonnegative: NonnegativeOfFeatures = False,
     ) -> Response:
         """Return answers of a period to many boxes or features, in the forms of `/releases/{name}/answers`."""
         series, _ = _find(service, stream)
@@ -224,7 +235,7 @@ def _list_steps(series: Series) -> list[dict[str, Any]]:
     step = series.example.mechanism.step
     for number in range(series.first, series.last + 1):
         label, release = series.clock.label(number), series.releases.get(number)
-        entry: dict[str, Any] = {"step": label} | time_of(series, number)
+        entry: dict[str, Any] = {"step": label} | _time_of(series, number)
         if release is not None:
             budget = release.mechanism.budget
             entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise}
@@ -238,11 +249,7 @@ def _list_steps(series: Series) -> list[dict[str, Any]]:
     return found
 
 
-def time_of(series: Series, step: int) -> dict[str, str]:
+def _time_of(series: Series, step: int) -> dict[str, str]:
     """Return when a step begins and ends, in UTC; nothing if steps are plain numbers."""
-    clock = series.clock
-    if not clock.every:
-        return {}
-    ends = (clock.start + (step + end) * clock.every for end in (0, 1))
-    begin, end = (datetime.datetime.fromtimestamp(each, datetime.UTC).isoformat() for each in ends)
-    return {"begin": begin, "end": end}
+    ends = (datetime.datetime.fromtimestamp(each, datetime.UTC).isoformat() for each in series.clock.span(step) or ())
+    return dict(zip(("begin", "end"), ends, strict=False))
