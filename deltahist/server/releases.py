@@ -34,7 +34,7 @@ def make_router(service: Service) -> APIRouter:
         served = service.find(name)
         form = negotiate(request, {JSON: "json", "text/html": "html", "text/plain": "text"})
         chain = service.find_chain(served) if form == "json" else [served]
-        headers = copy_headers(request, tag_of(chain if len(chain) > 1 else served, form), by_accept=True)
+        headers = copy_headers(request, tag_of(chain, form), by_accept=True)
         if form == "json":
             statement = {"statement": served.release.facts()}
             return as_json(summarize(served) | describe_chain(chain) | statement, headers)

@@ -54,8 +54,6 @@ class Service:
 
 def tag_of(served: Served | Iterable[Served], form: str) -> str:
     """Return the entity tag of releases in a form: it changes with each release, the form and the software."""
-    if isinstance(served, Served):
-        digest = served.release.digest
-    else:
-        digest = hashlib.sha256("".join(each.release.digest for each in served).encode()).hexdigest()
+    digests = [each.release.digest for each in ([served] if isinstance(served, Served) else served)]
+    digest = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     return f"{digest[:32]}-{form}-{__version__}"

@@ -217,8 +217,9 @@ def test_what_is_encoded_has_a_weak_tag(client, coding):
 
 def test_copies_are_kept_while_the_release_is_the_same(client):
     digest = client.get(CITY).json()["digest"]
-    forever = client.get(CITY, params={"digest": digest})
-    assert forever.headers["cache-control"] == "max-age=86400, immutable"
+    for place in ("?", "/answer?bbox=-74.02,40.66,-73.97,40.70", "/cells?", "/tiles/WebMercatorQuad/0/0/0.png?"):
+        forever = client.get(f"{CITY}{place}&digest={digest}")
+        assert forever.headers["cache-control"] == "max-age=86400, immutable"
     assert client.get(CITY, params={"digest": "0" * 64}).headers["cache-control"] == "no-cache"
     first = client.get(CITY)
     again = client.get(CITY, headers={"if-none-match": first.headers["etag"]})
