@@ -8,8 +8,6 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip -qq
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
-# What is compiled is kept: workers and the commands that tests start import the same modules again and again.
-unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
 .PHONY: help demo demo-map test lint types doctest check bench bench-quick audit mutants docs wheel clean
@@ -42,7 +40,7 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 # ends alone.
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow" $(ARGS)
 
 mutants: $(VENV)/.test  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)

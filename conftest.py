@@ -1,11 +1,17 @@
 """The documentation's examples are tests: every Python block of a page, top to bottom, in an empty folder."""
 
 import contextlib
+import os
+import sys
 import tempfile
 from typing import Any
 
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+# What is compiled is kept: workers and the commands that tests start import the same modules again and again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _enter(names: dict[str, Any]) -> None:

@@ -18,22 +18,24 @@ settings.register_profile(
 )  # fmt: skip
 settings.load_profile("deltahist")
 
-_AUDITS = Path(__file__).parent / "audits"
-
-
 #: Where single tests take seconds: they start first, so that no worker is left alone with them at the end.
 _LONG = (
     "audits", "experiments", "mechanisms", "accounts/test_stress.py", "accounts/test_window.py", "cli/test_commands.py",
 )  # fmt: skip
-_TESTS = Path(__file__).parent
+#: Of every test in a folder.
+_MARKS = {
+    "audits": pytest.mark.audit,
+    # As the running service has it: pytest sets filters anew for each test.
+    "server": pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning"),
+}
 
 
 def pytest_collection_modifyitems(items):
+    places = {path: os.path.relpath(path, Path(__file__).parent) for path in {item.path for item in items}}
     for item in items:
-        if _AUDITS in item.path.parents:
-            item.add_marker(pytest.mark.audit)
-    long = [_TESTS / place for place in _LONG]
-    items.sort(key=lambda item: not any(item.path.is_relative_to(place) for place in long))
+        if (folder := places[item.path].split(os.sep)[0]) in _MARKS:
+            item.add_marker(_MARKS[folder])
+    items.sort(key=lambda item: not places[item.path].startswith(_LONG))
 
 
 def pytest_sessionfinish(session):

@@ -21,8 +21,6 @@ from deltahist.server.catalogue import Catalogue
 from tests.server.conftest import BOUNDS, DEGREES, check_problem
 
 CITY = "/releases/city"
-#: As the running service has it (pytest sets filters anew for each test).
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 
 
 def corners_on_the_map():

@@ -13,7 +13,6 @@ from deltahist.preprocessing import Clock
 from deltahist.space.crs import Operation
 from tests.server.conftest import DOMAIN, check_problem
 
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 OFF = Operation.off(DOMAIN, "EPSG:4326")
 OUTLINE = shapely.segmentize(shapely.box(*DOMAIN.bounds), 100)
 OUTLINE = shapely.transform(OUTLINE, lambda v: np.column_stack(OFF(v[:, 0], v[:, 1])))

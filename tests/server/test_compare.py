@@ -12,7 +12,6 @@ from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
 from tests.server.conftest import BOUNDS, DEGREES, check_problem
 
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 #: Cells that are cut.
 BOX = [BOUNDS[0] + 700, BOUNDS[1] + 900, BOUNDS[0] + 5100, BOUNDS[1] + 4300]
 COMPARED = "/releases/city/answer"

@@ -21,8 +21,6 @@ from deltahist.server.features import cells_within, extent_of
 from tests.server.conftest import BOUNDS, DEGREES, check_problem
 from tests.serving import serving
 
-#: As the running service has it.
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 CITY = "/collections/city"
 ITEMS = f"{CITY}/items"
 BBOX = ",".join(map(str, DEGREES))

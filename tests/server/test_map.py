@@ -15,7 +15,6 @@ import deltahist as dh
 from tests.server.conftest import BOUNDS
 from tests.serving import serving
 
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 BOX = "-74.02,40.66,-73.97,40.70"
 ZONES = {
     "type": "FeatureCollection",

@@ -14,8 +14,6 @@ from deltahist.server.catalogue import Catalogue
 from deltahist.server.settings import Settings
 from tests.server.conftest import BOUNDS, DEGREES
 
-#: As the running service has it (pytest sets filters anew for each test).
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 #: Values that can be answered: by chance alone hardly any could.
 LIKELY = {
     **{"grid": ["WebMercatorQuad"], "z": [0, 2], "x": [0, 1, 7], "y": [0, 1, -1]},

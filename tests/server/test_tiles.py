@@ -17,7 +17,6 @@ from deltahist.server.pictures import HATCHED, Gallery
 from deltahist.space.crs import Operation
 from tests.server.conftest import check_problem
 
-pytestmark = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 TODAY = "/releases/today/tiles/WebMercatorQuad"
 
 
