@@ -131,12 +131,7 @@ class RemoteRelease:
                     f"region {name!r} has {size:,} vertices: a service takes at most {_MOST_VERTICES:,} at once; "
                     "simplify it, or ask the file (`connect(url).load()`)"
                 )
-            found = self._in_pieces(sizes, lambda piece: self._answer_regions(shapes[piece], how))
-            content, _ = send(self.url, _JSON)
-            with understanding(self.url):
-                digest = as_json(content)["digest"]
-            self._check_digest(digest)
-            return found
+            return self._in_pieces(sizes, lambda piece: self._answer_regions(shapes[piece], how))
         spans = work.spans(self.domain)
         corners = work.corners if isinstance(work, Boxes) else _corners(spans, self.domain)
         return self._in_pieces(np.zeros(len(corners)), lambda piece: self._answer_boxes(corners[piece], how))
@@ -212,8 +207,11 @@ class RemoteRelease:
         place = f"{self.url}/answers"
         content, _ = send(f"{place}?{query}", _GEOJSON, body, _GEOJSON)
         with understanding(place):
-            rows = [each["properties"] for each in as_json(content)["features"]]
-            return _checked({name: [row[name] for row in rows] for name in rows[0]}, len(shapes))
+            collection = as_json(content)
+            rows, digest = [each["properties"] for each in collection["features"]], collection["digest"]
+            found = _checked({name: [row[name] for row in rows] for name in rows[0]}, len(shapes))
+        self._check_digest(digest)
+        return found
 
     def _check_digest(self, digest: Any) -> None:
         """Raise InputError on another release: pieces of two would look like one answer."""

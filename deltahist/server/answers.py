@@ -67,13 +67,14 @@ class BoxQuery:
 
 
 def _check_boxes(corners: NDArray[np.float64]) -> None:
-    """Raise InputError if a box (m, 4) is reversed, empty, or nowhere in longitude and latitude."""
+    """Raise InputError if a box (m, 4) is empty, or nowhere in longitude and latitude, or south above north."""
     west, south, east, north = corners.T
-    sound = (west < east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
+    sound = ((west - east) % 360 != 0) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
     if not sound.all():
         raise InputError(
-            f"bbox is {corners[np.argmin(sound)].tolist()}: it must be west, south, east, north, in degrees, with west "
-            "below east and south below north (latitude first? or in the release's own crs, without saying so?)"
+            f"bbox is {corners[np.argmin(sound)].tolist()}: it must be west, south, east, north, in degrees, with "
+            "south below north, and west above east only across the antimeridian (latitude first? or in the release's "
+            "own crs, without saying so?)"
         )
 
 

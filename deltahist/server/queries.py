@@ -58,7 +58,7 @@ class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
     """Body of a request for answers to boxes."""
 
     boxes: list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]]
-    crs: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    crs: str | None = None
     level: float = 0.95
     nonnegative: bool = False
 
@@ -265,7 +265,7 @@ def _answer_features(
         names = rename_own(properties)
         kept = {names.get(name, name): value for name, value in properties.items()}
         feature["properties"] = kept | {str(name): plain(value) for name, value in columns.items()}
-    return orjson.dumps(collection)
+    return orjson.dumps(collection | about(query))
 
 
 def meaning(query: BoxQuery) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.space.crs import Operation, lattice_of, read_crs
+from deltahist.space.crs import Operation, degrees_east, lattice_of, read_crs
 from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _BEND = 1e-4
 _MOST_PIECES = 1024
 #: Note of a region of which the map holds nothing.
 _OUTSIDE = "not answered: outside the map"
+#: Degrees of longitude: on a map of less, a box with west above east that has more is reversed and not meant.
+_HALF_WORLD = 180.0
 #: What messages call the geometries.
 _NAME = "the frame of geometries"
 #: What regions that say no CRS, or the wrong one, are most often in.
@@ -179,31 +182,39 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
     """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
 
     That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Their
-    sides, which are curves on a map, are cut into pieces. Warns if they are.
+    sides, which are curves on a map, are cut into pieces. Warns if they are. Raises InputError as `bend_boxes`.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
     west, south, east, north = corners.T
-    in_order = (west < east).all() and (south < north).all()
+    # West above east is across the antimeridian.
+    in_order = ((west - east) % 360 != 0).all() and (south < north).all()
     if not in_order or not all(map(looks_like_degrees, corners.tolist())):
         return None
     import shapely
 
     if shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
         return None
+    bent = bend_boxes(corners, domain)
     warnings.warn(
         f"the boxes look like degrees, and the map is in {domain.crs}: they are taken as longitudes and latitudes, "
         "with the curved sides that they have on the map",
         DeltaHistWarning,
         stacklevel=4,
     )
-    return bend_boxes(corners, domain)
+    return bent
 
 
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
-    """Return boxes (m, 4) in longitude and latitude as polygons (m,), whose sides are cut where the map bends them."""
+    """Return boxes (m, 4) in longitude and latitude as polygons (m,), whose sides are cut where the map bends them.
+
+    A box whose west is above its east lies across the antimeridian: in one piece on a map that does so too, else in
+    two. Raises InputError if the map reaches both of its ends but not the antimeridian: it must be reversed.
+    """
     import shapely
 
+    if (corners[:, 0] > corners[:, 2]).any():
+        return _bend_across(corners, domain)
     west, south, east, north = corners.T
     # Anticlockwise from the southern side: where each begins, and ends with the next (5, axes, m).
     turns = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
@@ -213,6 +224,40 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     box, turn = np.divmod(side, 4)
     rings = shapely.linearrings(turns[turn, :, box] * (1 - part) + turns[turn + 1, :, box] * part, indices=box)
     return np.asarray(shapely.polygons(rings))
+
+
+def _bend_across(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
+    """Return what `bend_boxes` does, of boxes of which some lie across the antimeridian."""
+    import shapely
+
+    west, _, east, _ = corners.T
+    across, (first, last) = west > east, _longitudes_of(domain)
+    wide = across & (west - east < _HALF_WORLD)
+    if wide.any() and last - first < _HALF_WORLD:
+        raise InputError(
+            f"box {corners[np.argmax(wide)].tolist()} has west above east, which means across the antimeridian (180°), "
+            f"more than half around the world; the map reaches from {first:.6g} to {last:.6g}: is the box reversed?"
+        )
+    if first < -180 or last > 180:  # the map has no seam there
+        return bend_boxes(corners + np.outer(across, (0, 0, 360, 0)), domain)
+    owner = np.repeat(np.arange(len(corners)), 1 + across)
+    parts = corners[owner]
+    begins = np.flatnonzero(np.diff(owner, prepend=-1))[across]
+    parts[begins, 2], parts[begins + 1, 0] = 180.0, -180.0
+    there = parts[:, 0] < parts[:, 2]  # a box that ends at the antimeridian has one part
+    return np.asarray(shapely.multipolygons(bend_boxes(parts[there], domain), indices=owner[there]))
+
+
+@functools.lru_cache(maxsize=64)
+def _longitudes_of(domain: Domain) -> tuple[float, float]:
+    """Return the first and last longitude of a map, without a jump: beyond 180 or -180 if it is across 180°."""
+    # The rim of a map of the world may be at 180° and -180° alike.
+    margin = 1e-6 * (np.array(domain.high) - domain.low)
+    lon, _ = Operation.off(domain, LONGITUDE_LATITUDE)(*lattice_of(domain.low + margin, domain.high - margin, 33))
+    lon = lon[np.isfinite(lon)]
+    middle = float(lon[len(lon) // 2])
+    away = degrees_east(lon, middle)
+    return middle + float(away.min()), middle + float(away.max())
 
 
 def _count_pieces(turns: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:

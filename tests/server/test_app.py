@@ -120,6 +120,7 @@ def test_features_come_back_with_answers(client, catalogue):
     found = gpd.read_file(io.BytesIO(answer.content))
     expected = dh.answer(catalogue.find("city").release, zones)
     assert found["zone"].tolist() == ["a", "b"]
+    assert (answer.json()["digest"], answer.json()["unit"]) == (catalogue.find("city").release.digest, "points")
     np.testing.assert_array_equal(found["estimate"], expected["estimate"])
     asked = {"content": zones.to_json()}
     table = pd.read_csv(io.StringIO(client.post(f"{CITY}/answers?f=csv", **asked).text))
@@ -237,7 +238,8 @@ REFUSED = {
     f"{CITY}/answer?bbox=1,2,3": (400, "bbox is '1,2,3': it must be 4 numbers, west,south,east,north"),
     f"{CITY}/answer?bbox=a,b,c,d": (400, "bbox is 'a,b,c,d'"),
     f"{CITY}/answer?bbox=nan,0,1,1": (400, "it must be 4 numbers"),
-    f"{CITY}/answer?bbox=1,1,0,0": (400, "with west below east"),
+    f"{CITY}/answer?bbox=0,1,1,0": (400, "with south below north"),
+    f"{CITY}/answer?bbox=-73.9,40.6,-74.1,40.7": (400, "is the box reversed?"),
     f"{CITY}/answer?bbox=580000,4500000,588000,4508000": (400, "in the release's own crs, without saying so?"),
     f"{CITY}/answer?bbox=0,0,1,1": (400, "0 of 1 regions are inside the domain"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:32618": (400, "0 of 1 boxes are inside the domain"),

@@ -4,11 +4,12 @@ import warnings
 
 import geopandas as gpd
 import numpy as np
+import pyproj
 import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.fitting import boxes_in_degrees, fit
+from deltahist.space.fitting import bend_boxes, boxes_in_degrees, fit
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
@@ -187,7 +188,7 @@ def test_boxes_in_degrees_have_curved_sides_on_the_map():
     [
         ([[585_000, 4_505_000, 588_000, 4_508_000]], CITY),
         ([[-74.01, 40.70, -73.95, 40.75], [585_000, 4_505_000, 588_000, 4_508_000]], CITY),
-        ([[-73.95, 40.70, -74.01, 40.75]], CITY),  # reversed: refused as such
+        ([[-73.95, 40.75, -74.01, 40.70]], CITY),  # reversed: refused as such
         ([[1, 1, 2, 2]], PLANE),
         ([[0, 1]], dh.Domain((1000, 2000), (4,))),
         # A map around its own origin, where small figures are metres.
@@ -196,3 +197,31 @@ def test_boxes_in_degrees_have_curved_sides_on_the_map():
 )
 def test_boxes_that_may_be_on_the_map_are_not_in_degrees(corners, domain):
     assert boxes_in_degrees(np.array(corners, dtype=float), domain) is None
+
+
+PACIFIC = dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832")
+WIDE = dh.Domain((-13e6, -7e6, 13e6, 7e6), (100, 40), "EPSG:6933")
+
+
+@pytest.mark.parametrize(
+    ("domain", "west", "east"),
+    [(PACIFIC, 170, -170), (PACIFIC, 180, -170), (PACIFIC, 170, -180), (WIDE, 120, -120), (WIDE, 180, -120)],
+)
+def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_joint_error(domain, west, east):
+    release = dh.publish(np.full(domain.shape, 20), dh.Neighbourhood(domain, 3e5), epsilon=1)
+    onto = pyproj.Transformer.from_crs("OGC:CRS84", domain.crs, always_xy=True)
+    sides = [each for each in ((west, 180), (-180, east)) if each[0] < each[1]]
+    parts = [shapely.box(*onto.transform(w, -10), *onto.transform(e, 10)) for w, e in sides]
+    expected = dh.answer(release, shapely.intersection([shapely.union_all(parts)], shapely.box(*domain.bounds)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        asked = bend_boxes(np.array([[west, -10, east, 10.0]]), domain)
+        found = dh.answer(release, gpd.GeoSeries(asked, crs="OGC:CRS84"))
+    for name in ("estimate", "std_error", "low", "high"):
+        assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-3)
+
+
+def test_a_box_that_is_reversed_by_mistake_is_not_taken_for_all_the_rest_of_the_world():
+    with pytest.raises(dh.InputError, match=r"west above east.*is the box reversed\?"):
+        boxes_in_degrees(np.array([[-73.95, 40.70, -74.01, 40.75]]), CITY)
+    assert len(bend_boxes(np.array([[170.0, 40.70, -74.01, 40.75]]), CITY)) == 1

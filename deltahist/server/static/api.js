@@ -36,7 +36,8 @@ export function featuresOf({ box, polygon, features }) {
   let geometry;
   if (box?.length === 2) geometry = { type: "LineString", coordinates: box.map((each) => [each, 0]) };
   else {
-    const [west, south, east, north] = box ?? [];
+    const [west, south, end, north] = box ?? [];
+    const east = end < west ? end + 360 : end; // across 180° of longitude
     const ring = ringOf(polygon ?? [west, south, east, south, east, north, west, north]);
     geometry = { type: "Polygon", coordinates: [ring] };
   }

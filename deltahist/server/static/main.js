@@ -135,11 +135,10 @@ async function answer() {
   shown.pending = new AbortController();
   shown.found = null;
   allowDownload();
-  const across = liesAcross();
+  bringNear();
   remember();
-  showShape(!across);
+  showShape();
   try {
-    if (across) throw new Error("This area lies across 180° of longitude: ask of what is west and what is east of it, one after the other.");
     if (state.box || state.polygon || state.features) {
       shown.found = await askArea(state, shown.pending.signal);
       allowDownload();
@@ -154,16 +153,19 @@ async function answer() {
   }
 }
 
-// Bring longitudes between 180° west and 180° east; return whether the area lies across both ends.
-function liesAcross() {
-  const name = state.box ? "box" : "polygon";
-  const area = state[name];
-  if (onLine() || ground.plane || !area) return false;
-  const across = area.filter((_, at) => at % 2 === 0);
-  const turn = 360 * Math.floor((Math.min(...across) + 180) / 360);
-  if (across.some((each) => each - turn > 180) || (name === "box" && area[0] > area[2])) return true;
-  state[name] = area.map((each, at) => (at % 2 ? each : each - turn));
-  return false;
+// A box has west above east if it lies across 180° of longitude; a polygon goes on beyond it, on the map's side.
+function bringNear() {
+  if (onLine() || ground.plane) return;
+  const turns = (away) => 360 * Math.floor((away + 180) / 360);
+  if (state.box) {
+    const [west, south, east, north] = state.box;
+    const turn = turns(west);
+    state.box = [west - turn, south, east - turn - (east - turn > 180 ? 360 : 0), north];
+  } else if (state.polygon) {
+    const across = state.polygon.filter((_, at) => at % 2 === 0);
+    const turn = turns((Math.min(...across) + Math.max(...across)) / 2 - ground.bounds.getCenter().lng);
+    state.polygon = state.polygon.map((each, at) => (at % 2 ? each : each - turn));
+  }
 }
 
 function allowDownload() {
@@ -176,12 +178,12 @@ function chooseArea(number) {
   showFound($("answer"), shown.found, number, chooseArea);
 }
 
-function showShape(drawn = true) {
+function showShape() {
   const names = state.box?.length === 2 ? ["west", "east"] : SIDES;
   names.forEach((name, at) => { form.elements[name].value = state.box ? Number(state.box[at].toPrecision(8)) : ""; });
   shown.mark?.(state.box);
   asked?.clearLayers();
-  if (!drawn || onLine() || state.crs || !(state.box || state.polygon || state.features)) return;
+  if (onLine() || state.crs || !(state.box || state.polygon || state.features)) return;
   const many = state.features?.length > 1;
   featuresOf(state).forEach((feature, number) => {
     const layer = L.geoJSON(feature, {
