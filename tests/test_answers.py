@@ -306,6 +306,30 @@ def test_many_boxes_are_answered_as_few():
         assert np.allclose(column, np.concatenate([each[name] for each in few]), rtol=1e-9, atol=1e-9), name
 
 
+@pytest.mark.parametrize(
+    ("strategy", "side", "delta"),
+    [("flow", 16, 1), ("flow", 40, 3), ("tents", 16, 1), ("tents", 90, 3), ("wavelet", 64, 1)],
+)  # fmt: skip
+def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, side, delta):
+    """To the last bit, in any company, and whatever was asked before; some boxes cut cells and others do not."""
+    rng = np.random.default_rng(6)
+    near = dh.Neighbourhood(dh.Domain((0, 0, side, side), (side, side)), delta)
+    release = dh.publish(rng.poisson(20, (side, side)), near, strategy, epsilon=1, rng=rng)
+    release.answerer().prepare()
+    low, high = np.sort(rng.uniform(0, side, (2, 60, 2)), axis=0)
+    corners = np.hstack([low, high])
+    corners[::3] = np.hstack([np.floor(low), np.ceil(high)])[::3]
+
+    def ask(some):
+        return release.answerer().answer(dh.workloads.boxes(corners[some]), level=0.9)
+
+    alone, *parts = ([ask(some) for some in np.array_split(np.arange(60), number)] for number in (60, 31, 7, 2, 1))
+    for name in ("estimate", "std_error", "low", "high"):
+        own = np.concatenate([each[name] for each in alone])
+        for found in parts:
+            assert np.array_equal(np.concatenate([each[name] for each in found]), own), name
+
+
 def test_a_box_asked_for_again_and_again_is_answered_from_tables_alike():
     near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), delta=1)
     release = dh.publish(np.ones((40, 40), dtype=int), near, "flow", epsilon=1.0, rng=np.random.default_rng(2))

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Terms, evaluate, mean_of
+from deltahist.decode.forms import Joint, Terms, evaluate, mean_of, row_products
 from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
@@ -247,6 +247,16 @@ class Decoder:
         """Whether `box_variance` and `mean_variance` are known in closed form."""
         return self.terms(2) is not None
 
+    def prepare(self) -> None:
+        """Make the tables of the closed forms that memory allows for, and none later.
+
+        Tables round otherwise than forms: an error must not depend on how much was asked before.
+        """
+        for order in (2, 4) if self.closed else ():
+            for _, features in self.terms(order) or ():
+                for each in (features,) if isinstance(features, Joint) else features:
+                    each.expect(math.inf)
+
     def box_variance(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         """Return the variance of boxes (m,) in closed form, where there is one."""
         terms = self.terms(2)
@@ -322,7 +332,8 @@ class Decoder:
         variance[variance < self.rounding_floor] = 0.0
         kurtosis, unresolved = np.zeros((2, len(queries)))
         some = variance > LEAST_SQUARED
-        kurtosis[some] = ((part * part) @ self.draw_kurtosis)[some] / variance[some] ** 2
+        fourth = np.einsum("mk,mk,k->m", part, part, self.draw_kurtosis)
+        kurtosis[some] = fourth[some] / variance[some] ** 2
         if not self.strategy.determines_cells:
             # aᵀA is what is measured of q; a public total adds its own share.
             missing = queries - np.asarray(self.strategy.rmatmat(np.ascontiguousarray(weight.T))).T
@@ -426,7 +437,7 @@ class DenseDecoder(Decoder):
         return np.asarray(scipy.linalg.solve_triangular(root, inverse.T, lower=True, trans="T").T)
 
     def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        return coefficients if self._entry is None else coefficients @ self._entry
+        return coefficients if self._entry is None else row_products(coefficients, self._entry)
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.inverse @ values
@@ -447,7 +458,7 @@ class DenseDecoder(Decoder):
         return _BATCH
 
     def _all_coefficients(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
-        return queries @ self._full_inverse
+        return row_products(queries, self._full_inverse)
 
     def mean_variance(self, work: AllRanges) -> float:
         # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)

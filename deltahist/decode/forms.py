@@ -32,6 +32,8 @@ _AT_A_TIME = 1 << 20
 _BOXES, _CELLS = 1 << 13, 1 << 16
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
+#: Rows of a product that are worked out at a time.
+_ROWS = 16
 #: Boxes around queries whose widths are in one of so many classes, for each doubling, are worked on together.
 _CLASSES = 8
 
@@ -42,7 +44,7 @@ class Feature:
     def __call__(self, low: Field, high: Field) -> Field:
         raise NotImplementedError
 
-    def expect(self, number: int) -> None:
+    def expect(self, number: float) -> None:
         """Make the tables that pay for this number of intervals."""
         return
 
@@ -58,7 +60,7 @@ class Joint:
     def __call__(self, spans: Sequence[Span]) -> Field:
         raise NotImplementedError
 
-    def expect(self, number: int) -> None:
+    def expect(self, number: float) -> None:
         """Make the tables that pay for this number of boxes."""
         return
 
@@ -103,6 +105,18 @@ def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
         else:  # intervals on the two axes are independent: the mean of a product is the product of means
             out += weight * math.prod(f.mean(n) for f, n in zip(features, shape, strict=True))
     return out
+
+
+def row_products(rows: Field, matrix: Field) -> Field:
+    """Return rows (m, k) times a matrix (k, r), each row to the last bit the same as alone.
+
+    BLAS adds up in an order that depends on the number of rows: it is always the same here.
+    """
+    number = -(-len(rows) // _ROWS)
+    padded = np.zeros((number * _ROWS, rows.shape[1]))
+    padded[: len(rows)] = rows
+    found = padded.reshape(number, _ROWS, -1) @ matrix
+    return np.asarray(found.reshape(number * _ROWS, -1)[: len(rows)])
 
 
 def cumulated(values: Field) -> Field:
@@ -323,9 +337,9 @@ class Quadratic(Feature):
     """
 
     def __init__(self, forms: Sequence[Form], edges: Field | None = None) -> None:
-        self.forms, self.edges, self._asked = forms, edges, 0
+        self.forms, self.edges, self._asked = forms, edges, 0.0
 
-    def expect(self, number: int) -> None:
+    def expect(self, number: float) -> None:
         """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
         self._asked += max(number, A_CALL)
         pairs = self.forms[0].size ** 2 // 2
@@ -382,9 +396,9 @@ class Bilinear(Joint):
 
     def __call__(self, spans: Sequence[Span]) -> Field:
         f, g = (forms.values(*span) for forms, span in zip(self.axes, spans, strict=True))
-        return np.einsum("mj,mj->m", f @ self.weights, g)
+        return np.einsum("mj,mj->m", row_products(f, self.weights), g)
 
-    def expect(self, number: int) -> None:
+    def expect(self, number: float) -> None:
         for forms in self.axes:
             forms.expect(number)
 

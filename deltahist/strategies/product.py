@@ -492,6 +492,11 @@ class ProductDecoder(Decoder):
     def adjoint(self, query: Field) -> Field:
         return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
 
+    @functools.cached_property
+    def _squares(self) -> tuple[Quadratic, ...]:
+        """Variance along each axis."""
+        return tuple(Quadratic([form]) for form in self.forms)
+
     def terms(self, order: int) -> Terms | None:
         if not self.forms or (order == 4 and max(self.domain.shape) > MOST_FOURTH):
             return None
@@ -499,7 +504,7 @@ class ProductDecoder(Decoder):
         if order == 4:
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
             return [(law.kurtosis() * law.variance() ** 2, tuple(map(Fourth, self.forms)))]
-        own: Terms = [(law.variance(), tuple(Quadratic([form]) for form in self.forms))]
+        own: Terms = [(law.variance(), self._squares)]
         if not self.total_known:
             return own
         spread = math.prod(form.total for form in self.forms)

@@ -15,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Asked, Decoder
-from deltahist.decode.forms import BlockPower, Field, over_intervals, sums_inside, surroundings
+from deltahist.decode.forms import BlockPower, Field, over_intervals, row_products, sums_inside, surroundings
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, one_of, whole
 from deltahist.privacy import Law
@@ -345,8 +345,10 @@ class TentsDecoder(Decoder):
 def _sum_waves(asked: Sequence[Field], field: Field) -> Field:
     """Return Σ over waves of a field times the parts of the waves in each query (m,) along the axes."""
     first, *rest = asked
-    out = first @ field
-    return np.asarray(np.einsum("mw,mw->m", out, rest[0]) if rest else out)
+    if not rest:
+        return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
+    # Side by side in memory, or the order of the sums would depend on the number of queries.
+    return np.einsum("mw,mw->m", row_products(first, field), np.ascontiguousarray(rest[0]))
 
 
 class Choice(NamedTuple):

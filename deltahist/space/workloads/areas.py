@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 _NEAR_EDGE = 1e-8
 #: Cells of the boxes around polygons that are looked at a time: what is worked out stays near the processor.
 _AT_A_TIME = 1 << 17
+#: Running sums are taken in whole multiples of one by this, exactly: a sum does not depend on the polygons before it.
+_WHOLE = 1 << 52
 
 
 class Parts(NamedTuple):
@@ -107,15 +109,22 @@ def _parts(
     def per_cell(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(number, weight, len(held)).astype(np.float64, copy=False)
 
+    firsts = np.searchsorted(held, before)
+
+    def running(own: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sums of each polygon's cells up to and with each."""
+        sums = np.concatenate([[0], np.cumsum(np.rint(own * _WHOLE).astype(np.int64))])
+        return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / _WHOLE
+
     # What lies above the pieces of a cell enters all cells above; up to the next with a piece it is all or nothing.
     own = per_cell(east)
-    above = np.cumsum(own)
+    above = running(own)
     # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
     area = per_cell(east * (r0 + r1) / 2) + above - own
     along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
     along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
     own = per_cell(east * (v0 + v1) / 2)
-    along_x += np.cumsum(own) - own
+    along_x += running(own) - own
     cut = np.flatnonzero((area > least) & (area < 1 - least))
 
     def cells(flat: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -182,8 +191,10 @@ def _cut(
         edges.append(edge)
         times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
     edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
-    # Places of one edge that are nearer to each other than this sum can tell differ by rounding.
-    order = np.argsort(edge + time, kind="stable")
+    # Not by their sum, whose rounding would depend on how many edges are before.
+    both = np.empty(len(edge), dtype=np.complex128)
+    both.real, both.imag = edge, time
+    order = np.argsort(both, kind="stable")
     edge, time = edge[order], time[order]
     place = start.take(edge, axis=0) + time[:, None] * along.take(edge, axis=0)
     until = np.empty_like(place)

@@ -36,6 +36,7 @@ from deltahist.decode.forms import (
     Windows,
     cumulated,
     over_intervals,
+    row_products,
     sums_before,
     surroundings,
     weighted,
@@ -216,7 +217,7 @@ class WavesKnown(Joint):
         #: On a line, what the products are with.
         self._line = (squares[1].sum(axis=0), sums[1][0]) if len(before) == 1 else None
 
-    def expect(self, number: int) -> None:
+    def expect(self, number: float) -> None:
         for axis in self._axes:
             axis.expect(number)
 
@@ -247,9 +248,9 @@ class _Waves:
         self.place = np.concatenate([[0], np.cumsum(moves)])
         self.waves = before[np.concatenate([[True], moves])]
         self.alike, self.own, self.weight = alike, weight[0], weight[1:]
-        self.linear, self._asked = self.waves @ factor, 0
+        self.linear, self._asked = self.waves @ factor, 0.0
 
-    def expect(self, number: int) -> None:
+    def expect(self, number: float) -> None:
         """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
         self._asked += max(number, A_CALL)
         pairs = len(self.waves) ** 2 // 2
@@ -270,7 +271,7 @@ class _Waves:
         if "_between" in self.__dict__:
             squares = self._between.of(intervals, self.place)
         else:
-            squares = weighted(self.waves, edges) ** 2 @ self.weight
+            squares = row_products(weighted(self.waves, edges) ** 2, self.weight)
         squares += np.multiply.outer(self.alike(low, high), self.own)
         return squares, weighted(self.linear, edges)
 

@@ -62,3 +62,18 @@ def test_polygons_stay_inside_a_plane():
         dh.workloads.regions([shapely.box(20, 0, 21, 1), shapely.box(8, 0, 9.1, 1)]).matrix(PLANE)
     with pytest.raises(dh.InputError, match="2-D"):
         dh.workloads.regions([shapely.box(0, 0, 1, 1)]).matrix(dh.Domain((0, 4), (4,)))
+
+
+def test_a_polygon_holds_the_same_of_each_cell_alone_and_behind_others():
+    """To the last bit: sums up columns do not go on from one polygon to the next."""
+    rng = np.random.default_rng(3)
+    plane = dh.Domain((0, 0, 40, 40), (40, 40))
+    shapes = [
+        shapely.Point(x, y).buffer(radius).difference(shapely.Point(x, y).buffer(radius / 3))
+        for x, y, radius in rng.uniform((9, 9, 1), (31, 31, 8), (50, 3))
+    ]
+    together = dh.workloads.regions(shapes).cover(plane)
+    for number, shape in enumerate(shapes):
+        alone, own = dh.workloads.regions([shape]).cover(plane), together.owner == number
+        assert np.array_equal(alone.share, together.share[own])
+        assert all(np.array_equal(one, other[own]) for one, other in zip(alone.places, together.places, strict=True))
