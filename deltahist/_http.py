@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from starlette._utils import get_route_path
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -254,7 +255,7 @@ class Gate:
         self.app, self.most, self.seconds, self._number = app, most, seconds, 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == "/healthz":
+        if scope["type"] != "http" or get_route_path(scope) == "/healthz":
             return await self.app(scope, receive, send)
         started = False
         hear, say = _let_finish(receive, send)

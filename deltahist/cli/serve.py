@@ -40,6 +40,9 @@ def serve(
     tiles: str | None = option("URL", "Background of the map at /: https://tiles.example.org/{z}/{x}/{y}.png."),
     attribution: str = option("TEXT", "Whom the map names for its background.", default=""),
     context: Path | None = option("FILE", "Geometries that the map draws thin and grey, such as roads."),
+    public_url: str | None = option(
+        "URL", "Address of the service behind a proxy, with which links begin: https://example.org/maps."
+    ),
     metrics_port: int | None = option(
         "PORT", "Port of this machine where Prometheus may read metrics; 0: any free.", _port
     ),
@@ -73,7 +76,7 @@ def serve(
     except ImportError:
         raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
     limits = (max_bytes, max_boxes, max_vertices, max_seconds, max_requests, max_waiting)
-    settings = Settings(tuple(cors or ()), *limits, tiles=tiles, attribution=attribution, context=context)
+    settings = Settings(tuple(cors or ()), *limits, tiles, attribution, context, public_url)
     catalogue = Catalogue(releases)
     for problem in catalogue.problems:
         console.note(f"not served: {problem}")
@@ -82,13 +85,13 @@ def serve(
     elif context is not None:
         read_geometries(context, next(iter(catalogue)).release.domain, "--context")  # whether it can be read
     with contextlib.ExitStack() as sockets:
-        listening = sockets.enter_context(socket.create_server((host, port)))
-        address = f"http://{host}:{listening.getsockname()[1]}"
+        listening = None if check else sockets.enter_context(socket.create_server((host, port)))
+        address = f"http://{host}:{listening.getsockname()[1] if listening else port}"
         for served in catalogue:
             console.note(f"{address}/releases/{served.quoted}")
         if not len(catalogue):
             console.note(f"{address}/")
-        if check:
+        if listening is None:  # the service may run meanwhile, at this very port
             for name, steps in catalogue.folders().items():
                 if series_of(steps) is not None:
                     console.note(f"{address}/series/{quote(name, safe='')}")

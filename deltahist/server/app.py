@@ -57,7 +57,8 @@ def create_app(
     ...         client.get("/releases/city/answer?bbox=0,0,4,4").json()["estimate"]
     16.0
     """
-    service = Service(catalogue, settings or Settings())
+    choices = settings or Settings()
+    service = Service(catalogue, choices)
 
     @contextlib.asynccontextmanager
     async def watch(_: FastAPI) -> AsyncIterator[None]:
@@ -75,6 +76,7 @@ def create_app(
         description="Range queries over releases that were published under distance-aware differential privacy. "
         + FREE,
         lifespan=watch,
+        servers=None if choices.public_url is None else [{"url": choices.public_url.rstrip("/")}],
         # The usual pages of documentation load their scripts from elsewhere, which would tell others who reads.
         docs_url=None,
         redoc_url=None,
@@ -94,7 +96,6 @@ def create_app(
         app.include_router(router, responses=problems(), dependencies=[Depends(refuse_unknown)])
     app.include_router(docs.make_router())
     explain_problems(app)
-    choices = service.settings
     add_compress_type(ARROW)
     app.add_middleware(CompressMiddleware, minimum_size=2_000)
     app.add_middleware(Gate, most=choices.max_requests, seconds=choices.max_seconds)

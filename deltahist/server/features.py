@@ -54,9 +54,9 @@ def make_router(service: Service) -> APIRouter:
     async def list_collections(request: Request) -> Response:
         """List the collections: all releases of a map that has a place on the earth."""
         negotiate(request, {JSON: "json"})
-        found = [describe_collection(served, request) for served in service.catalogue if is_collection(served)]
-        address = f"{request.base_url}collections"
-        return as_json({"links": [link("self", address, "this document")], "collections": found})
+        base = service.address(request)
+        found = [_describe(served, base) for served in service.catalogue if is_collection(served)]
+        return as_json({"links": [link("self", f"{base}collections", "this document")], "collections": found})
 
     @router.get("/collections/{name}")
     async def describe(name: str, request: Request) -> Response:
@@ -64,7 +64,7 @@ def make_router(service: Service) -> APIRouter:
         served = find_collection(service, name)
         negotiate(request, {JSON: "json"})
         headers = copy_headers(request, tag_of(served, "collection"))
-        return as_json(describe_collection(served, request), headers)
+        return as_json(_describe(served, service.address(request)), headers)
 
     @router.get("/collections/{name}/items", response_class=Response, responses=file_of(GEOJSON, FeatureCollection))
     async def list_items(
@@ -86,11 +86,12 @@ def make_router(service: Service) -> APIRouter:
         limit = min(limit, _MOST)
         found = await service.workers.run(_page, served.release, box if meant else (), offset, limit)
         features, matched = found
-        address = f"{_address(served, request)}/items"
+        collection = _address(served, service.address(request))
+        address = f"{collection}/items"
         kept = {"bbox": bbox, "datetime": time, "limit": limit}
         links = [
-            link("self", str(request.url), "this page", GEOJSON),
-            link("collection", _address(served, request), "the collection"),
+            link("self", f"{address}?{request.url.query}".removesuffix("?"), "this page", GEOJSON),
+            link("collection", collection, "the collection"),
         ]
         for relation, first in (("next", offset + limit), ("prev", max(offset - limit, 0))):
             if first < matched if relation == "next" else offset > 0:
@@ -116,7 +117,7 @@ def make_router(service: Service) -> APIRouter:
             size = served.release.domain.size
             raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
         headers = copy_headers(request, tag_of(served, "item"))
-        address = _address(served, request)
+        address = _address(served, service.address(request))
         links = [
             link("self", f"{address}/items/{number}", "this feature", GEOJSON),
             link("collection", address, "the collection"),
@@ -140,9 +141,9 @@ def find_collection(service: Service, name: str) -> Served:
     return served
 
 
-def describe_collection(served: Served, request: Request) -> dict[str, Any]:
+def _describe(served: Served, base: str) -> dict[str, Any]:
     """Return what a collection's document says."""
-    address, source = _address(served, request), f"{request.base_url}releases/{served.quoted}"
+    address, source = _address(served, base), f"{base}releases/{served.quoted}"
     extent: dict[str, Any] = {"spatial": {"bbox": [extent_of(served.release.domain)], "crs": CRS84}}
     if (times := _times_of(served)) is not None:
         ends = [datetime.datetime.fromtimestamp(each, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for each in times]
@@ -165,8 +166,8 @@ def describe_collection(served: Served, request: Request) -> dict[str, Any]:
     }
 
 
-def _address(served: Served, request: Request) -> str:
-    return f"{request.base_url}collections/{served.quoted}"
+def _address(served: Served, base: str) -> str:
+    return f"{base}collections/{served.quoted}"
 
 
 @functools.lru_cache(maxsize=1_000)

@@ -35,15 +35,15 @@ def make_router(service: Service) -> APIRouter:
     @router.get("/api", response_class=Response, responses={200: {"content": {OPENAPI: {"schema": {}}}}})
     async def define(request: Request) -> Response:
         """Define all addresses and parameters, as OpenAPI 3.0."""
-        definition = lower_definition(request.app.openapi())
+        servers = [{"url": service.address(request).rstrip("/")}]
+        definition = lower_definition(request.app.openapi() | {"servers": servers})
         return Response(orjson.dumps(definition), media_type=OPENAPI)
 
     return router
 
 
-def list_links(request: Request) -> Response:
-    """Return the links from `/` as JSON."""
-    base = str(request.base_url)
+def list_links(base: str) -> Response:
+    """Return the links from `/`, whose address is `base`, as JSON."""
     links = [
         link("self", base, "this document"),
         link("alternate", f"{base}?f=html", "the map", "text/html"),

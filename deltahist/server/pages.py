@@ -43,7 +43,7 @@ def make_router(service: Service) -> APIRouter:
     async def land(request: Request) -> Response:
         """Link to all that there is; a browser (Accept: text/html) gets the map."""
         if negotiate(request, {JSON: "json", "text/html": "html"}) == "json":
-            return list_links(request)
+            return list_links(service.address(request))
         return hand_out("index.html", request)
 
     @router.get("/favicon.ico", include_in_schema=False)

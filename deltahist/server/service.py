@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from deltahist import __version__
@@ -27,6 +28,13 @@ class Service:
 
     def __post_init__(self) -> None:
         self.workers = Workers(most=self.settings.max_waiting)
+
+    def address(self, request: Request) -> str:
+        """Return the address of `/` as clients know it: behind a proxy that which the operator names."""
+        if self.settings.public_url is not None:
+            return self.settings.public_url.rstrip("/") + "/"
+        # Of a mounted application, `base_url` is the address of the outer one.
+        return str(request.base_url.replace(path=request.scope.get("root_path", "").rstrip("/") + "/"))
 
     def find(self, name: str, field: str = "release") -> Served:
         """Return the release of a name that a field gives; HTTPException 404 if there is none."""

@@ -11,6 +11,9 @@ from deltahist.errors import InputError
 #: Address of tiles; its server is named in a header.
 _TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*", re.ASCII)
 
+#: Address of the service itself.
+_PUBLIC = re.compile(r"https?://[\w.-]+(:\d+)?(/[\w.~%-]+)*/?", re.ASCII)
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -27,12 +30,13 @@ class Settings:
     max_waiting : places for requests with many boxes or features, at work or waiting, one for each 512 KiB of a body;
         more are put off (503).
     tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to name for it.
+    public_url : address of the service as clients know it, where a proxy gives it another; links begin with it.
     context : file of geometries that the map draws thin and grey, such as roads.
 
     Raises
     ------
     InputError
-        If a limit is below 1, or the background is no such address.
+        If a limit is below 1, or an address is not of the form asked for.
     """
 
     origins: tuple[str, ...] = ()
@@ -45,6 +49,7 @@ class Settings:
     tiles: str | None = None
     attribution: str = ""
     context: Path | None = None
+    public_url: str | None = None
 
     def __post_init__(self) -> None:
         for name in (each.name for each in fields(self) if each.name.startswith("max_")):
@@ -52,3 +57,5 @@ class Settings:
                 raise InputError(f"{name} is {getattr(self, name)}: it must be at least 1")
         if self.tiles is not None and not _TILES.fullmatch(self.tiles):
             raise InputError(f"tiles is {self.tiles!r}: it must be https://server/path with {{z}}, {{x}} and {{y}}")
+        if self.public_url is not None and not _PUBLIC.fullmatch(self.public_url):
+            raise InputError(f"public_url is {self.public_url!r}: it must be https://server or https://server/path")

@@ -37,7 +37,7 @@ def make_router(service: Service) -> APIRouter:
     async def list_grids(request: Request) -> Response:
         """List the grids of tiles: there is one."""
         negotiate(request, {JSON: "json"})
-        links = [link("self", f"{request.base_url}tileMatrixSets/{WORLD}", "the grid")]
+        links = [link("self", f"{service.address(request)}tileMatrixSets/{WORLD}", "the grid")]
         return as_json({"tileMatrixSets": [{"id": WORLD, "title": WORLD, "uri": _REGISTERED, "links": links}]})
 
     @router.get("/tileMatrixSets/{grid}")
@@ -54,7 +54,7 @@ def make_router(service: Service) -> APIRouter:
         """List the tilesets of a collection: there is one."""
         served = find_collection(service, name)
         negotiate(request, {JSON: "json"})
-        address = f"{request.base_url}collections/{served.quoted}/map/tiles"
+        address = f"{service.address(request)}collections/{served.quoted}/map/tiles"
         links = [link("self", f"{address}/{WORLD}", "the tileset")]
         tilesets = [_describe_tileset(served.name) | {"links": links}]
         return as_json({"tilesets": tilesets, "links": [link("self", address, "this document")]})
@@ -66,7 +66,7 @@ def make_router(service: Service) -> APIRouter:
         _check_grid(grid)
         negotiate(request, {JSON: "json"})
         headers = copy_headers(request, tag_of(served, "tileset"))
-        base, path = request.base_url, served.quoted
+        base, path = service.address(request), served.quoted
         tiles = f"{base}releases/{path}/tiles/{WORLD}/{{tileMatrix}}/{{tileCol}}/{{tileRow}}.png"
         west, south, east, north = extent_of(served.release.domain)
         content = _describe_tileset(served.name) | {

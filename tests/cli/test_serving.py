@@ -3,15 +3,18 @@
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 import deltahist as dh
 from deltahist.cli import main
+from deltahist.server.settings import Settings
 
 
 @pytest.fixture
@@ -28,6 +31,15 @@ def test_releases_are_checked(city, capsys):
     assert "none.parquet" in capsys.readouterr().err
     assert main(["serve", str(city), "--port", "65536"]) == 2
     assert "--port is '65536': it must be from 0 to 65535" in capsys.readouterr().err
+
+
+def test_a_check_does_not_disturb_the_service_that_runs(city, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", str(city), "--port", port, "--check"]) == 0
+        assert f"127.0.0.1:{port}/releases/city" in capsys.readouterr().err
+        assert main(["serve", str(city), "--port", port]) == 2
+        assert "Address already in use" in capsys.readouterr().err
 
 
 def test_a_check_names_all_that_is_wrong_and_fails(city, capsys):
@@ -53,6 +65,7 @@ def test_a_check_names_all_that_is_wrong_and_fails(city, capsys):
         ([], {"PROT": "7002"}, "", "DELTAHIST_SERVE_PROT is set, but no option is called so: is DELTAHIST_SERVE_PORT"),
         ([], {"PORT": "high"}, "", "--port is 'high': it must be from 0 to 65535"),
         ([], {}, "max-boxs = 7", "is 'max-boxes' meant?"),
+        ([], {"PUBLIC_URL": "a.example"}, "", "--public-url is 'a.example': it must be https://server"),
         ([], {}, "workers = 1.5", "--workers is '1.5': it must be a whole number"),
     ],
 )
@@ -66,6 +79,34 @@ def test_settings_come_from_options_the_environment_and_a_file(
         monkeypatch.setenv(f"DELTAHIST_SERVE_{name}", value)
     main(["serve", str(city), "--check", *options])
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", ["option", "environment", "file"])
+def test_every_setting_comes_in_each_way(city, monkeypatch, tmp_path, way):
+    """All that an operator chooses reaches the service, from wherever it is chosen."""
+    roads = tmp_path / "roads.geojson"
+    roads.write_text('{"type": "LineString", "coordinates": [[0, 0], [4, 4]]}')
+    limits = {each.name: 7 + number for number, each in enumerate(fields(Settings)) if each.name.startswith("max_")}
+    shown = {"tiles": "https://a.example/{z}/{x}/{y}.png", "attribution": "A", "public_url": "https://a.example/maps"}
+    chosen = limits | shown | {"context": str(roads), "cors": ["https://b.example", "https://c.example"]}
+    chosen |= {"host": "127.0.0.1", "port": 0, "metrics_port": 0, "workers": 2}
+    line, file = ["serve", str(city)], tmp_path / "serve.toml"
+    if way == "file":
+        line += ["--config", str(file)]
+        file.write_text("".join(f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in chosen.items()))
+    for name, value in chosen.items():
+        values = [str(each) for each in (value if isinstance(value, list) else [value])]
+        if way == "option":
+            line += [part for each in values for part in (f"--{name.replace('_', '-')}", each)]
+        elif way == "environment":
+            monkeypatch.setenv(f"DELTAHIST_SERVE_{name.upper()}", " ".join(values))
+    heard = []
+    monkeypatch.setattr("deltahist.server.running.run", lambda *given: heard.extend(given))
+    monkeypatch.setattr("deltahist.server.logs.write_logs", lambda: None)
+    assert main(line) == 0
+    _, settings, _, workers, watched = heard
+    assert settings == Settings(tuple(chosen["cors"]), **limits, **shown, context=roads)
+    assert (workers, watched is None) == (2, False)
 
 
 def test_a_service_answers_until_it_is_told_to_end(city):
