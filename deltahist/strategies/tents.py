@@ -14,14 +14,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Asked, Decoder
+from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, Field, over_intervals, row_products, sums_inside, surroundings
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, one_of, whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, Regions, Span
-from deltahist.space.workloads.cover import explicit
+from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span
+from deltahist.space.workloads.cover import counted
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import lowest
 
@@ -299,27 +299,43 @@ class TentsDecoder(Decoder):
             out[some] = self._cells * (size - taken)
         return out
 
+    def moments(self, work: Asked) -> Moments:
+        if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
+            return super().moments(work)
+        variance = self.variance(work)
+        return Moments(variance, self._bound_kurtosis(variance), note=self.note)
+
     def variance(self, work: Asked) -> Field:
         """Return the variance of the answers alone: of explicit queries by waves, many at a time."""
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().variance(work)
-        work = explicit(work)
-        out, (known, onto, spread) = self._cells * np.asarray((work * work).sum(axis=1)), self._waves
-        waves = [np.diff(axis.waves[1], axis=0) for axis in self._lattices]
-        for around in surroundings(work, self.domain.shape):
-            seen = around.between(waves[0], waves[1])
+        cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
+        area = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number)
+        out = self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number))
+        known, onto, spread = self._waves
+        ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
+        (of_x, of_y), before = (axis.waves_of_tents for axis in self._lattices), [a.waves[1] for a in self._lattices]
+        for around in surroundings(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents):
+            seen = around.between(of_x, of_y)
+            for place, query in enumerate(around.some.tolist()):
+                some = slice(ends[query], ends[query + 1])
+                x, y = (b[cover.high[some, a]] - b[cover.low[some, a]] for a, b in enumerate(before))
+                seen[place] += x.T @ y
             taken = np.einsum("kij,ij->k", seen**2, known)
             if self.total_known:
                 taken += np.einsum("kij,ij->k", seen, onto) ** 2 / spread
             out[around.some] -= self._cells * taken
         out[out < self.rounding_floor] = 0.0
-        return out
+        return np.asarray(out)
 
     def mean_variance(self, work: AllRanges) -> float:
         return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).of(self._precision))
 
     def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
-        """Return a bound of the excess kurtosis of answers to boxes, if no draw has more than its full weight."""
+        return self._bound_kurtosis(variance)
+
+    def _bound_kurtosis(self, variance: Field) -> Field:
+        """Return a bound of the excess kurtosis of answers (m,), if no draw has more than its full weight."""
         most = max(0.0, *(law.kurtosis() for law in self.laws))
         # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
         largest = max(self._cells, self._tents)
@@ -340,6 +356,29 @@ class TentsDecoder(Decoder):
     @property
     def rounding_floor(self) -> float:
         return 1e-12 * self._cells * self.domain.size
+
+
+def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
+    """Return T q, in its own units, as shares of tents, of the cells that queries q cut."""
+    over = list(zip(lattices, (cover.x, cover.y), strict=True))
+    first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
+    begins = np.flatnonzero(np.diff(cover.owner, prepend=-1))
+    query = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(cover.owner)))
+    # Each query's tents are those between the first and the last ones over its cells.
+    low = [np.minimum.reduceat(each, begins) for each in first]
+    wide, tall = (np.maximum.reduceat(f, begins) - a + w.shape[1] for f, a, w in zip(first, low, weights, strict=True))
+    number = wide * tall
+    start = (np.cumsum(number) - number)[query] + (first[0] - low[0][query]) * tall[query] + first[1] - low[1][query]
+    found, tall_of = np.zeros(number.sum()), tall[query]
+    for i, along in enumerate(weights[0].T):
+        for j, across in enumerate(weights[1].T):
+            found += np.bincount(start + i * tall_of + j, cover.share * along * across, len(found))
+    owner = np.repeat(np.arange(len(begins)), number)
+    x, y = np.divmod(counted(number), tall[owner])
+    # No tent is left of the first or right of the last one, but for weights of nothing.
+    held, shape = found != 0, tuple(axis.size for axis in lattices)
+    tents = ((x + low[0][owner]) * shape[1] + y + low[1][owner])[held]
+    return RegionCover.of_cells(cover.number, shape, cover.owner[begins][owner][held], tents, found[held])
 
 
 def _sum_waves(asked: Sequence[Field], field: Field) -> Field:
@@ -590,6 +629,13 @@ class Lattice:
             sums[1:] += weights[:, None] * vectors[tents]
         np.cumsum(sums, axis=0, out=sums)
         return values, sums
+
+    @functools.cached_property
+    def waves_of_tents(self) -> Field:
+        """The waves (m, w) by the tents of which they are sums: q · a wave is T q · its column."""
+        values, vectors = self.eigen
+        number = len(self.waves[0])
+        return vectors[:, :number] / (self.scale * np.sqrt(values[:number]))
 
     def asked(self, low: Field, high: Field) -> Field:
         """Return q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""

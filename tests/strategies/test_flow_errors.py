@@ -83,11 +83,17 @@ def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
 
 
 @pytest.mark.parametrize("sources", [None, "boundary"])
-def test_variances_of_regions_under_tents_are_those_of_every_draw(sources):
+def test_errors_of_regions_under_tents_are_those_of_every_draw(sources):
     near = dh.Neighbourhood(DOMAIN, 3, sources=sources)
     decoder, rows = mechanism_for(near, "tents", 1).decoder, regions()
-    expected = decoder.solved_moments(rows).variance
-    assert decoder.variance(rows) == pytest.approx(expected, rel=1e-11, abs=decoder.rounding_floor)
+    shapes = [shapely.box(0, 0, 40, 30), shapely.box(2, 3, 4, 5), shapely.Point(20, 15).buffer(9)]
+    cover = dh.workloads.regions(shapes).cover(DOMAIN)
+    assert len(cover.whole) > len(shapes)
+    for work in (rows, cover):
+        found, expected = decoder.moments(work), decoder.solved_moments(work)
+        assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
+        assert (found.kurtosis >= expected.kurtosis).all()  # a bound, as of boxes
+        assert decoder.variance(work) == pytest.approx(found.variance, rel=1e-13)
 
 
 def test_without_noise_a_total_takes_nothing_off():

@@ -221,9 +221,16 @@ class RegionCover(Cover):
     @classmethod
     def of_rows(cls, rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> RegionCover:
         """Make the cover of queries (m, N) on a grid, every cell by itself."""
-        owner, none = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), np.zeros((0, 2), dtype=np.int64)
-        x, y = np.divmod(rows.indices, shape[1])
-        return cls(rows.shape[0], shape, owner, x, y, rows.data, (), none[:, 0], none, none)
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        return cls.of_cells(rows.shape[0], shape, owner, rows.indices, rows.data)
+
+    @classmethod
+    def of_cells(
+        cls, number: int, shape: tuple[int, ...], owner: Index, cells: Index, share: Field
+    ) -> RegionCover:
+        """Make the cover of queries by the numbers of cells (k,) on a grid, sorted by query, and their shares."""
+        (x, y), none = np.divmod(cells, shape[1]), np.zeros((0, 2), dtype=np.int64)
+        return cls(number, shape, owner, x, y, share, (), none[:, 0], none, none)
 
     @functools.cached_property
     def rows(self) -> scipy.sparse.csr_array:

@@ -42,7 +42,7 @@ from deltahist.decode.forms import (
     weighted,
 )
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span
-from deltahist.space.workloads.cover import Pieces, explicit, prefix_sums, sums_between
+from deltahist.space.workloads.cover import Pieces, counted, prefix_sums, sums_between
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
     BITS,
@@ -518,13 +518,13 @@ class FlowDecoder(Decoder):
 
     def _of_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
         """Return errors of regions or explicit queries (m, N), by their rims."""
-        number = queries.number if isinstance(queries, RegionCover) else queries.shape[0]
-        variance, fourth = np.zeros((2, number))
+        cover = queries if isinstance(queries, RegionCover) else RegionCover.of_rows(queries, self.domain.shape)
+        variance, fourth = np.zeros((2, cover.number))
         if not self.strategy.plain:
-            queries, *left = self._in_blocks(explicit(queries), 4 if kurtosis else 2)
+            cover, *left = self._in_blocks(cover, 4 if kurtosis else 2)
             for out, cumulant, powers in zip((variance, fourth), self._cumulants["cells"], left, strict=False):
                 out += cumulant * powers
-        for around in surroundings(queries, self.strategy.blocks):
+        for around in surroundings(cover, self.strategy.blocks):
             for part in self._rim_errors:
                 own, own_fourth = part.of(around, kurtosis)
                 variance[around.some] += own
@@ -546,38 +546,42 @@ class FlowDecoder(Decoder):
             out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
         return out
 
-    def _in_blocks(
-        self, queries: scipy.sparse.csr_array, order: int
-    ) -> tuple[scipy.sparse.csr_array, *tuple[Field, ...]]:
-        """Return the share of each block that queries hold (m, blocks), and the power of the residuals of cells.
+    def _in_blocks(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[Field, ...]]:
+        """Return queries by the shares of blocks that they hold, and the power of the residuals of cells.
 
         These are Σ of second and, if that is the order, of fourth powers (m,).
         """
-        flow, domain = self.strategy, self.domain
-        block = spread_blocks(np.arange(flow.size).reshape(flow.blocks), flow.starts, domain.shape).ravel()
-        # Cells of a block that lie in one column come one after the other.
-        own_block = block[queries.indices]
-        new = np.append(True, own_block[1:] != own_block[:-1])
-        new[queries.indptr[:-1][np.diff(queries.indptr) > 0]] = True
-        runs = np.flatnonzero(new)
-        column, rows = own_block[runs], np.searchsorted(runs, queries.indptr)
-        sums = []
-        for power in range(1, order + 1):
-            data = queries.data**power
-            data = np.add.reduceat(data, runs) if len(runs) else data
-            sums.append(scipy.sparse.csr_array((data, column.copy(), rows.copy()), (queries.shape[0], flow.size)))
-            sums[-1].sum_duplicates()
-        one, two, *more = (each.data for each in sums)
-        shares = sums[0]
-        mean = one / self._block_sizes.ravel()[shares.indices]
+        flow, blocks = self.strategy, [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._cuts]
+        # Of each rectangle, how many of its cells are in each block that it meets.
+        begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
+        wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
+        which = np.repeat(np.arange(len(wide)), wide * tall)
+        x, y = np.divmod(counted(wide * tall), tall[which])
+        x, y = x + begin[0][which], y + begin[1][which]
+        number = np.ones(len(which))
+        for axis, (block, cut) in enumerate(zip((x, y), self._cuts, strict=True)):
+            low, high = cover.low[which, axis], cover.high[which, axis]
+            number *= np.minimum(high, cut[block + 1]) - np.maximum(low, cut[block])
+        owner = np.concatenate([cover.owner, cover.whole[which]])
+        block = np.concatenate([blocks[0][cover.x] * flow.blocks[1] + blocks[1][cover.y], x * flow.blocks[1] + y])
+        place = owner * flow.size + block
+        by_block = np.argsort(place, kind="stable")
+        begins = np.flatnonzero(np.diff(place[by_block], prepend=-1))
+
+        def per_block(power: int) -> Field:
+            each = np.concatenate([cover.share**power, number])[by_block]
+            return np.add.reduceat(each, begins) if len(begins) else each
+
+        one, two, *more = (per_block(power) for power in range(1, order + 1))
+        own, block = np.divmod(place[by_block[begins]], flow.size)
+        mean = one / self._block_sizes.ravel()[block]
         # Block by block, so that nothing is left of whole blocks.
         left = [two - mean * one]
         if more:
             three, four = more
             left.append(four - 4 * mean * three + 6 * mean**2 * two - 3 * mean**3 * one)
-        own = np.repeat(np.arange(shares.shape[0]), np.diff(shares.indptr))
-        of_rest = (np.bincount(own, part, shares.shape[0]).astype(np.float64) for part in left)
-        return scipy.sparse.csr_array((mean, shares.indices, shares.indptr), shape=shares.shape), *of_rest
+        of_rest = (np.bincount(own, part, cover.number).astype(np.float64) for part in left)
+        return RegionCover.of_cells(cover.number, flow.blocks, own, block, mean), *of_rest
 
 
 # -- errors of queries, by their rims --------------------------------------------------------------------------
