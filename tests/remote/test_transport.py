@@ -189,9 +189,13 @@ def test_another_address_is_followed_and_kept(fake, described):
         dh.connect(moved + CITY).answer([[580000, 4500000, 588000, 4508000]])
 
 
-def test_answers_without_end_are_not_read(fake, monkeypatch):
-    address, _ = fake(lambda _: plain(b" " * 100_000))
-    with pytest.raises(dh.InputError, match="more than 1,000 bytes, which are not read"):
+@pytest.mark.parametrize(
+    ("status", "said"), [(200, "more than 1,000 bytes, which are not read"), (400, "it answered 400 .* a release")]
+)
+def test_answers_without_end_are_not_read(fake, status, said):
+    """Whoever would read on finds that the service has broken off, and says so."""
+    address, _ = fake(lambda _: (status, {"Content-Type": "application/json", "Content-Length": "9" * 9}, b" " * 70_000))
+    with pytest.raises(dh.InputError, match=said):
         transport.send(address, "application/json", most=1_000)
 
 
