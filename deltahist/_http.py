@@ -8,7 +8,9 @@ import logging
 import re
 import time
 import uuid
+import warnings
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -22,7 +24,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deltahist.errors import InputError
+from deltahist import __version__
+from deltahist.errors import DeltaHistWarning, InputError
 
 JSON, GEOJSON = "application/json", "application/geo+json"
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
@@ -211,8 +214,33 @@ def problem(status: int, detail: str, **more: Any) -> Response:
     return Response(orjson.dumps(content | more), status_code=status, media_type=_PROBLEM, headers=later)
 
 
-def explain_problems(app: FastAPI) -> None:
-    """Let every error be a problem document (RFC 9457) that names value and rule, without paths or traces."""
+def make_app(title: str, description: str, lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]]) -> FastAPI:
+    """Return an application without routes, whose every error is a problem document without paths or traces."""
+
+    @contextlib.asynccontextmanager
+    async def run(app: FastAPI) -> AsyncIterator[None]:
+        with warnings.catch_warnings():
+            # Answers say what matters of them, and logs must not tell what is asked.
+            warnings.simplefilter("ignore", DeltaHistWarning)
+            async with lifespan(app):
+                yield
+
+    app = FastAPI(
+        title=title,
+        version=__version__,
+        description=description,
+        lifespan=run,
+        # The usual pages of documentation load their scripts from elsewhere, which would tell others who reads.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _explain_problems(app)
+    return app
+
+
+def _explain_problems(app: FastAPI) -> None:
+    """Let every error be a problem document (RFC 9457) that names value and rule."""
 
     @app.exception_handler(InputError)
     async def refuse(_: Request, error: InputError) -> Response:

@@ -12,7 +12,6 @@ import logging
 import math
 import re
 import time
-import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,20 +21,19 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from starlette.types import Scope
 
-from deltahist import __version__
 from deltahist._http import (
     PARQUET,
     Busy,
     Gate,
     Manners,
     as_json,
-    explain_problems,
+    make_app,
     problem,
     read_body,
     route_of,
 )
 from deltahist.accounts.ledger import KeyReuseError, Ledger
-from deltahist.errors import DamagedFile, DeltaHistWarning, InputError
+from deltahist.errors import DamagedFile, InputError
 from deltahist.personal.asking import (
     BROKEN_OFF,
     Allowance,
@@ -104,20 +102,10 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
     @contextlib.asynccontextmanager
     async def run(_: FastAPI) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_AT_ONCE))
-        with warnings.catch_warnings():
-            # They would tell a log what is asked.
-            warnings.simplefilter("ignore", DeltaHistWarning)
-            yield
+        yield
 
-    app = FastAPI(
-        title="deltahist, personal budgets",
-        version=__version__,
-        description="Questions about people's records, each paid for by those whose records it uses.",
-        lifespan=run,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    about = "Questions about people's records, each paid for by those whose records it uses."
+    app = make_app("deltahist, personal budgets", about, run)
 
     def admit(request: Request) -> tuple[str, str]:
         """Return the client and the account of a request."""
@@ -186,8 +174,6 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         about, own_key = settings.accounts[name], f"{client}: {key}"
         late = _Refusal(500, "body", BROKEN_OFF)
         return await work(lambda allowance: _ask(people[name], about, body, own_key, allowance), late)
-
-    explain_problems(app)
 
     @app.exception_handler(_Refusal)
     async def refuse(_: Request, refusal: _Refusal) -> Response:

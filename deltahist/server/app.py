@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import warnings
 from collections.abc import AsyncIterator
 
 from fastapi import Depends, FastAPI, Response
@@ -13,9 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import Scope
 from starlette_compress import CompressMiddleware, add_compress_type
 
-from deltahist import __version__
-from deltahist._http import ARROW, Gate, Manners, as_json, explain_problems, refuse_unknown
-from deltahist.errors import DeltaHistWarning
+from deltahist._http import ARROW, Gate, Manners, as_json, make_app, refuse_unknown
 from deltahist.server import cells, docs, features, landing, pages, queries, releases, series, tiles, tilesets
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.logs import log_request
@@ -63,25 +60,14 @@ def create_app(
     @contextlib.asynccontextmanager
     async def watch(_: FastAPI) -> AsyncIterator[None]:
         task = asyncio.create_task(_refresh_for_ever(catalogue)) if refresh else None
-        with warnings.catch_warnings():
-            # Answers say the same, and logs must not tell what is asked.
-            warnings.simplefilter("ignore", DeltaHistWarning)
-            yield
+        yield
         if task is not None:
             task.cancel()
 
-    app = FastAPI(
-        title="deltahist",
-        version=__version__,
-        description="Range queries over releases that were published under distance-aware differential privacy. "
-        + FREE,
-        lifespan=watch,
-        servers=None if choices.public_url is None else [{"url": choices.public_url.rstrip("/")}],
-        # The usual pages of documentation load their scripts from elsewhere, which would tell others who reads.
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-    )
+    about = "Range queries over releases that were published under distance-aware differential privacy. " + FREE
+    app = make_app("deltahist", about, watch)
+    if choices.public_url is not None:
+        app.servers = [{"url": choices.public_url.rstrip("/")}]
 
     @app.get("/healthz", tags=["service"], responses=shape(Health))
     async def health() -> Response:
@@ -95,7 +81,6 @@ def create_app(
                 route.summary = route.description.split("\n")[0].removesuffix(".")
         app.include_router(router, responses=problems(), dependencies=[Depends(refuse_unknown)])
     app.include_router(docs.make_router())
-    explain_problems(app)
     add_compress_type(ARROW)
     app.add_middleware(CompressMiddleware, minimum_size=2_000)
     app.add_middleware(Gate, most=choices.max_requests, seconds=choices.max_seconds)
