@@ -270,6 +270,16 @@ def _explain_problems(app: FastAPI) -> None:
         return Response(status_code=499)  # nobody is there to read it
 
 
+def at_port(port: int, page: ASGIApp, app: ASGIApp) -> ASGIApp:
+    """Return an application that is `page` at one of the ports where a server listens, and `app` at the others."""
+
+    async def choose(scope: Scope, receive: Receive, send: Send) -> None:
+        here = scope["type"] == "http" and (scope.get("server") or ("", 0))[1] == port
+        await (page if here else app)(scope, receive, send)
+
+    return choose
+
+
 class Gate:
     """Middleware: requests beyond a number are put off at once, and one that takes too long is ended.
 
@@ -285,8 +295,14 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or get_route_path(scope) == "/healthz":
             return await self.app(scope, receive, send)
-        started = False
-        hear, say = _let_finish(receive, send)
+        started = held = False
+
+        def leave() -> None:
+            nonlocal held
+            self._number -= held
+            held = False
+
+        hear, say = _let_finish(receive, send, leave)
 
         async def watch(message: Message) -> None:
             nonlocal started
@@ -297,6 +313,7 @@ class Gate:
             return await problem(503, _BUSY)(scope, hear, watch)
 
         self._number += 1
+        held = True
         try:
             async with asyncio.timeout(self.seconds) as limit:
                 await self.app(scope, hear, watch)
@@ -306,13 +323,14 @@ class Gate:
             detail = f"there was no answer within {self.seconds:g} seconds: ask for less at once, or later"
             await problem(503, detail)(scope, receive, send)
         finally:
-            self._number -= 1
+            leave()
 
 
-def _let_finish(receive: Receive, send: Send) -> tuple[Receive, Send]:
+def _let_finish(receive: Receive, send: Send, leave: Callable[[], None]) -> tuple[Receive, Send]:
     """Return the two, where the end of a refusal waits until a body is sent that nobody reads.
 
-    A connection that is closed while a body comes is reset, and the client would never see why.
+    A connection that is closed while a body comes is reset, and the client would never see why. `leave` is called
+    before: who is refused takes nobody's place.
     """
     status, whole = 0, False
 
@@ -327,6 +345,7 @@ def _let_finish(receive: Receive, send: Send) -> tuple[Receive, Send]:
         status = message.get("status", status)
         last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if last and status >= 400 and not whole:
+            leave()
             await send({**message, "more_body": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from deltahist._http import Busy, Gate, Manners, Workers
+from deltahist._http import Busy, Gate, Manners, Workers, problem
 
 
 async def ask(app, path="/a", method="GET"):
@@ -47,6 +47,29 @@ def test_requests_beyond_a_number_are_put_off_at_once_but_not_those_after_health
     assert (status, headers["retry-after"], headers["content-type"]) == (503, "1", "application/problem+json")
     assert "ask again in a second" in json.loads(body)["detail"]
     assert (healthy, done, later) == (200, [200, 200], 200)
+
+
+def test_who_is_refused_and_sends_on_slowly_takes_nobodys_place():
+    async def run():
+        waits, body = asyncio.Event(), asyncio.Event()
+
+        async def receive():
+            waits.set()
+            await body.wait()
+            return {"type": "http.request"}
+
+        async def send(message):
+            pass
+
+        gate = Gate(problem(401, "no key"), most=1, seconds=60)
+        slow = asyncio.create_task(gate({"type": "http", "path": "/a"}, receive, send))
+        await waits.wait()
+        another = await ask(gate)
+        body.set()
+        await slow
+        return another[0], gate._number
+
+    assert asyncio.run(asyncio.wait_for(run(), 30)) == (401, 0)
 
 
 def test_a_request_that_takes_too_long_is_ended():

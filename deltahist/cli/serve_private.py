@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
@@ -29,7 +30,10 @@ def serve_private(
     """
     try:
         import uvicorn
+        from starlette.types import ASGIApp
 
+        from deltahist._http import at_port
+        from deltahist.personal.metrics import Metrics
         from deltahist.personal.service import create_app, open_people
         from deltahist.personal.settings import PrivateSettings, make_key
         from deltahist.server.logs import write_logs
@@ -50,9 +54,17 @@ def serve_private(
     people = open_people(read)
     host = f"[{read.host}]" if ":" in read.host else read.host
     family = socket.AF_INET6 if ":" in read.host else socket.AF_INET
-    with socket.create_server((read.host, read.port), family=family) as listening:
-        console.note(f"http://{host}:{listening.getsockname()[1]}/ask")
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server((read.host, read.port), family=family))]
+        console.note(f"http://{host}:{sockets[0].getsockname()[1]}/ask")
+        metrics = Metrics()
+        app: ASGIApp = create_app(read, people, metrics)
+        if read.metrics_port is not None:
+            sockets.append(held.enter_context(socket.create_server(("127.0.0.1", read.metrics_port))))
+            port = sockets[1].getsockname()[1]
+            console.note(f"http://127.0.0.1:{port}/metrics")
+            app = at_port(port, metrics.page, app)
         if check:
             return
         write_logs()
-        uvicorn.Server(configure(create_app(read, people), read.max_seconds)).run([listening])
+        uvicorn.Server(configure(app, read.max_seconds)).run(sockets)

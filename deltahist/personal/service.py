@@ -43,6 +43,7 @@ from deltahist.personal.asking import (
     storage_failures,
 )
 from deltahist.personal.database import Database
+from deltahist.personal.metrics import TAKEN, Metrics
 from deltahist.personal.people import OtherPeopleError, People
 from deltahist.personal.settings import AskedAccount, PrivateSettings
 from deltahist.space.crs import epsg_code, is_crs84
@@ -89,12 +90,12 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     }
 
 
-def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastAPI:
+def create_app(settings: PrivateSettings, people: Mapping[str, People], metrics: Metrics | None = None) -> FastAPI:
     """Return the application that asks people's records for clients that have keys.
 
     Parameters
     ----------
-    people : of each account of the settings (`open_people`).
+    people : of each account of the settings (`open_people`). metrics : that count its requests.
     """
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
@@ -127,7 +128,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         _count(times[client], settings.clients[client].per_minute)
         return client, account
 
-    async def work(call: Callable[[Allowance], Response], late: _Refusal) -> Response:
+    async def work(request: Request, call: Callable[[Allowance], Response], late: _Refusal) -> Response:
         """Return the response of a call, or raise its error, when a step has passed; `late` if it has not ended."""
         nonlocal at_work
         # Each request is here for one step: who is put off depends on when others came, and on nothing else.
@@ -137,6 +138,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         due = time.monotonic() + settings.step
         allowance = Allowance(settings.share, due - _FOR_CHARGES * settings.step)
         at_work += 1
+        request.scope[TAKEN] = True
         thread = asyncio.ensure_future(asyncio.to_thread(call, allowance))
         thread.add_done_callback(_hear)
         try:
@@ -156,7 +158,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
     async def account(request: Request) -> Response:
         """Tell what may be told of an account: its unit, and nothing of what people have spent."""
         _, name = admit(request)
-        return await work(lambda _: _tell_account(people[name]), _Refusal(503, "account", _NOT_NOW))
+        return await work(request, lambda _: _tell_account(people[name]), _Refusal(503, "account", _NOT_NOW))
 
     @app.post("/ask")
     async def ask(request: Request) -> Response:
@@ -173,7 +175,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         body = await read_body(request, settings.max_bytes)
         about, own_key = settings.accounts[name], f"{client}: {key}"
         late = _Refusal(500, "body", BROKEN_OFF)
-        return await work(lambda allowance: _ask(people[name], about, body, own_key, allowance), late)
+        return await work(request, lambda allowance: _ask(people[name], about, body, own_key, allowance), late)
 
     @app.exception_handler(_Refusal)
     async def refuse(_: Request, refusal: _Refusal) -> Response:
@@ -182,7 +184,13 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         return answer
 
     app.add_middleware(Gate, most=4 * settings.max_waiting, seconds=settings.max_seconds)
-    app.add_middleware(Manners, tell=_log_request, timed=False)
+
+    def tell(scope: Scope, status: int, seconds: float, number: str) -> None:
+        _log_request(scope, status, number)
+        if metrics is not None:
+            metrics.count(scope, status)
+
+    app.add_middleware(Manners, tell=tell, timed=False)
     return app
 
 
@@ -267,7 +275,7 @@ def _explained() -> Iterator[None]:
         raise _Refusal(400, field[0] if field else "body", str(wrong)) from None
 
 
-def _log_request(scope: Scope, status: int, seconds: float, number: str) -> None:
+def _log_request(scope: Scope, status: int, number: str) -> None:
     """Log that a request ended: its id, method, route and status."""
     facts = {"id": number, "method": scope["method"], "route": route_of(scope), "status": status}
     _LOG.info("request", extra={"facts": facts})

@@ -53,6 +53,7 @@ class PrivateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database, ledger : where they are, as `People` takes them.
     accounts : by their names in the ledger. clients : by name.
     host, port : where to listen. tls_in_front : whether a proxy encrypts what goes to other machines.
+    metrics_port : where programs of this machine read metrics.
     step : seconds; every answer leaves when they have passed.
     max_bytes : of a question. max_seconds : until an answer must be there, with the question's own way.
     max_waiting : questions in any step; more are put off. All of them share its time alike.
@@ -64,6 +65,7 @@ class PrivateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     clients: Annotated[dict[str, Client], Meta(min_length=1)]
     host: _Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8001
+    metrics_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     tls_in_front: bool = False
     step: Annotated[float, Meta(gt=0, le=60)] = 10.0
     max_bytes: _Number = 64 << 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Scope
 
-from deltahist._http import route_of
+from deltahist._http import at_port, route_of
 from deltahist.server.catalogue import Catalogue
 from deltahist.server.logs import release_of
 
@@ -63,9 +63,4 @@ class Metrics:
 
     def beside(self, app: ASGIApp) -> ASGIApp:
         """Return an application that answers at the port of the metrics with them, and otherwise as `app` does."""
-
-        async def choose(scope: Scope, receive: Receive, send: Send) -> None:
-            here = scope["type"] == "http" and (scope.get("server") or ("", 0))[1] == self.port
-            await (self._page if here else app)(scope, receive, send)
-
-        return choose
+        return at_port(self.port, self._page, app)

@@ -21,6 +21,7 @@ import deltahist as dh
 from deltahist.accounts.tables import Accounts
 from deltahist.errors import InputError
 from deltahist.personal import service
+from deltahist.personal.metrics import Metrics
 from deltahist.personal.service import create_app, open_people
 from deltahist.personal.settings import AskedAccount, Client, PrivateSettings, fits, make_key
 from tests.personal.city import city, without_noise
@@ -316,6 +317,20 @@ def test_trouble_tells_neither_places_nor_records(desk, monkeypatch, caplog, tmp
         if record.name.startswith("deltahist"):
             said = record.getMessage() + json.dumps(getattr(record, "facts", {}))
             assert not any(word in said for word in ("bus", "'ann", "ann:", "people", "city", KEYS["ann"][0]))
+
+
+def test_metrics_tell_nothing_that_may_depend_on_records(tmp_path, monkeypatch):
+    """Answers, refusals and questions that broke off are one number; the process itself is not measured."""
+    people, settings, metrics = city(tmp_path, ROWS), settings_of(), Metrics()
+    with TestClient(create_app(settings, {"people": people}, metrics)) as client:
+        desk = Desk(client, people, settings)
+        desk.ask(), desk.ask(b"{", key="another"), desk.ask(key=None), desk.client.get("/nowhere")
+        monkeypatch.setattr("deltahist.personal.aggregates.Count.answer", lambda *_: 1 / 0)
+        assert desk.ask(key="a third").status_code == 500
+    page = TestClient(metrics.page).get("/metrics").text
+    told = [line for line in page.splitlines() if not line.startswith("#") and "_created" not in line]
+    name = "deltahist_private_requests_total"
+    assert told == [f'{name}{{status="{status}"}} {n}.0' for status, n in (("taken", 3), ("400", 1), ("404", 1))]
 
 
 def test_a_ledger_on_a_server(postgres_url):

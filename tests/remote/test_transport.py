@@ -194,7 +194,8 @@ def test_another_address_is_followed_and_kept(fake, described):
 )
 def test_answers_without_end_are_not_read(fake, status, said):
     """Whoever would read on finds that the service has broken off, and says so."""
-    address, _ = fake(lambda _: (status, {"Content-Type": "application/json", "Content-Length": "9" * 9}, b" " * 70_000))
+    headers = {"Content-Type": "application/json", "Content-Length": "9" * 9}
+    address, _ = fake(lambda _: (status, headers, b" " * 70_000))
     with pytest.raises(dh.InputError, match=said):
         transport.send(address, "application/json", most=1_000)
 
