@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
-import weakref
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -29,9 +27,6 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 _OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
-
-#: Seconds of a call that is made among other requests: a thread for it would contend with them for the interpreter.
-_SHORT = 0.005
 
 #: The code of EPSG whose axes OGC has in the other order than most files and programs.
 _LATITUDE_FIRST = 4326
@@ -119,7 +114,6 @@ class Batcher:
 
     _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
-    _took: weakref.WeakKeyDictionary[Source, float] = field(default_factory=weakref.WeakKeyDictionary)
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:
         """Return the columns (1,) of the answer to a box (4,), or (2,) on a line; InputError as of `dh.answer`."""
@@ -134,16 +128,8 @@ class Batcher:
         while self._waiting:
             query, asked = next(iter(self._waiting.items()))
             del self._waiting[query]
-            corners = [each for each, _ in asked]
-            # In a release's own coordinates one box takes as long as another; in degrees it may take a thousand times.
-            alike = not (query.degrees or query.nonnegative)
             try:
-                if alike and self._took.get(query.release, _SHORT) < _SHORT:
-                    found, seconds = _timed(query, corners)
-                else:
-                    found, seconds = await asyncio.to_thread(_timed, query, corners)
-                if alike:
-                    self._took[query.release] = seconds
+                found = await asyncio.to_thread(_answer_each, query, [corners for corners, _ in asked])
             except Exception as problem:
                 found = [problem] * len(asked)
             for (_, future), each in zip(asked, found, strict=True):
@@ -153,12 +139,6 @@ class Batcher:
                     future.set_exception(each)
                 else:
                     future.set_result(each)
-
-
-def _timed(query: BoxQuery, asked: list[NDArray[np.float64]]) -> tuple[list[Columns | Exception], float]:
-    """Return the answers of `_answer_each`, and the seconds of processor time that they took."""
-    begin = time.thread_time()
-    return _answer_each(query, asked), time.thread_time() - begin
 
 
 def _answer_each(query: BoxQuery, asked: list[NDArray[np.float64]]) -> list[Columns | Exception]:

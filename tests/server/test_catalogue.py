@@ -118,30 +118,3 @@ def test_a_call_that_fails_is_told_to_all_who_wait(published, monkeypatch):
     failed, found = asyncio.run(ask())
     assert isinstance(failed[0], ZeroDivisionError)
     assert found["estimate"].tolist() == [28.0]
-
-
-@pytest.mark.parametrize(
-    ("short", "degrees", "threads"),
-    [(np.inf, False, 1), (0.0, False, 3), (np.inf, True, 3)],
-    ids=["short", "long", "of regions"],
-)
-def test_calls_that_may_take_long_are_made_in_a_thread(published, monkeypatch, short, degrees, threads):
-    """The first call always is, since nobody knows how long it takes; the answers are the same."""
-    query = BoxQuery(dh.load(published / "city.parquet"), degrees, 0.95, False)
-    query.release.answerer().prepare()
-    box = np.array([-74.02, 40.66, -73.97, 40.70] if degrees else [580500.0, 4500500.0, 584000.0, 4503210.0])
-    in_thread, made = asyncio.to_thread, []
-
-    async def count(*call):
-        made.append(call)
-        return await in_thread(*call)
-
-    async def ask():
-        batcher = Batcher()
-        return [await batcher.answer(query, box) for _ in range(3)]
-
-    monkeypatch.setattr("deltahist.server.answers._SHORT", short)
-    monkeypatch.setattr("asyncio.to_thread", count)
-    first, *others = asyncio.run(ask())
-    assert len(made) == threads
-    assert all(np.array_equal(first[name], each[name]) for each in others for name in ("estimate", "low", "high"))
