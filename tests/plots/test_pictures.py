@@ -32,7 +32,7 @@ def test_pictures_are_written_whole(town, tmp_path, form, only):
     start = path.read_bytes()[:200]
     assert {"png": b"PNG", "svg": b"<?xml", "pdf": b"%PDF"}[form] in start
     if form == "png":
-        pixels = matplotlib.image.imread(path)
+        pixels = matplotlib.image.imread(path)[::8, ::8]
         assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 50
 
 
