@@ -122,6 +122,11 @@ class JointNoise:
             found.setdefault(each.laws, each)
         return {each: number[laws] for laws, each in found.items()}
 
+    def prepare(self) -> None:
+        """Make the tables of each release, and none later."""
+        for each in self.alike:
+            each.decoder.prepare()
+
     def moments(self, work: Asked) -> Moments:
         """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
         return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])

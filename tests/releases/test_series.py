@@ -59,6 +59,16 @@ def test_a_series_of_one_step_answers_as_its_release():
     assert np.allclose(found[list(alone.columns)], alone)
 
 
+def test_a_sum_that_is_prepared_has_the_same_answers():
+    """A service prepares the sums of its streams."""
+    days = series(made(amounts=[1.0, 0.5, 2.0, 1.0, 0.25]))
+    ready = series(days.releases).summed.answerer()
+    ready.prepare()
+    for name, column in ready.answer(ASKED, level=0.95).items():
+        if name in ("estimate", "std_error", "low", "high"):
+            np.testing.assert_allclose(column, dh.answer(days, ASKED)[name])
+
+
 def sum_of_days(days, counts):
     return days, counts.sum(axis=0)
 
