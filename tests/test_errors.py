@@ -92,15 +92,12 @@ def test_the_machine_is_not_asked_for_what_every_process_gets(monkeypatch):
         fits_memory(2**20 + 1, "a map")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_typed_and_no_number_is_told_at_once():
+    texts = (
         "9" * 5000, "0." + "0" * 5000 + "1", "1." + "0" * 5000, "1e999999999", "1e-999999999", "1e400", "1e-500", "nan",
         "-inf", "sNaN", "1/0", "9" * 900 + "/1", "1/2/3", "", "one", "1,5",
-    ],
-)  # fmt: skip
-def test_what_is_typed_and_no_number_is_told_at_once(text):
-    assert typed(text) is None
+    )  # fmt: skip
+    assert [text[:20] for text in texts if typed(text) is not None] == []
 
 
 def test_what_is_typed_is_exact():

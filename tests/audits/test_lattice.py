@@ -34,41 +34,41 @@ def moves(domain, length, rng, number=4000):
     return start, start + direction * reach[:, None]
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("cells", [0.5, 1, 1.3, 2, 3])
-def test_a_raw_move_within_delta_is_an_edge(domain, cells):
+def test_a_raw_move_within_delta_is_an_edge(cells):
     """δ less one lattice step is what is guaranteed; points beyond the bounds are clamped."""
-    near = quiet(domain, cells * min(domain.cell))
-    edges = {tuple(edge) for edge in near.edges().tolist()}
-    start, end = moves(domain, near.delta_ground - max(domain.step), np.random.default_rng(1))
-    flat = [np.ravel_multi_index(domain.locate(points).T, domain.shape) for points in (start, end)]
-    pairs = set(zip(np.minimum(*flat).tolist(), np.maximum(*flat).tolist(), strict=True))
-    assert len(pairs) > domain.size
-    assert all(u == v or (u, v) in edges for u, v in pairs)
+    for domain in DOMAINS:
+        near = quiet(domain, cells * min(domain.cell))
+        edges = {tuple(edge) for edge in near.edges().tolist()}
+        start, end = moves(domain, near.delta_ground - max(domain.step), np.random.default_rng(1))
+        flat = [np.ravel_multi_index(domain.locate(points).T, domain.shape) for points in (start, end)]
+        pairs = set(zip(np.minimum(*flat).tolist(), np.maximum(*flat).tolist(), strict=True))
+        assert len(pairs) > domain.size
+        assert all(u == v or (u, v) in edges for u, v in pairs)
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_clamping_never_lengthens_a_move(domain):
-    start, end = moves(domain, 5 * max(domain.cell), np.random.default_rng(2))
-    low, top = np.zeros(domain.ndim), np.array(domain.shape) * np.array(domain.steps) - 1
-    free = [np.floor((p - np.array(domain.low)) / np.array(domain.step) + 0.5) for p in (start, end)]
-    clamped = [np.clip(p, low, top) for p in free]
-    assert (np.abs(clamped[0] - clamped[1]) <= np.abs(free[0] - free[1])).all()
-    assert (domain.lattice(start) >= 0).all()
-    assert (domain.lattice(start) <= top).all()
+def test_clamping_never_lengthens_a_move():
+    for domain in DOMAINS:
+        start, end = moves(domain, 5 * max(domain.cell), np.random.default_rng(2))
+        low, top = np.zeros(domain.ndim), np.array(domain.shape) * np.array(domain.steps) - 1
+        free = [np.floor((p - np.array(domain.low)) / np.array(domain.step) + 0.5) for p in (start, end)]
+        clamped = [np.clip(p, low, top) for p in free]
+        assert (np.abs(clamped[0] - clamped[1]) <= np.abs(free[0] - free[1])).all()
+        assert (domain.lattice(start) >= 0).all()
+        assert (domain.lattice(start) <= top).all()
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("cells", [0.5, 1, 1.3, 2])
-def test_a_point_that_leaves_the_bounds_comes_from_a_source_cell(domain, cells):
-    near = quiet(domain, cells * min(domain.cell), "boundary")
-    start, end = moves(domain, near.delta_ground - max(domain.step), np.random.default_rng(3))
-    low, high = np.array(domain.low), np.array(domain.high)
-    inside = [((p >= low) & (p < high)).all(axis=1) for p in (start, end)]
-    for here, there, points in ((inside[0], inside[1], start), (inside[1], inside[0], end)):
-        leaving = points[here & ~there]
-        assert len(leaving) > 10
-        assert near.source_cells[tuple(domain.locate(leaving).T)].all()
+def test_a_point_that_leaves_the_bounds_comes_from_a_source_cell(cells):
+    for domain in DOMAINS:
+        near = quiet(domain, cells * min(domain.cell), "boundary")
+        start, end = moves(domain, near.delta_ground - max(domain.step), np.random.default_rng(3))
+        low, high = np.array(domain.low), np.array(domain.high)
+        inside = [((p >= low) & (p < high)).all(axis=1) for p in (start, end)]
+        for here, there, points in ((inside[0], inside[1], start), (inside[1], inside[0], end)):
+            leaving = points[here & ~there]
+            assert len(leaving) > 10
+            assert near.source_cells[tuple(domain.locate(leaving).T)].all()
 
 
 @pytest.mark.parametrize("name", NAMES)

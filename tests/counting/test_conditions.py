@@ -69,7 +69,8 @@ SAME = [
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_the_rows_are_those_of_pandas(tmp_path, table, name):
     write(table, tmp_path / name)
-    for where, expected in SAME:
+    # Reading Parquet takes a process each time: a condition of each type there.
+    for where, expected in SAME if name == "t.csv" else SAME[::4]:
         rows = expected(table).to_numpy(bool)
         assert 0 < rows.sum() < len(rows), where  # it tells something
         counted = count_file(tmp_path / name, SQUARE, **XY, where=where)
@@ -160,17 +161,17 @@ def test_long_ids_are_told_apart(tmp_path):
     assert count_file(tmp_path / "t.csv", SQUARE, **XY, where="id = 9007199254740993").kept == 1
 
 
-@pytest.mark.parametrize("value", ["9007199254740993", "0x1F", "-9199999999999999999", "31", "3.5", "1e3", "007"])
 @pytest.mark.parametrize(
     "where", ["a = 9007199254740992", "a <> 31", "a in (7, 3.5)", "a between 30 and 1e16", "a is null or a = 1"]
 )
-def test_other_rows_change_nothing(value, where):
+def test_other_rows_change_nothing(where):
     """A row that comes or goes must not let others vanish."""
-    found = []
-    for other in ("5", "5.5", "abc", ""):
-        chosen, good = Condition.of(where).choose({"a": pa.array([value, other])})
-        found.append((bool(chosen[0] & good[0]), bool(good[0])))
-    assert len(set(found)) == 1
+    for value in ("9007199254740993", "0x1F", "-9199999999999999999", "31", "3.5", "1e3", "007"):
+        found = []
+        for other in ("5", "5.5", "abc", ""):
+            chosen, good = Condition.of(where).choose({"a": pa.array([value, other])})
+            found.append((bool(chosen[0] & good[0]), bool(good[0])))
+        assert len(set(found)) == 1
 
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])

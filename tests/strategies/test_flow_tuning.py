@@ -80,9 +80,9 @@ def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, tota
         assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("sources", [None, "boundary"])
-@pytest.mark.parametrize("delta", [1, 3])
+@pytest.mark.parametrize(
+    ("delta", "sources", "norm"), [(1, None, 1), (3, None, 2), (1, "boundary", 2), (3, "boundary", 1)]
+)
 @pytest.mark.parametrize("limits", [[(ANY, 1)], [(ANY, 4)], [(8, 2), (ANY, 6)], [(12, 5), (ANY, 40)]])
 def test_limits_are_kept(limits, delta, sources, norm):
     """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
