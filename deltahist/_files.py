@@ -171,7 +171,7 @@ def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]
     except (InputError, ArrowException, OSError):
         raise
     except (
-        KeyError,
+        LookupError,
         TypeError,
         ValueError,
         AttributeError,

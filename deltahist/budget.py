@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from deltahist.errors import NANO, InputError, as_printed, exact, is_number, one_of, positive, shown, whole
-from deltahist.privacy import Guarantee
+from deltahist.privacy import LAWS, NOISES, Guarantee, Law
 
 #: Failure probabilities are charged in whole numbers of 10⁻¹⁸: a billionth would be a large one.
 ATTO = 10**18
@@ -93,12 +93,13 @@ class Budget:
     epsilon : pure ε; or
     rho : ρ of zCDP. Either is a number, or the charge of an account.
     probability : with epsilon, the failure probability δ_prob that is allowed.
+    noise : the noise that spends it, such as "laplace"; of a unit's usual noise None is kept.
 
     Raises
     ------
     InputError
         Unless exactly one of epsilon and rho is given, finite and above zero; on a probability with rho, or not
-        between 0 and 1; on an amount that was charged as something else.
+        between 0 and 1; on an amount that was charged as something else; on noise that does not fit.
 
     >>> Budget(epsilon=0.5).guarantee
     Guarantee(epsilon=Fraction(1, 2), rho=None, probability=Fraction(0, 1))
@@ -107,6 +108,7 @@ class Budget:
     epsilon: Fraction | float | Charge | None = None
     rho: Fraction | float | Charge | None = None
     probability: float | None = None
+    noise: str | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
@@ -114,6 +116,8 @@ class Budget:
             raise InputError(
                 f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)"
             )
+        if self.noise is not None:
+            self._check_noise(self.noise)
         given = getattr(self, self.unit)
         charge = given if isinstance(given, Charge) else None
         if charge is not None and charge.unit != self.unit:
@@ -141,6 +145,28 @@ class Budget:
                 "Gaussian noise"
             )
 
+    def _check_noise(self, noise: str) -> None:
+        one_of(tuple(NOISES), noise=noise)
+        pure = NOISES[noise] == "epsilon"
+        if not pure and self.rho is None and self.probability is None:
+            raise InputError(
+                f"noise is {noise!r} with epsilon= alone: it is never pure; give rho (zCDP), or probability=, such as "
+                "1e-6"
+            )
+        if pure and self.rho is not None:
+            raise InputError(f"noise is {noise!r} with rho: it takes epsilon (pure)")
+        if pure:
+            object.__setattr__(self, "probability", None)
+        if self.probability is None and noise == replace(self, noise=None).law().noise:
+            object.__setattr__(self, "noise", None)
+
+    def law(self, *, refinable: bool = False) -> type[Law]:
+        """Return the law of the noise that spends the budget: the first of its unit, or of the noise that is named."""
+        for law in LAWS.values():
+            if law.unit == self.unit and self.noise in (None, law.noise) and refinable in law.refinable:
+                return law
+        raise InputError(f"noise is {self.noise!r}: no release with it can be refined; leave the state out")
+
     @property
     def unit(self) -> str:
         """ "epsilon" or "rho"."""
@@ -155,7 +181,8 @@ class Budget:
 
     def of(self, amount: Fraction) -> Budget:
         """Return another amount of the same unit."""
-        return Budget(epsilon=amount) if self.rho is None else Budget(rho=amount)
+        own = {self.unit: amount}
+        return Budget(own.get("epsilon"), own.get("rho"), noise=self.noise)
 
     @property
     def exact(self) -> tuple[Fraction | None, Fraction | None]:

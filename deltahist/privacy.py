@@ -26,7 +26,7 @@ MOST_SCALE = 1 << 50
 @dataclass(frozen=True)
 class Law(abc.ABC):
     """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a process in
-    `noise/process.py`. Mechanisms take the first law that spends their unit of budget (`law_for`).
+    `noise/process.py`. A budget that names no noise is spent by the first law of its unit (`Budget.law`).
 
     Parameters
     ----------
@@ -205,11 +205,6 @@ class RoundedGaussian(Gaussian):
 LAWS: dict[str, type[Law]] = {law.kind: law for law in (Laplace, Gaussian, RoundedGaussian)}
 #: Name of a noise in options -> the unit of budget that it spends.
 NOISES = {law.noise: law.unit for law in LAWS.values()}
-
-
-def law_for(unit: str, *, refinable: bool = False) -> type[Law]:
-    """Return the law of noise that spends a unit of budget: "epsilon" or "rho"."""
-    return next(law for law in LAWS.values() if law.unit == unit and refinable in law.refinable)
 
 
 @functools.lru_cache(maxsize=4096)

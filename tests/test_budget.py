@@ -28,6 +28,9 @@ PAID = Charge(Fraction(1, 2), "epsilon")
         ({"rho": PAID / 2}, "charged as epsilon"),
         ({"epsilon": Charge(Fraction(1), "rho")}, "charged as rho"),
         ({"epsilon": PAID, "probability": 1e-6}, "account of pure ε"),
+        ({"epsilon": 1, "noise": "uniform"}, "noise is 'uniform'"),
+        ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
+        ({"rho": 1, "noise": "laplace"}, "takes epsilon"),
     ],
 )
 def test_bad_budgets(budget, words):

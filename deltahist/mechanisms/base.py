@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deltahist.budget import Budget
 from deltahist.errors import InputError, positive, whole
 from deltahist.preprocessing import Clock, Preprocessing
-from deltahist.privacy import Guarantee, Law, law_for
+from deltahist.privacy import Guarantee, Law
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, read_lasting
 from deltahist.statement import list_facts, summarize_limits, write_statement
@@ -287,17 +287,17 @@ class BaseMechanism(abc.ABC):
     @property
     def norm(self) -> int:
         """Norm in which changes are priced: 1 for ε, 2 for ρ."""
-        return law_for(self.budget.unit).norm
+        return self.budget.law().norm
 
     @property
     def noise_kind(self) -> str:
         """ "laplace" or "gaussian"."""
-        return law_for(self.budget.unit).noise
+        return self.budget.law().noise
 
     @property
     def noise_words(self) -> str:
         """The noise in words."""
-        return law_for(self.budget.unit, refinable=self.refinable).words
+        return self.budget.law(refinable=self.refinable).words
 
     @property
     def total_known(self) -> bool:
@@ -526,10 +526,10 @@ def budget_description(budget: Budget) -> dict[str, str | None]:
     }
 
 
-def budget_of(description: dict[str, Any]) -> Budget:
+def budget_of(description: dict[str, Any], noise: str | None = None) -> Budget:
     """Read the budget that `budget_description` described; InputError unless it is exactly one amount."""
     epsilon, rho = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
-    return Budget(epsilon, rho)
+    return Budget(epsilon, rho, noise=noise)
 
 
 class Root(float):
@@ -556,6 +556,6 @@ def scale_noise(
 
     Gaussian noise that is `refinable` later on is continuous, and rounded (docs/gradual.md).
     """
-    law = law_for(budget.unit, refinable=refinable)
+    law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm
     return law.hiding(times**law.norm * power, budget.amount)

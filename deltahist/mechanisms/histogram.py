@@ -29,7 +29,7 @@ from deltahist.mechanisms.base import (
     scale_noise,
 )
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Guarantee, Law, gaussian_epsilon
+from deltahist.privacy import LAWS, Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
@@ -143,7 +143,7 @@ def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contrib
     """
     target, probability = float(budget.amount), budget.probability
     assert probability is not None
-    unit = noise_laws(strategy, largest, Budget(rho=Fraction(1)), contributions)
+    unit = noise_laws(strategy, largest, Budget(rho=Fraction(1), noise=budget.noise), contributions)
 
     def spent(rho: Fraction) -> float:
         laws = [replace(law, parameter=law.parameter / rho) for law in unit]
@@ -210,7 +210,7 @@ class Mechanism(BaseMechanism):
             largest = sensitivity(self.strategy, self.neighbourhood, norm=2)
             self.__dict__["sensitivity"] = largest
             rho = rho_at(self.strategy, largest, budget, self.counting.contributions)
-            object.__setattr__(self, "budget", Budget(rho=rho))
+            object.__setattr__(self, "budget", Budget(rho=rho, noise=budget.noise))
         self._check_chain()
         if self.step is not None:
             own, window = self.budget, self.step.budget
@@ -384,7 +384,7 @@ class Mechanism(BaseMechanism):
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
             from_description(domain, description["strategy"]),
-            budget_of(description),
+            budget_of(description, LAWS[description["laws"][0]["kind"]].noise),
             Preprocessing.from_description(description),
             Step.from_description(description["step"]) if description.get("step") else None,
             Chain.from_description(description.get("chain")),

@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.errors import InputError, as_printed, is_number, one_of, positive
+from deltahist.errors import InputError, as_printed, is_number, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import NOISES
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
-from deltahist.strategies.base import Strategy, named, strategies
+from deltahist.strategies.base import Strategy, strategies
 
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000
@@ -133,9 +132,9 @@ def _ranked(
 ) -> list[Candidate]:
     """Return candidates for a workload, ranked by error on `measured`; under the usual cap without limits."""
     near = near.capped()
-    kinds = [(1, Budget(budget.epsilon))] if budget.unit == "epsilon" else []
-    if budget.unit == "rho" or budget.probability is not None:
-        kinds.append((2, budget))
+    kinds = [(1 if budget.unit == "epsilon" and budget.probability is None else 2, budget)]
+    if budget.probability is not None and budget.noise is None:
+        kinds = [(1, Budget(budget.epsilon)), *kinds]
     found = []
     tried = tuple(kind for kind in strategies().values() if kind not in without)
     for norm, amount in kinds:
@@ -185,28 +184,14 @@ def mechanism_for(
     >>> mechanism_for(near, "flow", 1).strategy.name
     'Flow'
     """
-    if noise is not None:
-        one_of(tuple(NOISES), noise=noise)
-        pure = NOISES[noise] == "epsilon"
-        if not pure and rho is None and probability is None:
-            raise InputError(
-                f"noise is {noise!r} with epsilon= alone: it is never pure; give rho (zCDP), or probability=, such as "
-                "1e-6"
-            )
-        if pure and rho is not None:
-            raise InputError(f"noise is {noise!r} with rho: it takes epsilon (pure)")
-        probability = None if pure else probability
-    budget = Budget(epsilon, rho, probability)
+    budget = Budget(epsilon, rho, probability, noise)
     if strategy != "auto":
-        gaussian = budget.rho is not None or budget.probability is not None
-        given = named(strategy, near, norm=2 if gaussian else 1) if isinstance(strategy, str) else strategy
-        return Mechanism(near, given, budget, counting)
+        return Mechanism(near, strategy, budget, counting)  # type: ignore[arg-type]
     workload = all_ranges(near.domain) if workload is None else workload
     few: Workload = workload
     if not isinstance(workload, AllRanges):
         few = (workload.boxes() if isinstance(workload, Regions) else workload).thinned(_FEW_QUERIES)
     ranked = _ranked(near, workload, few, budget, counting, skipped_kinds or ())
-    ranked = [c for c in ranked if noise in (None, c.noise)]
     if not ranked:
         raise InputError("no strategy fits the domain and the noise that is asked for")
     best = ranked[0]

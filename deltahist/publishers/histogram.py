@@ -69,7 +69,7 @@ def publish(
     rho : ρ-zCDP with Gaussian noise.
     probability : with epsilon, the failure probability δ_prob that is allowed: a strategy then gets the
         Gaussian noise that is (ε, δ_prob)-private, and "auto" chooses among both noises.
-    noise : "laplace" or "gaussian", if it is to be said; it must fit the budget.
+    noise : "laplace" or "gaussian" (or another law's name), if it is to be said; it must fit the budget.
     workload : what "auto" plans for; all ranges when None.
     contributions : points of one user that may move at once (the unit of privacy is then the user); what the counts
         know, or 1, when None. It may be said to be more, not less.

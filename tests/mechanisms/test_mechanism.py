@@ -8,9 +8,11 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
+from deltahist import privacy
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.histogram import rho_at
+from deltahist.noise import process
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Projection
 from tests.laws import calibrate
@@ -216,3 +218,23 @@ def test_a_strategy_may_be_named_as_for_publish():
         dh.Mechanism(near, "identiy", dh.Budget(epsilon=1))
     with pytest.raises(dh.InputError, match="made for Gaussian noise"):
         dh.Mechanism(near, "spectral", dh.Budget(epsilon=1))
+
+
+def test_a_law_beside_another_of_its_unit_is_taken_by_name(monkeypatch, tmp_path):
+    class Twin(privacy.Laplace):
+        kind, noise, refinable = "twin", "twin", (False,)
+
+    monkeypatch.setitem(privacy.LAWS, "twin", Twin)
+    monkeypatch.setitem(privacy.NOISES, "twin", "epsilon")
+    monkeypatch.setitem(process.PROCESSES, "twin", lambda first: process.GeometricProcess())
+    counts = np.ones(NEAR.domain.shape, dtype=int)
+    for strategy in ("identity", "auto"):
+        assert {law.kind for law in dh.publish(counts, NEAR, strategy, epsilon=1).laws} == {"laplace"}
+        release = dh.publish(counts, NEAR, strategy, epsilon=1, noise="twin")
+        assert {law.kind for law in release.laws} == {release.noise} == {"twin"}
+        release.save(tmp_path / f"{strategy}.parquet")
+        assert dh.load(tmp_path / f"{strategy}.parquet").laws == release.laws
+        assert dh.tighten(release, epsilon=0.5).noise == "twin"
+    assert dh.Budget(1, noise="laplace") == dh.Budget(1) != dh.Budget(1, noise="twin")
+    with pytest.raises(dh.InputError, match="'twin': no release with it can be refined"):
+        dh.publish(counts, NEAR, "identity", epsilon=1, noise="twin", state=tmp_path / "state")
