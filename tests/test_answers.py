@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 import shapely
 
@@ -304,6 +305,27 @@ def test_many_boxes_are_answered_as_few():
     few = [release.answerer().answer(dh.workloads.boxes(part), level=0.9) for part in np.split(boxes, 40)]
     for name, column in many.items():
         assert np.allclose(column, np.concatenate([each[name] for each in few]), rtol=1e-9, atol=1e-9), name
+
+
+@pytest.mark.parametrize("strategy", ["flow", "tents"])
+def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
+    """Regions and boxes are answered some at a time, and large maps keep no sums of cut cells: nothing else changes."""
+    rng = np.random.default_rng(8)
+    near = dh.Neighbourhood(dh.Domain((0, 0, 30, 20), (30, 20)), 2)
+    release = dh.publish(rng.poisson(9, (30, 20)), near, strategy, epsilon=1, rng=rng)
+    low, high = np.sort(rng.uniform((0, 0), (30, 20), (2, 20, 2)), axis=0)
+    corners = np.hstack([low, high])
+    corners[::4] = np.hstack([np.floor(low), np.ceil(high)])[::4]
+    for work in (shapely.box(*corners.T), shapely.box(*corners[::4].T), corners):
+        release.answerer().prepare()
+        expected = dh.answer(release, work)
+        with monkeypatch.context() as small:
+            small.setattr("deltahist.space.workloads.queries._CELLS_AT_A_TIME", 40)
+            small.setattr("deltahist.releases.answerer._CELLS_AT_A_TIME", 40)
+            small.setattr("deltahist.releases.answerer._MOST_SUMMED", 0)
+            small.setattr("deltahist.space.fitting._AT_A_TIME", 3)
+            release.answerer().prepare()
+            pd.testing.assert_frame_equal(dh.answer(release, work), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -312,17 +312,12 @@ class Mixed(Feature):
     mean_power: int
 
     def __call__(self, low: Field, high: Field) -> Field:
-        first = np.take(self._block, low.astype(np.int64))
-        last = np.take(self._block, np.ceil(high).astype(np.int64) - 1)
+        first = np.searchsorted(self.edges, low, side="right") - 1
+        last = np.searchsorted(self.edges, high, side="left") - 1
         middle, end = self.edges[np.minimum(first + 1, last)], self.edges[last].astype(np.float64)
         behind = self.edges[first + 1].astype(np.float64)
         apart = self._part(low, behind, first) + (end - middle) + self._part(end, high, last)
         return np.where(first == last, self._part(low, high, first), apart)
-
-    @functools.cached_property
-    def _block(self) -> Index:
-        """The block of each cell."""
-        return np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
 
     def _part(self, low: Field, high: Field, block: Index) -> Field:
         """Return the sum over one block, inside which the interval lies."""
@@ -361,22 +356,11 @@ class Quadratic(Feature):
     def __call__(self, low: Field, high: Field) -> Field:
         return self.values(low, high)[:, 0]
 
-    def _in_blocks(self, place: Field) -> Field:
-        """Return places in blocks, from places in cells: a cell is found without a search, as `np.interp` needs."""
-        assert self.edges is not None
-        cell = place.astype(np.int64)
-        return np.asarray(np.take(self.edges, cell) + (place - cell) * np.take(self._widths, cell))
-
-    @functools.cached_property
-    def _widths(self) -> Field:
-        """Width of each cell in blocks, and 0 behind the last one (n + 1,)."""
-        assert self.edges is not None
-        return np.diff(self.edges, append=self.edges[-1])
-
     def values(self, low: Field, high: Field) -> Field:
         """Return the forms of intervals [low, high) in cells (m, k)."""
         if self.edges is not None:
-            low, high = self._in_blocks(low), self._in_blocks(high)
+            cell = np.arange(len(self.edges))
+            low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
         intervals = Pieces.of(low, high)
         if "_between" in self.__dict__:
             return self._between.of(intervals)
@@ -465,8 +449,10 @@ def sums_of_both(field: Field, starts: Index | None = None) -> Field:
     return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))
 
 
-def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...]) -> Iterator[QueryBoxes]:
-    """Yield regions, or rows (m, cells of `shape`), some of about one size at a time.
+def surroundings(
+    work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
+) -> Iterator[QueryBoxes]:
+    """Yield regions, or rows (m, cells of `shape`), some of about one size at a time, at most `most`.
 
     Each is the dense box around it: to treat all cells alike takes less time than to find the cells at the rim.
     """
@@ -488,7 +474,7 @@ def surroundings(work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, .
     here = 0
     while here < len(order):
         # As many as there is room for, each in a box as large as the largest needs.
-        rest = slice(here, here + max(1, _CELLS // int(wide[here] * tall[here])))
+        rest = slice(here, here + max(1, min(most, _CELLS // int(wide[here] * tall[here]))))
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
         some, own = order[here : here + fit], slice(here, here + fit)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
-from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Workload
-from deltahist.space.workloads.cover import AXES, Weight, prefix_sums, prefix_sums_of
+from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Regions, Workload
+from deltahist.space.workloads.cover import AXES, Weight, in_parts, prefix_sums, prefix_sums_of
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import CountEstimates
@@ -23,6 +23,12 @@ Field = NDArray[np.float64]
 _BEYOND = 1.5
 #: A box takes as long as so many cells of the sums over a map to be made; so many whole cells take as long as one.
 _BOX, _PLAIN = 64, 64
+#: Cells that queries cut are looked at so many at a time, so that memory stays small.
+_CELLS_AT_A_TIME = 1 << 17
+#: Maps with more cells are kept without sums of the fields of cut cells, which take three times the room of the map.
+_MOST_SUMMED = 1 << 22
+#: Columns that tell of cells that a query cuts.
+OF_CUT_CELLS = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: Of these sums over u, the difference is what is not known of places.
 _UNEVEN: tuple[Weight, Weight] = ("share", "square")
 
@@ -70,9 +76,18 @@ class Answerer:
         InputError
             If a query is reversed, empty or reaches outside the domain.
         """
+        parts = work.parts(self.release.decoder.domain) if isinstance(work, Regions) else [work]
+        found = [self._answer(each, level, nonnegative, len(parts) > 1) for each in parts]
+        if len(found) == 1:
+            return found[0]
+        table = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        return table if table["cut"].any() else {n: each for n, each in table.items() if n not in OF_CUT_CELLS}
+
+    def _answer(self, work: Workload, level: float, nonnegative: bool, split: bool) -> dict[str, NDArray[Any]]:
+        """Return the answers to a workload; with columns of cut cells if it is split, even where none is cut."""
         release, decoder = self.release, self.release.decoder
         cover = work.cover(decoder.domain)
-        cut = cover.cut.any()
+        cut = split or cover.cut.any()
         noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
         unbiased, whole, touched, misplaced = self._unbiased.over(cover)
         estimate, inner, outer = unbiased, whole, touched
@@ -165,9 +180,13 @@ class _Estimates:
         if isinstance(cover, BoxCover):
             sizes = [high - low for low, high in cover.spans]
             rims = 4 * float(sum(sizes) @ cover.cut)  # cells of both ends, each of which takes as long as two
-            if len(sizes) == 1 or self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims):
+            pays = self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
+            if len(sizes) == 1 or (pays and not (math.isinf(self.asked) and self.cells.size > _MOST_SUMMED)):
                 return self._by_sums(cover)
-            cover = cover.listed(self.cells.shape)
+            parts = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME) if len(cover.cut) > 1 else [slice(None)]
+            found = [self._by_cells(cover[some].listed(self.cells.shape)) for some in parts]
+            one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
+            return one, two, three, four
         assert isinstance(cover, RegionCover)
         return self._by_cells(cover)
 

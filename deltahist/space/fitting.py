@@ -27,6 +27,8 @@ _SLACK = 1e-9
 _BEND = 1e-4
 #: Pieces of a side, at most.
 _MOST_PIECES = 1024
+#: Regions that are fitted at a time, so that memory stays small.
+_AT_A_TIME = 1 << 12
 #: Note of a region of which the map holds nothing.
 _OUTSIDE = "not answered: outside the map"
 #: Degrees of longitude: on a map of less, a box with west above east that has more is reversed and not meant.
@@ -96,14 +98,32 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     >>> found.outside.tolist(), found.notes.tolist()
     ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
-    import shapely
-
     if domain.ndim != 2:
         raise InputError("regions are polygons: they need a 2-D domain")
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
     if not len(given):
         raise InputError("there are 0 regions: give at least one")
     operation = way_to_map(crs, domain, _NAME)
+    parts = (given[start : start + _AT_A_TIME] for start in range(0, len(given), _AT_A_TIME))
+    found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
+    if not found.held.any():
+        raise InputError(_explain(given, crs, found, domain))
+    kinds = {"clipped to the map": "clipped: ", "repaired": "repaired: ", "not answered": "not answered: "}
+    numbers = {kind: sum(note is not None and words in note for note in found.notes) for kind, words in kinds.items()}
+    if any(numbers.values()):
+        listed = ", ".join(f"{number:,} {kind}" for kind, number in numbers.items() if number)
+        warnings.warn(
+            f"of {len(given):,} regions {listed}: the column note says which, and why", DeltaHistWarning, stacklevel=3
+        )
+    return found
+
+
+def _fit(
+    given: NDArray[Any], domain: Domain, crs: Any, operation: Operation | None
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
+    """Return what `Fitted` holds of some regions."""
+    import shapely
+
     shapes, notes = _repair(given)
     near = np.ones(len(shapes))
     if operation is not None:
@@ -125,17 +145,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
             shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], _tell_clipped(share)]))
         else:
             shapes[at], outside[at], notes[at] = None, 1.0, _OUTSIDE
-    found = Fitted(shapes, outside, notes)
-    if not found.held.any():
-        raise InputError(_explain(given, crs, found, domain))
-    kinds = {"clipped to the map": "clipped: ", "repaired": "repaired: ", "not answered": "not answered: "}
-    numbers = {kind: sum(note is not None and words in note for note in notes) for kind, words in kinds.items()}
-    if any(numbers.values()):
-        listed = ", ".join(f"{number:,} {kind}" for kind, number in numbers.items() if number)
-        warnings.warn(
-            f"of {len(notes):,} regions {listed}: the column note says which, and why", DeltaHistWarning, stacklevel=3
-        )
-    return found
+    return shapes, outside, notes
 
 
 def _tell_clipped(share: float) -> str:

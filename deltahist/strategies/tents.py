@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 Whole = NDArray[np.int64]
 #: Answers are numbers of 64 bits, with room for noise; weights over a cell may add up to this much.
 _MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
-#: Numbers of boxes times waves at a time.
-_AT_A_TIME = 1 << 22
+#: Numbers of boxes times waves at a time, and of regions times products of waves.
+_AT_A_TIME, _WAVES = 1 << 22, 1 << 18
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
 _MOST_PRECISE = 1e12
 #: A wave's share of the total, which is of the size of a cell's, below which it is rounding.
@@ -267,12 +267,26 @@ class TentsDecoder(Decoder):
 
     def _to_cells(self, tents: Field) -> Field:
         """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
-        cells = along([axis.transpose for axis in self._lattices], tents)
-        return np.asarray(cells.ravel() / self.strategy.scale)
+        return along([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: Field) -> Field:
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
         return cells + self._to_cells(self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
+
+    def estimate(self, values: NDArray[Any], total: int | None) -> Field:
+        # As `Decoder.estimate`, but what the total moves are tents: few arrays are as large as the map.
+        cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
+        field = self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells))
+        if self.total_known and total is not None:
+            _, onto, spread = self._waves
+            sums = outer([axis.matrix.sum(axis=1) / axis.scale for axis in self._lattices])
+            found = float(cells.sum(dtype=np.float64)) + float((field * sums).sum())
+            if spread > 0:
+                ones = along([axis.waves_of_tents for axis in self._lattices], onto)
+                field = field + ones * (self.strategy.scale * (total - found) / spread)
+        out = self._to_cells(field)
+        out += cells
+        return out.reshape(self.domain.shape)
 
     def adjoint(self, query: Field) -> Field:
         tents = self._shrink(self._to_tents(query))
@@ -315,7 +329,8 @@ class TentsDecoder(Decoder):
         known, onto, spread = self._waves
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
         (of_x, of_y), before = (axis.waves_of_tents for axis in self._lattices), [a.waves[1] for a in self._lattices]
-        for around in surroundings(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents):
+        together = max(1, _WAVES // known.size)
+        for around in surroundings(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents, together):
             seen = around.between(of_x, of_y)
             for place, query in enumerate(around.some.tolist()):
                 some = slice(ends[query], ends[query + 1])
@@ -686,7 +701,9 @@ def lattice(n: int, spacing: int, degree: int) -> Lattice:
 
 def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
     """Return one matrix for each of the first axes of a field, applied along it."""
-    for axis, matrix in enumerate(matrices):
+    axes = list(enumerate(matrices))
+    # What grows does so along the first axis last: then nothing large is turned around.
+    for axis, matrix in reversed(axes) if matrices[0].shape[0] > matrices[0].shape[1] else axes:
         cube = np.moveaxis(field, axis, 0)
         flat = matrix @ cube.reshape(len(cube), -1)
         field = np.moveaxis(flat.reshape(-1, *cube.shape[1:]), 0, axis)

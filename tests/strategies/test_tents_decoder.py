@@ -7,10 +7,11 @@ import pytest
 from examples import quiet, random_tents
 
 import deltahist as dh
-from deltahist.decode import DenseDecoder
+from deltahist.decode import Decoder, DenseDecoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Tents
+from deltahist.strategies.tents import TentsDecoder
 
 
 def mechanisms(number, seed, most=9):
@@ -67,6 +68,14 @@ def test_large_domains_agree_with_what_is_solved_query_by_query():
             boxes = dh.workloads.random_boxes(8, domain)
             one, other = mechanism.decoder.moments(boxes), mechanism.decoder.solved_moments(boxes)
             assert np.allclose(one.variance, other.variance, rtol=1e-9)
+
+
+def test_estimates_are_those_of_least_squares_moved_onto_the_total():
+    for rng, mechanism in mechanisms(12, 5):
+        values = rng.integers(-50, 50, mechanism.size)
+        total = 77 if mechanism.total_known else None
+        found, plain = (each.estimate(mechanism.decoder, values, total) for each in (TentsDecoder, Decoder))
+        assert found == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
 def test_boxes_are_worked_through_in_parts(monkeypatch):

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.space.workloads.cover import in_parts
+
 #: Vertices closer than this to a cell's edge, in cells, are on it.
 _NEAR_EDGE = 1e-8
 #: Cells of the boxes around polygons that are looked at a time: what is worked out stays near the processor.
@@ -64,14 +66,10 @@ def parts_of(
     import shapely
 
     bounds = (shapely.bounds(geometries).reshape(-1, 2, 2) - low) / cell
-    sizes = np.cumsum((np.diff(bounds, axis=1)[:, 0] + 3).prod(axis=1))
-    first = 0
-    while first < len(geometries):
-        most = (sizes[first - 1] if first else 0) + _AT_A_TIME
-        last = max(first + 1, int(np.searchsorted(sizes, most, side="right")))
-        found = _parts(geometries[first:last], low, cell, shape, least)
-        yield found._replace(owner=found.owner + first, whole=found.whole + first)
-        first = last
+    sizes = (np.diff(bounds, axis=1)[:, 0] + 3).prod(axis=1)
+    for some in in_parts(sizes, _AT_A_TIME):
+        found = _parts(geometries[some], low, cell, shape, least)
+        yield found._replace(owner=found.owner + some.start, whole=found.whole + some.start)
 
 
 def _parts(

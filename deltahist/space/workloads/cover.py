@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
@@ -117,6 +117,20 @@ class CellSums:
 def counted(numbers: Index) -> Index:
     """Return 0, 1, ... up to each number, one number after the other."""
     return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+
+
+def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
+    """Yield slices of items whose sizes (m,) add up to at most `most`; a larger item is a slice by itself.
+
+    >>> list(in_parts(np.array([2, 2, 9, 1]), 4))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends, first = np.cumsum(sizes), 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(first, last)
+        first = last
 
 
 # --- covers -------------------------------------------------------------------------------------------------
@@ -288,6 +302,10 @@ class BoxCover(Cover):
         for low, high in self.spans:
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
         return 1 - inside
+
+    def __getitem__(self, some: slice) -> BoxCover:
+        """Return the cover of some of the boxes."""
+        return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
 
     def listed(self, shape: tuple[int, int]) -> RegionCover:
         """Return the same by the cells that are cut, one by one, on a grid."""

@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import InputError, fits_memory, positive, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads.areas import Parts, parts_of
-from deltahist.space.workloads.cover import BoxCover, RegionCover, Span
+from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, in_parts
 
 #: All ranges of a domain are listed one by one up to this number.
 MOST_LISTED = 5_000_000
 #: Shares of a cell closer than this to none or all of it are none or all.
 _ROUNDING = 1e-9
+#: Cells at the rims of regions that are covered together, so that memory stays small.
+_CELLS_AT_A_TIME = 1 << 18
 #: Regions of a longer list are thinned out to this many, for their power.
 _MOST_REGIONS = 64
 
@@ -185,6 +187,18 @@ class Regions:
         part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
         middle, half = corners[:, :2] + sides / 2, sides * part[:, None] / 2
         return Boxes(np.column_stack([middle - half, middle + half]))
+
+    def parts(self, domain: Domain) -> list[Regions]:
+        """Return the regions in parts whose rims cross a bounded number of cells; InputError as of `cover`."""
+        import shapely
+
+        across = sum(1 / side for side in domain.cell)
+        sizes = shapely.length(self.geometries) * across + shapely.get_num_coordinates(self.geometries)
+        parts = list(in_parts(sizes, _CELLS_AT_A_TIME))
+        if len(parts) == 1:
+            return [self]
+        self.check(domain)
+        return [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
         """Which share of each cell the polygons hold, and where in the cell; kept for the domain asked last.
