@@ -63,6 +63,18 @@ class _Boxes(msgspec.Struct, forbid_unknown_fields=True):
     nonnegative: bool = False
 
 
+class _Feature(msgspec.Struct):
+    """A feature of which nothing is read."""
+
+    geometry: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Features(msgspec.Struct):
+    """Features of a collection."""
+
+    features: list[_Feature]
+
+
 def make_router(service: Service) -> APIRouter:
     """Return the routes that answer queries."""
     router = APIRouter(tags=["answers"])
@@ -83,6 +95,7 @@ def make_router(service: Service) -> APIRouter:
         answers of both stand beside it.
         """
         source, asked = service.find_source(name, compare)
+        negotiate(request, {JSON: "json"})
         query = ask(source, crs, level, nonnegative)
         corners = read_box(bbox, query.release.domain)
         headers = copy_headers(request, tag_of(asked, "json"))
@@ -176,6 +189,8 @@ def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
 
 def _decode(body: bytes, most: int) -> _Boxes:
     """Return a body's boxes; InputError if it is no such JSON, HTTPException 413 if they are too many."""
+    if body.count(b"[") > 2 * most:  # each box opens one: Python takes seconds to read a million
+        raise HTTPException(413, f"there are more than {most:,} boxes: no more are answered at once")
     try:
         asked = msgspec.json.decode(body, type=_Boxes)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
@@ -232,6 +247,7 @@ def _answer_features(
     import shapely
 
     (crs, level, nonnegative), most = options, limits.max_boxes
+    _refuse_huge(body, limits.max_vertices)
     try:
         collection = orjson.loads(body)
         features = list(collection["features"])
@@ -266,6 +282,22 @@ def _answer_features(
         kept = {names.get(name, name): value for name, value in properties.items()}
         feature["properties"] = kept | {str(name): plain(value) for name, value in columns.items()}
     return orjson.dumps(collection | about(query))
+
+
+def _refuse_huge(body: bytes, most: int) -> None:
+    """Raise HTTPException 413 if features have more than twice the vertices that they may, before they are read.
+
+    Python takes seconds to read a million vertices, and does nothing else meanwhile. Every vertex opens a bracket, and
+    hardly any geometry has more brackets around vertices than vertices.
+    """
+    if body.count(b"[") <= 2 * most:
+        return
+    try:
+        features = msgspec.json.decode(body, type=_Features).features
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # whoever reads it says why
+    if sum(bytes(each.geometry).count(b"[") for each in features) > 2 * most:
+        raise HTTPException(413, f"there are more than {most:,} vertices: no more are answered at once")
 
 
 def meaning(query: BoxQuery) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from starlette.exceptions import HTTPException
 
-from deltahist._http import ARROW, GEOJSON, JSON, as_json, copy_headers
+from deltahist._http import ARROW, GEOJSON, JSON, as_json, copy_headers, negotiate
 from deltahist.errors import InputError
 from deltahist.releases import Release, Series
 from deltahist.releases.series import PeriodDifference
@@ -83,6 +83,7 @@ def make_router(service: Service) -> APIRouter:
         """
         series, served = _find(service, stream)
         periods = _choose(series, between, compare, mean=mean, skip=missing == "skip")
+        negotiate(request, {JSON: "json"})
         query = ask(_source(*periods), crs, level, nonnegative)
         corners = read_box(bbox, series.domain)
         headers = copy_headers(request, tag_of(served, "json"))

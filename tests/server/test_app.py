@@ -253,6 +253,7 @@ REFUSED = {
     f"{CITY}/answer?bbox=0,0,1,1&level=95": (400, "level is 95.0: it must lie between 0 and 1"),
     f"{CITY}/answer?bbox=0,0,1,1&level=high": (400, "level is 'high'"),
     f"{CITY}/answer?bbox=0,0,1,1&nonnegative=perhaps": (400, "nonnegative is 'perhaps'"),
+    f"{CITY}/answer?bbox=0,0,1,1&f=csv": (400, "f is 'csv': it must be one of json"),
     f"{CITY}/answer?bbox=0,0,1,1&levle=0.9": (400, "levle is no parameter here: it must be one of bbox, compare, crs"),
     "/releases/line/answer?bbox=0,0,1,1": (400, "it must be 2 numbers, low,high"),
 }
@@ -263,6 +264,9 @@ RING = [[-74 + (7 * n % 301) / 9e3, 40.67 + (n % 5) / 1e3] for n in range(301)]
 CROSSING = {"features": [{"geometry": {"type": "Polygon", "coordinates": [[*RING, RING[0]]]}}]}
 #: A feature with many vertices.
 MANY = {"features": [{"geometry": {"type": "LineString", "coordinates": [[0, 0]] * 1_001}}]}
+#: So many that none is read, and a feature with as many arrays elsewhere.
+HUGE = {"features": [{"geometry": {"type": "LineString", "coordinates": [[0, 0]] * 2_001}}]}
+ARRAYS = {"features": [{"geometry": None, "properties": {"tags": [[]] * 2_001}}]}
 
 
 @pytest.mark.parametrize("path", REFUSED)
@@ -283,6 +287,9 @@ def test_malformed_requests_get_problem_documents(client, path):
         (json.dumps({"boxes": [[0, 0, 1, 1]] * 101}).encode(), 413, "there are 101 boxes: at most 100"),
         (b" " * 100_001, 413, "at most 100,000 are read"),
         (json.dumps({"type": "FeatureCollection"} | MANY).encode(), 413, "there are 1,001 vertices: at most 1,000"),
+        (json.dumps({"type": "FeatureCollection"} | HUGE).encode(), 413, "there are more than 1,000 vertices"),
+        (json.dumps({"type": "FeatureCollection"} | ARRAYS).encode(), 400, "0 of 1 regions can be answered"),
+        (json.dumps({"boxes": [[0, 0, 1, 1]] * 200}).encode(), 413, "there are more than 100 boxes"),
         (b'{"type": "FeatureCollection"}', 400, "it must be a GeoJSON FeatureCollection"),
         (b'{"type": "FeatureCollection", "features": []}', 400, "there are 0 features"),
         (b'{"type": "FeatureCollection", "features": [{}]}', 400, "0 of 1 regions can be answered"),
