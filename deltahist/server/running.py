@@ -38,6 +38,9 @@ _GRACE, _KILL = 10, 15
 #: Seconds between two looks at the workers, and within which a worker that ended is not started anew.
 _LOOK, _PAUSE = 0.1, 1.0
 _ENDING = (signal.SIGTERM, signal.SIGINT)
+#: Seconds after which a thread that waits for the interpreter gets it. A call for boxes lets it go in every longer sum
+#: of NumPy, and would each time wait for ten times as long beside a loop that has much to do.
+_SWITCH = 0.0005
 
 
 def run(
@@ -62,6 +65,7 @@ def run(
     InputError
         If several workers are asked for where processes cannot be forked.
     """
+    sys.setswitchinterval(_SWITCH)
     with contextlib.suppress(ImportError, ValueError, OSError):  # elsewhere than on Linux
         import resource
 
