@@ -83,26 +83,40 @@ def browser():
         browser.close()
 
 
+def watched(browser, address, **options):
+    """A page, and what goes wrong on it or is asked of anybody else."""
+    page, wrong = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}).new_page(), []
+    page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    here = (address, "about:", "blob:", "data:")
+    page.on("request", lambda request: request.url.startswith(here) or wrong.append(request.url))
+    return page, wrong
+
+
+@pytest.fixture(scope="module")
+def window(browser, address):
+    """A page for one visit after the other: its scripts are compiled once."""
+    return watched(browser, address)
+
+
 @pytest.fixture
-def visit(browser, address):
+def visit(browser, window, address):
     """Open the map; afterwards nothing may have gone wrong or been asked of anybody else."""
-    contexts, wrong = [], []
+    opened = []
 
     def open_page(state="", **options):
-        contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}))
-        page = contexts[-1].new_page()
-        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        here = (address, "blob:", "data:")
-        page.on("request", lambda request: request.url.startswith(here) or wrong.append(request.url))
+        opened.append(watched(browser, address, **options) if opened or options else window)
+        page, _ = opened[-1]
         page.goto(f"{address}/#{state}")
         expect(page.locator("#promise")).not_to_be_empty()
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
-    assert not wrong
+    said = [each for _, wrong in opened for each in wrong]
+    for page, wrong in opened:
+        page.goto("about:blank") if page is window[0] else page.context.close()
+        wrong.clear()
+    assert not said
 
 
 def drag(page):
