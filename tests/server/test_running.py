@@ -169,17 +169,16 @@ def events(log, number):
     return [line for line in lines if line.get("id") == number]
 
 
-@pytest.fixture
-def here(published, monkeypatch):
+@pytest.fixture(scope="module")
+def here(published):
     """A service in a thread of this process, with little patience."""
-    monkeypatch.setattr(running, "_HEAD", 0.2)
-    server = uvicorn.Server(running._config(Catalogue([published]), Settings(), refresh=False))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        address = listening.getsockname()
+    with pytest.MonkeyPatch.context() as patch, socket.create_server(("127.0.0.1", 0)) as listening:
+        patch.setattr(running, "_HEAD", 0.2)
+        server = uvicorn.Server(running._config(Catalogue([published]), Settings(), refresh=False))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         wait_for(lambda: server.started)
-        yield address
+        yield listening.getsockname()
         server.should_exit = True
         thread.join(60)
 
