@@ -126,7 +126,10 @@ class PrivateSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def share(self) -> float:
-        """Seconds in which a question has the records: all that come in a step end within most of it."""
+        """Seconds in which a question has the records: all that come in a step end within most of it.
+
+        A question of few records takes 10 ms; where a machine has other work, as one that runs tests, 0.4 s are safe.
+        """
         return _WORKED * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:

@@ -203,6 +203,12 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
             people.records.count(epsilon=0.1, key="k")
         assert caught.value.__context__ is None
         assert spent(people) == before
+    # What fails in one step alone would let the others charge.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engines.Session, "plan", _raise)
+        with pytest.raises(dh.InputError, match="nothing was charged"):
+            people.records.count(epsilon=0.1, key="k")
+    assert spent(people) == before
     people.records.count(epsilon=0.1, key="k")
     assert spent(people) == [0.6, 0.2, 0.4]
 

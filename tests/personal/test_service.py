@@ -60,7 +60,8 @@ def settings_of(step=50, **other):
     return PrivateSettings("unused", "unused", accounts, clients, step=step, max_bytes=4000, **other)
 
 
-#: A real step, which ends when it does.
+#: A real step, which ends when it does. Where questions are to be answered in one, the shortest that is safe on a busy
+#: machine has half a second for each that is asked at once; `max_waiting` is their number (`PrivateSettings.share`).
 pass_step = service._pass_step
 
 
