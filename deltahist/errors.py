@@ -115,11 +115,11 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
     return value
 
 
-def finite(hint: str = "", /, **parameter: Any) -> Any:
+def finite(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     name, value = _one(parameter)
     if not is_number(value) or not _is_finite(value):
-        raise InputError(f"{name} is {shown(value)}: it must be a finite number" + _because(hint))
+        raise InputError(f"{name} is {shown(value)}: it must be a finite number")
     return value
 
 

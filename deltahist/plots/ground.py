@@ -142,10 +142,7 @@ def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np
 
 @functools.lru_cache(maxsize=64)
 def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
-    """Return the area of a cell in each of some parts of a map, in km², and their ends.
-
-    Corners of parts are brought to a projection that keeps areas.
-    """
+    """Return a cell's area in each part of a map (km², by an equal-area projection), and the parts' ends."""
     taken = [np.unique(np.linspace(0, n, min(n, _AREAS) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
     x, y = _to_equal_areas(domain)(*corners)

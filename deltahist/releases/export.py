@@ -281,20 +281,19 @@ def class_edges(estimates: NDArray[np.float64], errors: NDArray[np.float64]) -> 
     return np.array([min(least, noise), *edges])
 
 
-def qgis_style(estimates: NDArray[np.float64], errors: NDArray[np.float64], column: str = "estimate") -> str:
+def qgis_style(estimates: NDArray[np.float64], errors: NDArray[np.float64]) -> str:
     """Return a style for QGIS (.qml, or `layer_styles` of a GeoPackage): cells lost in the noise are pale.
 
     Parameters
     ----------
     estimates, errors : of all cells; published figures.
-    column : name of the coloured column.
     """
     from matplotlib import colormaps
 
     edges = class_edges(estimates, errors)
     shades = colormaps["magma_r"](np.linspace(0.05, 0.95, max(len(edges) - 1, 2)))[:, :3]
     root = ElementTree.Element("qgis", version="3.28.0", styleCategories="Symbology")
-    kind = {"type": "graduatedSymbol", "attr": column, "graduatedMethod": "GraduatedColor"}
+    kind = {"type": "graduatedSymbol", "attr": "estimate", "graduatedMethod": "GraduatedColor"}
     off = dict.fromkeys(("symbollevels", "enableorderby", "forceraster"), "0")
     renderer = ElementTree.SubElement(root, "renderer-v2", kind | off)
     ranges, symbols = (ElementTree.SubElement(renderer, name) for name in ("ranges", "symbols"))

@@ -288,10 +288,7 @@ def _count_pieces(turns: NDArray[np.float64], domain: Domain) -> NDArray[np.int6
 
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the polygons (m,) of geometries, with valid rings, and notes of the repair; None if there is no area.
-
-    Most are valid polygons and need nothing.
-    """
+    """Return the polygons (m,) of geometries, with valid rings, and notes of the repair; None if there is no area."""
     import shapely
 
     places, owner = shapely.get_coordinates(given, return_index=True)

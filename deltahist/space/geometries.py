@@ -73,12 +73,10 @@ def read_geometries(
     return frame if crs is frame.crs else frame.set_crs(crs, allow_override=True)
 
 
-def read_shapes(
-    file: str | Path, domain: Domain, name: str = "file", layer: str | None = None
-) -> tuple[NDArray[Any], Any]:
+def read_shapes(file: str | Path, domain: Domain, name: str = "file") -> tuple[NDArray[Any], Any]:
     """Return the geometries (m,) of `read_geometries` alone, and their CRS, mostly without pandas and geopandas."""
     file = Path(file)
-    found = _read(file, name, layer, _shapes_of)
+    found = _read(file, name, None, _shapes_of)
     shapes, crs = found if isinstance(found, tuple) else (found.geometry.to_numpy(), found.crs)
     return shapes, _stated(shapes, crs, file, domain, name)
 
