@@ -77,8 +77,10 @@ class Answerer:
             If a query is reversed, empty or reaches outside the domain.
         """
         parts = work.parts(self.release.decoder.domain) if isinstance(work, Regions) else [work]
-        found = [self._answer(each, level, nonnegative, len(parts) > 1) for each in parts]
-        if len(found) == 1:
+        split = len(parts) > 1
+        # Each is forgotten with its cover before the next.
+        found = [self._answer(parts.pop(0), level, nonnegative, split) for _ in range(len(parts))]
+        if not split:
             return found[0]
         table = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
         return table if table["cut"].any() else {n: each for n, each in table.items() if n not in OF_CUT_CELLS}

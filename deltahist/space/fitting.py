@@ -225,6 +225,9 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
 
     if (corners[:, 0] > corners[:, 2]).any():
         return _bend_across(corners, domain)
+    if len(corners) > _AT_A_TIME:
+        starts = range(0, len(corners), _AT_A_TIME)
+        return np.concatenate([bend_boxes(corners[start : start + _AT_A_TIME], domain) for start in starts])
     west, south, east, north = corners.T
     # Anticlockwise from the southern side: where each begins, and ends with the next (5, axes, m).
     turns = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])

@@ -22,7 +22,7 @@ MOST_LISTED = 5_000_000
 #: Shares of a cell closer than this to none or all of it are none or all.
 _ROUNDING = 1e-9
 #: Cells at the rims of regions that are covered together, so that memory stays small.
-_CELLS_AT_A_TIME = 1 << 18
+_CELLS_AT_A_TIME = 1 << 17
 #: Regions of a longer list are thinned out to this many, for their power.
 _MOST_REGIONS = 64
 
