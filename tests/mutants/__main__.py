@@ -46,7 +46,7 @@ def caught_by(project: Path, tests: list[str]) -> str | None:
     # A planted bug takes its passage away, which the catalogue's own test would notice.
     command += ["--ignore=tests/mutants", *tests]
     environment = {
-        **os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1",
+        **os.environ, "PYTHONPATH": str(project),
         "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
     try:
