@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,14 +380,37 @@ def smooth_scale(
     linear : up to about where colours are proportional; None: a fiftieth of the top.
     least : the top is at least this, so that specks do not become mountains.
     """
-    from matplotlib.colors import AsinhNorm
+    return scale_between(low, find_ends(values, low=low, linear=linear, least=least))
 
+
+class Ends(NamedTuple):
+    """Where a smooth scale is proportional, where it ends, and the largest value, which may lie beyond.
+
+    Parameters
+    ----------
+    linear, top, most : in the unit of the values.
+    """
+
+    linear: float
+    top: float
+    most: float
+
+
+def find_ends(values: NDArray[np.float64], *, low: float, linear: float | None, least: float) -> Ends:
+    """Return the ends of the scale that suits values; parameters as of `smooth_scale`."""
     most = float(values.max())
     # Where all is about the same nothing is dark.
     top = max(float(np.quantile(values, _TOP)), least, 2 * low, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > _NEAR_TOP * top else max(most, top)
-    norm = AsinhNorm(linear_width=linear or top / 50, vmin=low, vmax=top)
-    beyond = most > top
+    return Ends(linear or top / 50, top, most)
+
+
+def scale_between(low: float, ends: Ends) -> ColourScale:
+    """Return the smooth scale from `low`, whose colour is palest, to given ends."""
+    from matplotlib.colors import AsinhNorm
+
+    top, beyond = ends.top, ends.most > ends.top
+    norm = AsinhNorm(linear_width=ends.linear, vmin=low, vmax=top)
     ticks = [0.0, *_round_between(top * 1e-9, top)]
     chosen = [top] if beyond else []
     for value in (t for t in ticks if low <= t <= top):

@@ -1,10 +1,10 @@
-"""Pictures of releases: a colour for each block of cells, made when it is first drawn, on one scale for a release."""
+"""Pictures of releases: a colour for each block of cells, made when it is first drawn, on a scale of one or several."""
 
 from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError
 from deltahist.plots.cells import LINEAR, merge_blocks, merge_cells
-from deltahist.plots.ground import ColourScale, block_areas, cell_areas, is_dark, smooth_scale
+from deltahist.plots.ground import (
+    ColourScale,
+    Ends,
+    block_areas,
+    cell_areas,
+    find_ends,
+    is_dark,
+    scale_between,
+    unit_of_area,
+)
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
 from deltahist.server.blocks import Extent, block_ends, summarize_blocks
@@ -33,21 +42,30 @@ _DIVERGING = "RdBu_r"
 _HATCH, _ON_PALE, _ON_DARK = 0.5, 0.45, 0.85
 #: Cells of all pictures that are kept, each of about eleven bytes.
 _MOST = 1 << 26
+#: Scales of which the colours of a picture are kept.
+_MOST_SCALES = 2
+#: Cells of the steps of a series that are looked at for its scale.
+_MOST_OF_SERIES = 1 << 23
 #: Works out the values of the blocks of a width in an extent.
 _Make: TypeAlias = Callable[[int, Extent], NDArray[np.uint8]]
 
 
 @dataclass(frozen=True, eq=False)
 class Colours:
-    """The scale of a picture.
+    """The scale of pictures.
 
     Parameters
     ----------
-    scale : from values to colours. signed : whether values may be below zero.
+    ends : of the scale. signed : whether values may be below zero.
     """
 
-    scale: ColourScale
+    ends: Ends
     signed: bool
+
+    @functools.cached_property
+    def scale(self) -> ColourScale:
+        """From values to colours."""
+        return scale_between(0.0, self.ends)
 
     @property
     def stops(self) -> list[tuple[float, str]]:
@@ -84,13 +102,13 @@ class Picture:
     Parameters
     ----------
     cells : the estimates (domain.shape) that `plot_map` shows.
-    colours : their scale, in points per area.
+    colours : the scale that suits them alone, in points per area.
     """
 
     source: Source
     cells: NDArray[np.float64]
     colours: Colours
-    _shades: dict[int, _Parts] = field(default_factory=dict)
+    _shades: OrderedDict[tuple[float, float], dict[int, _Parts]] = field(default_factory=OrderedDict)
     _hatched: dict[int, _Parts] = field(default_factory=dict)
 
     @classmethod
@@ -107,26 +125,33 @@ class Picture:
         areas = cell_areas(drawn.domain)
         point = 1 / float(np.median(areas))  # one point in a cell
         linear = linear and linear * point
-        scale = smooth_scale(np.abs(shown) / areas if signed else shown / areas, low=0.0, linear=linear, least=point)
-        return cls(source, shown, Colours(scale, signed))
+        ends = find_ends(np.abs(shown) / areas if signed else shown / areas, low=0.0, linear=linear, least=point)
+        return cls(source, shown, Colours(ends, signed))
 
-    def codes(self, width: int, broad: int, x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.uint8]:
+    def codes(
+        self, colours: Colours, width: int, broad: int, x: NDArray[np.int64], y: NDArray[np.int64]
+    ) -> NDArray[np.uint8]:
         """Return codes of colours (k,) at cells x and y (k,).
 
         Parameters
         ----------
+        colours : their scale.
         width : of the blocks that have one colour, in cells. broad : of the blocks that are hatched or not.
         """
         shape = self.source.domain.shape
-        shades = self._shades.setdefault(width, _Parts.of(shape, width))
+        of_scale = self._shades.setdefault(colours.ends[:2], {})
+        self._shades.move_to_end(colours.ends[:2])
+        if len(self._shades) > _MOST_SCALES:
+            self._shades.popitem(last=False)
+        shades = of_scale.setdefault(width, _Parts.of(shape, width))
         hatched = self._hatched.setdefault(broad, _Parts.of(shape, broad))
-        return shades.find(x, y, self._shade) | hatched.find(x, y, self._hatch)
+        return shades.find(x, y, functools.partial(self._shade, colours)) | hatched.find(x, y, self._hatch)
 
-    def _shade(self, width: int, extent: Extent) -> NDArray[np.uint8]:
+    def _shade(self, colours: Colours, width: int, extent: Extent) -> NDArray[np.uint8]:
         ends = [block_ends(n, width, some) for n, some in zip(self.cells.shape, extent, strict=True)]
         some = tuple(slice(first, last) for first, last in extent)
         sums = sum_blocks(self.cells[some], tuple(each[:-1] - each[0] for each in ends))
-        return self.colours.shades(sums / block_areas(self.source.domain, ends))
+        return colours.shades(sums / block_areas(self.source.domain, ends))
 
     def _hatch(self, width: int, extent: Extent) -> NDArray[np.uint8]:
         return np.where(summarize_blocks(self.source, width, extent)["stands_out"], 0, HATCHED)
@@ -166,6 +191,7 @@ class Gallery:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, ...], tuple[list[str], Picture]] = OrderedDict()
+        self._ends: dict[str, Ends] = {}
 
     def find(self, source: Source, asked: Sequence[Served]) -> Picture:
         """Return the picture of a source, made when it is first wanted; InputError if it is of a line."""
@@ -180,3 +206,21 @@ class Gallery:
         while len(self._kept) > 1 and sum(each.cells.size for _, each in self._kept.values()) > _MOST:
             self._kept.popitem(last=False)
         return picture
+
+    def find_colours(self, releases: Iterable[Served]) -> Colours:
+        """Return the one scale of several maps; InputError as of `find`, or if their areas have other units."""
+        found, units = [], set()
+        for each in releases:
+            if each.release.digest not in self._ends:
+                self._ends[each.release.digest] = self.find(each.release, [each]).colours.ends
+            found.append(self._ends[each.release.digest])
+            units.add(unit_of_area(each.release.domain))
+        if len(units) > 1:
+            raise InputError("alike is of another sort of map: one scale must have one unit")
+        return Colours(Ends(*map(max, zip(*found, strict=True))), signed=False)
+
+
+def choose_steps(steps: Sequence[Served]) -> list[Served]:
+    """Return the steps of a series that make its scale: all of them, or of very many some, evenly spread."""
+    most = max(2, _MOST_OF_SERIES // steps[0].release.domain.size)
+    return [steps[at] for at in sorted(set(np.linspace(0, len(steps) - 1, most).round().astype(int).tolist()))]

@@ -111,6 +111,7 @@ class Legend(BaseModel):
     unit: str = Field(description="of values")
     stops: list[list[float | str]] = Field(description="a round value with its colour, as #rrggbb, each; values rise")
     hatched: str = Field(description="the meaning of a hatch, in words")
+    scale: str = Field(description="what tiles take, to be drawn on this very scale")
     minimum: float = Field(description="lesser values have the first colour")
     maximum: float = Field(description="larger values have the last colour")
 

@@ -2,9 +2,11 @@
 
 import io
 import math
+import shutil
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given, settings, strategies as st
 from PIL import Image
 
@@ -12,10 +14,11 @@ import deltahist as dh
 from deltahist.plots.cells import merge_blocks
 from deltahist.plots.ground import cell_areas
 from deltahist.releases.sums import ReleaseDifference
-from deltahist.server.catalogue import Served
+from deltahist.server.app import create_app
+from deltahist.server.catalogue import Catalogue, Served
 from deltahist.server.pictures import HATCHED, Gallery
 from deltahist.space.crs import Operation
-from tests.server.conftest import check_problem
+from tests.server.conftest import DOMAIN, SHAPE, check_problem
 
 TODAY = "/releases/today/tiles/WebMercatorQuad"
 
@@ -113,6 +116,16 @@ def test_pixels_have_the_colours_of_their_cells(atlas, sources, which, z, across
         assert drawn[j, i].tolist() == [*colours.palette[code + HATCHED * hatched].tolist(), 255]
 
 
+def test_a_tile_for_dense_screens_is_that_of_its_ground_in_four_parts(atlas):
+    """Colours alone: the hatch is wider there, and blocks may be finer."""
+    fine = np.asarray(Image.open(io.BytesIO(atlas.get(f"{TODAY}/14/4826/6162@2x.png").content)).convert("RGBA"))
+    parts = [[pixels_of(atlas.get(f"{TODAY}/15/{9652 + i}/{12324 + j}.png")) for i in (0, 1)] for j in (0, 1)]
+    joined = np.concatenate([np.concatenate(row, axis=1) for row in parts])
+    assert fine.shape == joined.shape == (512, 512, 4)
+    assert (fine == joined).all(axis=2).mean() > 0.5
+    np.testing.assert_array_equal(fine[..., 3], joined[..., 3])
+
+
 def test_tiles_beside_the_map_are_empty(atlas):
     assert not pixels_of(atlas.get(f"{TODAY}/3/7/7.png"))[..., 3].any()
     assert not pixels_of(atlas.get("/releases/plane/tiles/plane/1/0/1.png"))[..., 3].any()
@@ -133,6 +146,8 @@ def test_legends_name_the_colours(atlas, sources):
     assert change["minimum"] == -change["maximum"] < 0
     assert [-value for value, _ in change["stops"][::-1]] == [value for value, _ in change["stops"]]
     assert atlas.get("/releases/plane/legend").json()["unit"] == "points per square unit"
+    painted = Image.open(io.BytesIO(atlas.get("/releases/today/legend?f=png").content))
+    assert {tuple(bytes.fromhex(colour[1:])) for colour in colours} <= {each for _, each in painted.getcolors(1 << 16)}
     svg = atlas.get("/releases/today/legend", headers={"accept": "image/svg+xml"})
     assert all(colour in svg.text for colour in colours)
     assert svg.headers["etag"] != atlas.get("/releases/today/legend").headers["etag"]
@@ -157,6 +172,39 @@ def test_copies_of_tiles_are_those_of_their_releases(atlas):
     assert len(tags) == 3
 
 
+def test_steps_of_a_series_and_both_sides_of_a_swipe_have_one_scale(tmp_path):
+    """Its tag does not begin with the release's digest, as another step may change it; an explicit scale stays."""
+    near, folder = dh.Neighbourhood(DOMAIN, 100), tmp_path / "days"
+    folder.mkdir()
+    for day, rate in enumerate((1, 1, 300), 1):
+        counts = np.full(SHAPE, rate)
+        counts[:9, :9] *= 5
+        dh.publish(counts, near, "flow", epsilon=1).save(folder / f"2010-05-0{day}.parquet")
+    shutil.move(folder / "2010-05-03.parquet", tmp_path / "other.parquet")
+    catalogue = Catalogue([tmp_path, folder])
+    with TestClient(create_app(catalogue)) as client:
+        first, tile = "/releases/2010-05-01", "tiles/WebMercatorQuad/12/1206/1540.png"
+        before, drawn = client.get(f"{first}/legend"), client.get(f"{first}/{tile}")
+        assert before.json()["scale"] == client.get("/releases/2010-05-02/legend").json()["scale"]
+        digest = client.get(first).json()["digest"]
+        assert client.get(f"{first}/{tile}?digest={digest}").headers["cache-control"] == "no-cache"
+        swipe = [
+            client.get(f"/releases/{one}/legend?alike={two}").json()
+            for one, two in (("2010-05-01", "other"), ("other", "2010-05-02"))
+        ]
+        assert swipe[0]["scale"] == swipe[1]["scale"] != before.json()["scale"]
+        wide = client.get(f"{first}/{tile}?scale={swipe[0]['scale']}&digest={digest}")
+        assert "immutable" in wide.headers["cache-control"]
+        shutil.move(tmp_path / "other.parquet", folder / "2010-05-03.parquet")
+        while catalogue.find("2010-05-03") is None:  # the service looks, too
+            catalogue.refresh()
+        after, again = client.get(f"{first}/legend"), client.get(f"{first}/{tile}")
+        assert after.json()["scale"] == swipe[0]["scale"]
+        assert after.headers["etag"] != before.headers["etag"]
+        assert again.headers["etag"] != drawn.headers["etag"]
+        assert again.content == wide.content != drawn.content
+
+
 REFUSED = {
     "/releases/nowhere/legend": (404, "release is 'nowhere'"),
     "/releases/nowhere/tiles/WebMercatorQuad/0/0/0.png": (404, "release is 'nowhere'"),
@@ -168,6 +216,10 @@ REFUSED = {
     f"{TODAY}/25/0/0.png": (400, "z is '25'"),
     f"{TODAY}/1/-1/0.png": (400, "x is '-1'"),
     f"{TODAY}/1/0/a.png": (400, "y is 'a'"),
+    f"{TODAY}/0/0/0.png?scale=0,5": (400, "it must be as a legend has it"),
+    f"{TODAY}/0/0/0.png?scale=pale": (400, "scale is 'pale'"),
+    "/releases/today/legend?alike=plane": (400, "one scale must have one unit"),
+    "/releases/today/legend?alike=yesterday&compare=yesterday": (400, "leave one of them out"),
     f"{TODAY}/0/0/0.png?compare=plane": (400, "only releases of the same cells"),
 }
 

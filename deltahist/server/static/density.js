@@ -30,9 +30,9 @@ export class Density {
     const swiping = names.length === 2;
     const shown = this.shown;
     if (!before.length) $("legends").replaceChildren(make("p", { class: "legend" }, "Drawing …"));
-    let legends;
+    let legend;
     try {
-      legends = await Promise.all(names.map((name) => get(`${releasePath(name)}/legend`, { compare: difference })));
+      legend = await get(`${releasePath(release)}/legend`, { compare: difference, alike: names[1] });
     } catch (problem) {
       if (shown === this.shown) this.clear();
       throw problem;
@@ -40,15 +40,14 @@ export class Density {
     if (shown !== this.shown) return; // something else is shown by now
     const grid = ground.plane ? "plane" : "WebMercatorQuad";
     this.layers = names.map((name, number) => new Tiles(
-      `${releasePath(name)}/tiles/${grid}/{z}/{x}/{y}.png${difference ? `?compare=${encodeURIComponent(difference)}` : ""}`,
+      `${releasePath(name)}/tiles/${grid}/{z}/{x}/{y}${devicePixelRatio > 1 ? "@2x" : ""}.png?scale=${legend.scale}${difference ? `&compare=${encodeURIComponent(difference)}` : ""}`,
       { pane: number ? "other" : "density", bounds: ground.bounds, noWrap: true, minZoom: 0, maxZoom: 24, className: "densities" },
     ).addTo(ground.map));
     // What was shown stays until there is something to see in its place.
     const clear = () => before.forEach((layer) => layer.remove());
     this.layers[0].once("load", clear);
     setTimeout(clear, 1000);
-    $("legends").replaceChildren(...legends.map((legend, number) => drawLegend(legend,
-      swiping ? names[number] : difference ? `${difference} minus ${release}` : "")));
+    $("legends").replaceChildren(drawLegend(legend, swiping ? "on both sides" : difference ? `${difference} minus ${release}` : ""));
     $("swipe").hidden = !swiping;
     [$("left").textContent, $("right").textContent] = swiping ? names : ["", ""];
     if (swiping) ground.map.on("move zoom resize", this.clip);
