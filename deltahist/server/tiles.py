@@ -53,7 +53,7 @@ def make_router(service: Service) -> APIRouter:
     scaled = Query(None, description="of colours, as a legend has it; that of the legend if left out")
 
     def find_alike(asked: list[Served], others: Sequence[str]) -> list[Served]:
-        """Return maps that have one scale: those asked for and named, and of steps those of their series."""
+        """Return maps that have one scale: asked for, named, and the other steps of their series."""
         named = [*asked, *(service.find(each, "alike") for each in others)]
         folders = service.catalogue.folders().values()
         series = [steps for steps in folders if any(each in steps for each in named) and series_of(steps) is not None]
@@ -169,7 +169,7 @@ def _read_scale(text: str) -> Ends:
 
 
 def _draw(picture: Picture, colours: Colours, tile: tuple[int, int, int], density: int) -> bytes:
-    """Return a tile as PNG, with so many dots along a pixel."""
+    """Return a tile as PNG, whose `density` is its dots along a pixel."""
     from PIL import Image
 
     domain, side = picture.source.domain, TILE * density
@@ -189,7 +189,7 @@ def _draw(picture: Picture, colours: Colours, tile: tuple[int, int, int], densit
 def places_of_pixels(
     domain: Domain, z: int, x: int, y: int, side: int
 ) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """Return the pixels (k,) of a tile of `side` whose centres are on the map, from the north, and these places."""
+    """Return the pixels (k,) of a tile, from the north, whose centres are on the map, and these places."""
     across, down = ((first + (np.arange(side) + 0.5) / side) / (1 << z) for first in (x, y))
     if domain.crs is None:
         longest = longest_side(domain)

@@ -44,7 +44,7 @@ export function featuresOf({ box, polygon, features }) {
   return [{ type: "Feature", properties: {}, geometry }];
 }
 
-// Ask for what is in an area: a list of {name, features}, of a release, the one that it is compared with, and the
+// Ask for what is in an area: a list of {name, digest, features}, of a release, the one that it is compared with, and the
 // difference. Where these two have no joint error, `problem` says why, and there is no difference.
 export async function askArea(state, signal) {
   const { release, compare, level, nonnegative, crs } = state;
@@ -53,21 +53,21 @@ export async function askArea(state, signal) {
     if (!state.box) {
       const collection = { type: "FeatureCollection", features: featuresOf(state) };
       const found = await post(`${releasePath(name)}/answers`, collection, { ...parameters, crs }, signal);
-      return found.features;
+      return found;
     }
     const { bbox, answers, cost, ...properties } =
       await get(`${releasePath(name)}/answer`, { ...parameters, bbox: state.box.join(",") }, signal);
-    return [{ ...featuresOf(state)[0], properties }];
+    return { digest: properties.digest, features: [{ ...featuresOf(state)[0], properties }] };
   };
-  const labelled = (name, features) => ({
-    name, features: features.map(({ properties, ...feature }) => ({
+  const labelled = (name, { digest, features }) => ({
+    name, digest, features: features.map(({ properties, ...feature }) => ({
       ...feature,
       properties: { release: name, ...properties, unit: properties.unit ?? "points", level: Number(level) },
     })),
   });
   const names = [release, compare].filter(Boolean);
   const sets = await Promise.all(names.map((name) => one(name, null)));
-  const found = sets.map((features, number) => labelled(names[number], features));
+  const found = sets.map((set, number) => labelled(names[number], set));
   if (!compare) return { found, problem: "" };
   try {
     found.push(labelled(`${compare} minus ${release}`, await one(release, compare)));

@@ -20,8 +20,8 @@ export class Density {
     $("border").addEventListener("input", this.clip);
   }
 
-  // Show releases as a state says; `ground` has the map.
-  async show(ground, { release, compare, way }) {
+  // Show releases as a state says; `ground` has the map, and tell(trouble) says what cannot be drawn.
+  async show(ground, { release, compare, way }, digest, tell) {
     this.map?.off("move zoom resize", this.clip);
     const before = this.layers;
     Object.assign(this, { map: ground.map, shown: (this.shown ?? 0) + 1 });
@@ -40,9 +40,13 @@ export class Density {
     if (shown !== this.shown) return; // something else is shown by now
     const grid = ground.plane ? "plane" : "WebMercatorQuad";
     this.layers = names.map((name, number) => new Tiles(
-      `${releasePath(name)}/tiles/${grid}/{z}/{x}/{y}${devicePixelRatio > 1 ? "@2x" : ""}.png?scale=${legend.scale}${difference ? `&compare=${encodeURIComponent(difference)}` : ""}`,
+      `${releasePath(name)}/tiles/${grid}/{z}/{x}/{y}${devicePixelRatio > 1 ? "@2x" : ""}.png?digest=${digest}&scale=${legend.scale}${difference ? `&compare=${encodeURIComponent(difference)}` : ""}`,
       { pane: number ? "other" : "density", bounds: ground.bounds, noWrap: true, minZoom: 0, maxZoom: 24, className: "densities" },
     ).addTo(ground.map));
+    for (const layer of this.layers) {
+      layer.on("tileerror", () => tell("Parts of the map cannot be drawn: the service cannot be reached, or is busy. Move the map to try again."));
+      layer.on("loading", () => tell(""));
+    }
     // What was shown stays until there is something to see in its place.
     const clear = () => before.forEach((layer) => layer.remove());
     this.layers[0].once("load", clear);

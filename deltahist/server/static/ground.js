@@ -35,6 +35,8 @@ export class Ground {
     this.bounds = L.latLngBounds([south, west], [north, east < west ? east + 360 : east]);
     this.outline.setBounds(this.bounds);
     this.map.setMaxBounds(this.bounds.pad(4));
+    // Further out a map is a dot.
+    this.map.setMinZoom(Math.max(0, Math.floor(this.map.getBoundsZoom(this.bounds)) - 3));
     this.context?.remove();
     this.context = null;
     if (this.settings.context) this.showContext(release.id);
@@ -52,6 +54,7 @@ export class Ground {
   make(crs, plane) {
     this.map?.remove();
     this.plane = plane;
+    delete this.element.dataset.background;
     this.map = L.map(this.element, {
       crs, minZoom: 0, maxZoom: plane ? 12 : 19, zoomSnap: 0.25, zoomDelta: 1, wheelPxPerZoomLevel: 90, zoomControl: false,
       boxZoom: false, attributionControl: false,
@@ -63,7 +66,8 @@ export class Ground {
     if (this.settings.tiles && !plane) {
       const words = this.settings.attribution.replace(/[&<>"]/g, (each) => `&#${each.charCodeAt(0)};`);
       L.control.attribution({ prefix: false }).addAttribution(words).addTo(this.map);
-      L.tileLayer(this.settings.tiles, { maxZoom: 19 }).addTo(this.map);
+      L.tileLayer(this.settings.tiles, { maxZoom: 19, className: "background" }).addTo(this.map);
+      this.element.dataset.background = "";
     }
     this.outline = L.rectangle([[0, 0], [0, 0]], {
       pane: "lines", className: "outline", fill: false, interactive: false,

@@ -120,7 +120,7 @@ function showDensity() {
   $("ways").hidden = !state.compare;
   document.querySelector(`[name=way][value=${state.way}]`).checked = true;
   tell("", "map");
-  return onLine() ? null : density.show(ground, state).catch((problem) => tell(problem.message, "map"));
+  return onLine() ? null : density.show(ground, state, current().digest, (trouble) => tell(trouble, "map")).catch((problem) => tell(problem.message, "map"));
 }
 
 // Ask of another area: {box}, {polygon} or {features}.
@@ -141,6 +141,7 @@ async function answer() {
   try {
     if (state.box || state.polygon || state.features) {
       shown.found = await askArea(state, shown.pending.signal);
+      if (shown.found.found.some(isReplaced)) return await renew();
       allowDownload();
       showFound($("answer"), shown.found, shown.chosen, chooseArea);
     } else $("answer").replaceChildren(make("p", { class: "pale" }, "How many points lie in an area? Draw it, or type a box below."));
@@ -151,6 +152,15 @@ async function answer() {
     $("answer").replaceChildren();
     tell(problem.message);
   }
+}
+
+const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
+
+// An answer of a release must not stand beside the map of the one before it.
+async function renew() {
+  ({ releases } = await get("releases"));
+  await showRelease();
+  tell("The release was replaced meanwhile: this is the new one.", "link");
 }
 
 // A box has west above east if it lies across 180° of longitude; a polygon goes on beyond it, on the map's side.
