@@ -159,8 +159,9 @@ const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ i
 // An answer of a release must not stand beside the map of the one before it.
 async function renew() {
   ({ releases } = await get("releases"));
-  await showRelease();
+  const done = showRelease();
   tell("The release was replaced meanwhile: this is the new one.", "link");
+  await done;
 }
 
 // A box has west above east if it lies across 180° of longitude; a polygon goes on beyond it, on the map's side.
