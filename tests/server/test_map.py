@@ -236,7 +236,8 @@ def test_a_map_across_180_degrees_is_drawn_and_asked_across_them(visit, folder):
     page.wait_for_function(
         """() => {
           const tiles = [...document.querySelectorAll(".leaflet-density-pane img.leaflet-tile-loaded")];
-          const across = tiles.map((tile) => new URL(tile.src).pathname.split(/[/.]/).slice(-4)).map(([z, x]) => x / 2 ** z);
+          const places = tiles.map((tile) => new URL(tile.src).pathname.split(/[/.]/).slice(-4));
+          const across = places.map(([z, x]) => x / 2 ** z);
           return across.some((x) => x < 0.2) && across.some((x) => x > 0.9);
         }"""
     )
@@ -357,8 +358,18 @@ def test_a_plane_without_a_crs_has_a_map_too(visit, folder):
     expect(page.locator("#answer strong")).to_contain_text("points")
     (feature,) = json.loads(download(page))["features"]
     ring = np.array(feature["geometry"]["coordinates"][0])
-    expected = dh.answer(dh.load(folder / "plane.parquet"), [[*ring.min(axis=0), *ring.max(axis=0)]]).iloc[0]
+    release = dh.load(folder / "plane.parquet")
+    expected = dh.answer(release, [[*ring.min(axis=0), *ring.max(axis=0)]]).iloc[0]
     assert feature["properties"]["estimate"] == expected["estimate"]
+    # Another release takes its place: the next answer is told apart, and the map is drawn anew.
+    near = dh.Neighbourhood(release.domain, delta=1)
+    dh.publish(np.full((8, 8), 9), near, epsilon=1).save(folder / "plane.parquet")
+    digest, place = dh.load(folder / "plane.parquet").digest, page.url.partition("#")[0] + "releases/plane"
+    while page.request.get(place).json()["digest"] != digest:
+        page.wait_for_timeout(100)
+    page.locator("#level").select_option("0.9")
+    expect(page.locator("#trouble")).to_contain_text("was replaced meanwhile")
+    expect(page.locator(f".leaflet-density-pane img[src*='{digest}']").first).to_be_visible()
 
 
 def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):
