@@ -312,12 +312,17 @@ class Mixed(Feature):
     mean_power: int
 
     def __call__(self, low: Field, high: Field) -> Field:
-        first = np.searchsorted(self.edges, low, side="right") - 1
-        last = np.searchsorted(self.edges, high, side="left") - 1
+        first = np.take(self._block, low.astype(np.int64))
+        last = np.take(self._block, np.ceil(high).astype(np.int64) - 1)
         middle, end = self.edges[np.minimum(first + 1, last)], self.edges[last].astype(np.float64)
         behind = self.edges[first + 1].astype(np.float64)
         apart = self._part(low, behind, first) + (end - middle) + self._part(end, high, last)
         return np.where(first == last, self._part(low, high, first), apart)
+
+    @functools.cached_property
+    def _block(self) -> Index:
+        """The block of each cell."""
+        return np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
 
     def _part(self, low: Field, high: Field, block: Index) -> Field:
         """Return the sum over one block, inside which the interval lies."""
@@ -356,11 +361,22 @@ class Quadratic(Feature):
     def __call__(self, low: Field, high: Field) -> Field:
         return self.values(low, high)[:, 0]
 
+    def _in_blocks(self, place: Field) -> Field:
+        """Return places in blocks, from places in cells: a cell is found without a search, as `np.interp` needs."""
+        assert self.edges is not None
+        cell = place.astype(np.int64)
+        return np.asarray(np.take(self.edges, cell) + (place - cell) * np.take(self._widths, cell))
+
+    @functools.cached_property
+    def _widths(self) -> Field:
+        """Width of each cell in blocks, and 0 behind the last one (n + 1,)."""
+        assert self.edges is not None
+        return np.diff(self.edges, append=self.edges[-1])
+
     def values(self, low: Field, high: Field) -> Field:
         """Return the forms of intervals [low, high) in cells (m, k)."""
         if self.edges is not None:
-            cell = np.arange(len(self.edges))
-            low, high = np.interp(low, cell, self.edges), np.interp(high, cell, self.edges)
+            low, high = self._in_blocks(low), self._in_blocks(high)
         intervals = Pieces.of(low, high)
         if "_between" in self.__dict__:
             return self._between.of(intervals)
