@@ -19,21 +19,21 @@ LINES = [
 ]
 
 
-@pytest.mark.parametrize(("paper", "cited", "file", "name"), LINES)
-def test_a_name_is_where_the_index_says_and_cites_the_paper(paper, cited, file, name):
-    path = ROOT / file if file.startswith("experiments/") else ROOT / "deltahist" / file
-    found = ast.parse(path.read_text(encoding="utf-8"))
-    texts = [ast.get_docstring(found)]
-    for part in name.split("."):
-        named = [n for n in found.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == part]
-        assert named, f"{name} is not in {file}"
-        found = named[-1]
-    texts.append(ast.get_docstring(found))
-    # A citation is the paper, a comma and what is cited, up to a semicolon or the end of the sentence.
-    text = " ".join(" ".join(filter(None, texts)).split()).replace("eq. (", "(")
-    cites = " ".join(re.findall(rf"\b{paper}, (.*?)(?:;|\.\W|$)", text + " "))
-    for part in cited.replace("eq. (", "(").split(", "):
-        assert re.search(rf"(?<!\w){re.escape(part)}(?!\w|\.\d)", cites), f"{file}, {name}: {paper}, {part}"
+def test_names_are_where_the_index_says_and_cite_the_papers():
+    for paper, cited, file, name in LINES:
+        path = ROOT / file if file.startswith("experiments/") else ROOT / "deltahist" / file
+        found = ast.parse(path.read_text(encoding="utf-8"))
+        texts = [ast.get_docstring(found)]
+        for part in name.split("."):
+            named = [n for n in found.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == part]
+            assert named, f"{name} is not in {file}"
+            found = named[-1]
+        texts.append(ast.get_docstring(found))
+        # A citation is the paper, a comma and what is cited, up to a semicolon or the end of the sentence.
+        text = " ".join(" ".join(filter(None, texts)).split()).replace("eq. (", "(")
+        cites = " ".join(re.findall(rf"\b{paper}, (.*?)(?:;|\.\W|$)", text + " "))
+        for part in cited.replace("eq. (", "(").split(", "):
+            assert re.search(rf"(?<!\w){re.escape(part)}(?!\w|\.\d)", cites), f"{file}, {name}: {paper}, {part}"
 
 
 @pytest.mark.parametrize(("width", "shift", "most", "cost"), [(5, 2, 2, 6), (7, 3, 2, 6), (6, 2, 3, 4)])

@@ -283,7 +283,7 @@ def test_the_curve_of_the_pair_is_within_the_promise(method):
     assert failure <= budget.get("probability", 0) + 1e-6
 
 
-@pytest.mark.parametrize("method", quick(BUDGETS, *(m for m in BUDGETS if m != "smooth-lognormal")))
+@pytest.mark.parametrize("method", quick(BUDGETS, "inverse", "exponential", "global", "smooth-student"))
 def test_quantiles_hold(method):
     assert not quantile_audit(method, RELEASES[method])
 

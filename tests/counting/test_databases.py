@@ -69,7 +69,7 @@ def _same_cells(engine, domain, columns):
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: str(domain.bounds))
-@pytest.mark.parametrize(("kind", "number"), [("duckdb", 40_000), ("postgresql", 20_000)])
+@pytest.mark.parametrize(("kind", "number"), [("duckdb", 40_000), ("postgresql", 10_000)])
 def test_cells_are_those_of_numpy_bit_for_bit(request, domain, kind, number):
     engine = open_engine(":memory:" if kind == "duckdb" else request.getfixturevalue("postgres_url"))
     rng = np.random.default_rng(5)

@@ -35,7 +35,7 @@ def test_size_type_and_range(make, size):
     assert points.max() < 1
 
 
-@each_set
+@pytest.mark.parametrize(("make", "size"), [SETS["world"], SETS["indoor"]], ids=["world", "indoor"])
 def test_same_seed_same_points_even_when_nothing_is_remembered(make, size):
     first = fingerprint(make(5))
     twitter._world.cache_clear()

@@ -28,53 +28,53 @@ def forms():
 FORMS = dict(forms())
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_a_form_is_its_table(name):
-    form, rng = FORMS[name], np.random.default_rng(len(name))
-    i, j = np.divmod(np.arange(form.size**2), form.size)
-    table = form.entries(i, j).reshape(form.size, -1)
-    assert np.allclose(form.rows(0, form.size), table)
-    assert np.allclose(table, table.T)
-    assert form.trace() == pytest.approx(np.trace(table), abs=1e-12)
-    for weight in (np.ones(form.size), rng.normal(size=form.size)):
-        assert form.whole(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
+def test_a_form_is_its_table():
+    for name in FORMS:
+        form, rng = FORMS[name], np.random.default_rng(len(name))
+        i, j = np.divmod(np.arange(form.size**2), form.size)
+        table = form.entries(i, j).reshape(form.size, -1)
+        assert np.allclose(form.rows(0, form.size), table)
+        assert np.allclose(table, table.T)
+        assert form.trace() == pytest.approx(np.trace(table), abs=1e-12)
+        for weight in (np.ones(form.size), rng.normal(size=form.size)):
+            assert form.whole(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("same", [False, True])
-def test_a_form_of_intervals_is_that_of_their_cells(name, same):
+def test_a_form_of_intervals_is_that_of_their_cells(same):
     """By definition qᵀ V q, V the differences of G; with a table of all intervals, and without."""
-    form, rng = FORMS[name], np.random.default_rng(len(name))
-    n = form.size - 1
-    low, high = np.sort(rng.uniform(0, n, (2, 300)), axis=0)
-    low[:100], high[:100] = np.floor(low[:100]), np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100]))
-    high[100:150] = low[100:150] + (np.ceil(low[100:150]) - low[100:150]) * 10 ** -rng.uniform(0, 6, 50)
-    cells = np.clip(high[:, None] - np.arange(n), 0, 1) - np.clip(low[:, None] - np.arange(n), 0, 1)
-    covariance = np.diff(np.diff(form.rows(0, n + 1), axis=0), axis=1)
-    expected = np.einsum("mi,ij,mj->m", cells, covariance, cells)
-    every = np.arange(form.size)
-    diagonal = form.entries(every, every)[:, None]
-    between = IntervalTable(lambda *rows: form.rows(*rows)[:, :, None], diagonal)
-    for some in (slice(0, 100), slice(None)):
-        intervals = Pieces.of(low[some], high[some])
-        place = every if same else None
-        assert np.allclose(form.of(intervals), expected[some], rtol=1e-9, atol=1e-13)
-        assert np.allclose(between.of(intervals, place)[:, 0], expected[some], rtol=1e-9, atol=1e-13)
+    for name in FORMS:
+        form, rng = FORMS[name], np.random.default_rng(len(name))
+        n = form.size - 1
+        low, high = np.sort(rng.uniform(0, n, (2, 300)), axis=0)
+        low[:100], high[:100] = np.floor(low[:100]), np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100]))
+        high[100:150] = low[100:150] + (np.ceil(low[100:150]) - low[100:150]) * 10 ** -rng.uniform(0, 6, 50)
+        cells = np.clip(high[:, None] - np.arange(n), 0, 1) - np.clip(low[:, None] - np.arange(n), 0, 1)
+        covariance = np.diff(np.diff(form.rows(0, n + 1), axis=0), axis=1)
+        expected = np.einsum("mi,ij,mj->m", cells, covariance, cells)
+        every = np.arange(form.size)
+        diagonal = form.entries(every, every)[:, None]
+        between = IntervalTable(lambda *rows, form=form: form.rows(*rows)[:, :, None], diagonal)
+        for some in (slice(0, 100), slice(None)):
+            intervals = Pieces.of(low[some], high[some])
+            place = every if same else None
+            assert np.allclose(form.of(intervals), expected[some], rtol=1e-9, atol=1e-13)
+            assert np.allclose(between.of(intervals, place)[:, 0], expected[some], rtol=1e-9, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("blocks", [False, True])
-def test_the_mean_over_all_intervals_needs_no_table(name, blocks):
-    form = FORMS[name]
-    n = form.size - 1
-    edges = None
-    if blocks:
-        n = 3 * n
-        edges = np.interp(np.arange(n + 1), np.linspace(0, n, form.size), np.arange(form.size))
-    feature = Quadratic([form], edges)
-    first, last = np.triu_indices(n)
-    plain = feature(first.astype(float), last.astype(float) + 1).mean()
-    assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
+def test_the_mean_over_all_intervals_needs_no_table(blocks):
+    for name in FORMS:
+        form = FORMS[name]
+        n = form.size - 1
+        edges = None
+        if blocks:
+            n = 3 * n
+            edges = np.interp(np.arange(n + 1), np.linspace(0, n, form.size), np.arange(form.size))
+        feature = Quadratic([form], edges)
+        first, last = np.triu_indices(n)
+        plain = feature(first.astype(float), last.astype(float) + 1).mean()
+        assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("factor", [_Sums(9, True), _Sums(9, False), _Haar(9)])

@@ -21,7 +21,7 @@ def data(tmp_path):
 def test_the_command_measures_everything(data, tmp_path, capsys):
     out = tmp_path / "out.json"
     line = ["--data", str(data), "--epsilon", "1", "--delta-cells", "1,2", "--json", str(out)]
-    main([*line, "--trials", "2", "--queries", "300", "--limits", "1,2"])
+    main([*line, "--side", "16", "--trials", "2", "--queries", "300", "--limits", "1,2"])
     found = json.loads(out.read_text("utf-8"))
     keys = {"mechanism", "family", "relation", "delta_cells", "privacy", "epsilon", "rmse", "seconds"}
     assert all(set(row) == keys | {"limit", "any_move"} for row in found)
@@ -37,7 +37,7 @@ def test_the_command_measures_everything(data, tmp_path, capsys):
     assert {(r["epsilon"], r["limit"], r["any_move"]) for r in peers} == {(1, 1, 1), (2, 2, 2)}
     assert {r["limit"] for r in ours} == {None, 1, 2}
     assert all(r["any_move"] <= r["limit"] + 1e-9 for r in ours if r["limit"] is not None)
-    assert max(r["any_move"] for r in ours if r["limit"] is None) == 31  # a flow across 31 lines
+    assert max(r["any_move"] for r in ours if r["limit"] is None) == 15  # a flow across 15 lines
     best = min(r["rmse"] for r in ours if r["delta_cells"] == 1)
     assert best < min(r["rmse"] for r in peers if r["limit"] == 1)
     assert out.with_name("out-frontier.png").read_bytes()[:4] == b"\x89PNG"

@@ -97,13 +97,18 @@ def _named(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, int, int]]:
 
 def _replaced(source: str, mutant: Mutant) -> Iterator[str]:
     """Yield the source with each passage replaced, however blanks and line ends are set."""
-    kept = [i for i, letter in enumerate(source) if not letter.isspace()]
-    text, passage = "".join(source[i] for i in kept), "".join(mutant.old.split())
+    (kept, text), passage = _letters(source), "".join(mutant.old.split())
     place = text.find(passage)
     while place >= 0:
         begin, end = kept[place], kept[place + len(passage) - 1] + 1
         yield source[:begin] + _moved(mutant, source, begin, end) + source[end:]
         place = text.find(passage, place + 1)
+
+
+@functools.cache
+def _letters(source: str) -> tuple[list[int], str]:
+    kept = [i for i, letter in enumerate(source) if not letter.isspace()]
+    return kept, "".join(source.split())
 
 
 def _moved(mutant: Mutant, source: str, begin: int, end: int) -> str:

@@ -109,7 +109,7 @@ def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch)
     """With a tail bound that is far too short at first, the law is the same. False alarms: 1 in 1,000."""
     monkeypatch.setattr(quantiles, "_TAIL", -40)
     points, size, rate = np.array([5, 20, 21]), 60, Fraction(1, 8)
-    drawn = drawn_places(points, 2, 2, size, rate, source(np.random.default_rng(5)), 2000)
+    drawn = drawn_places(points, 2, 2, size, rate, source(np.random.default_rng(5)), 1000)
     assert p_value(drawn, chances(points, 2, 2, size, rate)) > 1e-3
 
 

@@ -45,7 +45,7 @@ def test_queries_that_share_a_block_are_summed_apart():
 
 def test_variances_equal_the_definition():
     exact = 0
-    for rng, near, flow, found in cases(25, 1):
+    for rng, near, flow, found in cases(15, 1):
         ranges, noise = dh.workloads.all_ranges(near.domain), noise_of_cells(found)
         for work in (ranges, random_boxes(rng, near.domain)):
             expected = (work.matrix(near.domain) @ noise) ** 2 @ found.draw_variance
@@ -59,7 +59,7 @@ def test_variances_equal_the_definition():
                 assert (variance >= expected * (1 - 1e-6) - 1e-7).all()
         mean = found.moments(ranges).variance.mean()
         assert found.mean_variance(ranges) == pytest.approx(mean, rel=1e-6, abs=1e-8)
-    assert exact > 15
+    assert exact > 9
 
 
 def test_estimates_are_unbiased_and_the_adjoint_is_one():
@@ -80,7 +80,9 @@ def test_estimates_are_unbiased_and_the_adjoint_is_one():
         pytest.param(14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True}, marks=pytest.mark.slow),
         (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True}),
         pytest.param(14, 2, {"hubs": 1, "centred": True}, marks=pytest.mark.slow),
-        (14, 2, {"hubs": 1, "hub_widths": (3,), "centred": True, "hub_strips": True}),
+        pytest.param(
+            14, 2, {"hubs": 1, "hub_widths": (3,), "centred": True, "hub_strips": True}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_stated_errors_are_those_of_releases(n, block, more):
