@@ -33,7 +33,7 @@ def serve_private(
         from starlette.types import ASGIApp
 
         from deltahist._http import at_port
-        from deltahist.personal.metrics import Metrics
+        from deltahist.personal.metrics import RequestCounts
         from deltahist.personal.service import create_app, open_people
         from deltahist.personal.settings import PrivateSettings, make_key
         from deltahist.server.logs import write_logs
@@ -57,7 +57,7 @@ def serve_private(
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server((read.host, read.port), family=family))]
         console.note(f"http://{host}:{sockets[0].getsockname()[1]}/ask")
-        metrics = Metrics()
+        metrics = RequestCounts()
         app: ASGIApp = create_app(read, people, metrics)
         if read.metrics_port is not None:
             sockets.append(held.enter_context(socket.create_server(("127.0.0.1", read.metrics_port))))

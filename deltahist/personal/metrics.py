@@ -9,7 +9,7 @@ from starlette.types import Scope
 TAKEN = "deltahist.taken"
 
 
-class Metrics:
+class RequestCounts:
     """Numbers of requests: those that were taken into a step, and others by their status.
 
     What became of a request in its step is not counted, since it may depend on records. Nor is the process measured:
@@ -19,7 +19,7 @@ class Metrics:
     ----------
     page : the application that answers with them.
 
-    >>> metrics = Metrics()
+    >>> metrics = RequestCounts()
     >>> metrics.count({TAKEN: True}, 500)
     >>> metrics.count({}, 401)
     """

@@ -43,7 +43,7 @@ from deltahist.personal.asking import (
     storage_failures,
 )
 from deltahist.personal.database import Database
-from deltahist.personal.metrics import TAKEN, Metrics
+from deltahist.personal.metrics import TAKEN, RequestCounts
 from deltahist.personal.people import OtherPeopleError, People
 from deltahist.personal.settings import AskedAccount, PrivateSettings
 from deltahist.space.crs import epsg_code, is_crs84
@@ -90,7 +90,9 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     }
 
 
-def create_app(settings: PrivateSettings, people: Mapping[str, People], metrics: Metrics | None = None) -> FastAPI:
+def create_app(
+    settings: PrivateSettings, people: Mapping[str, People], metrics: RequestCounts | None = None
+) -> FastAPI:
     """Return the application that asks people's records for clients that have keys.
 
     Parameters

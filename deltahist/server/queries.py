@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -216,7 +217,8 @@ def _answer_boxes(source: Source, body: bytes, form: str, about: About, most: in
     wrong = next((box for box in asked.boxes if len(box) != sides), None)
     if wrong is not None:
         raise InputError(f"boxes holds {wrong[:8]}: every box must be {sides} numbers")
-    columns = query.answer(np.array(asked.boxes))
+    numbers = np.fromiter(itertools.chain.from_iterable(asked.boxes), np.float64, sides * len(asked.boxes))
+    columns = query.answer(numbers.reshape(-1, sides))
     if form == "json":
         content = {name: _plain_column(values) for name, values in columns.items()}
         return orjson.dumps(content | about(query), option=orjson.OPT_SERIALIZE_NUMPY)

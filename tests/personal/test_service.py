@@ -21,7 +21,7 @@ import deltahist as dh
 from deltahist.accounts.tables import Accounts
 from deltahist.errors import InputError
 from deltahist.personal import service
-from deltahist.personal.metrics import Metrics
+from deltahist.personal.metrics import RequestCounts
 from deltahist.personal.service import create_app, open_people
 from deltahist.personal.settings import AskedAccount, Client, PrivateSettings, fits, make_key
 from tests.personal.city import city, without_noise
@@ -322,7 +322,7 @@ def test_trouble_tells_neither_places_nor_records(desk, monkeypatch, caplog, tmp
 
 def test_metrics_tell_nothing_that_may_depend_on_records(tmp_path, monkeypatch):
     """Answers, refusals and questions that broke off are one number; the process itself is not measured."""
-    people, settings, metrics = city(tmp_path, ROWS), settings_of(), Metrics()
+    people, settings, metrics = city(tmp_path, ROWS), settings_of(), RequestCounts()
     with TestClient(create_app(settings, {"people": people}, metrics)) as client:
         desk = Desk(client, people, settings)
         desk.ask(), desk.ask(b"{", key="another"), desk.ask(key=None), desk.client.get("/nowhere")
