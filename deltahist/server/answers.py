@@ -15,7 +15,7 @@ from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.space.crs import epsg_code, is_crs84, read_crs
-from deltahist.space.fitting import bend_boxes, clip_boxes, fit
+from deltahist.space.fitting import bend_boxes, clip_boxes, fit, has_width
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
 
@@ -69,7 +69,7 @@ class BoxQuery:
 def _check_boxes(corners: NDArray[np.float64]) -> None:
     """Raise InputError if a box (m, 4) is empty, or nowhere in longitude and latitude, or south above north."""
     west, south, east, north = corners.T
-    sound = ((west - east) % 360 != 0) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
+    sound = has_width(west, east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
     if not sound.all():
         raise InputError(
             f"bbox is {corners[np.argmin(sound)].tolist()}: it must be west, south, east, north, in degrees, with "

@@ -198,7 +198,7 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
         return None
     west, south, east, north = corners.T
     # West above east is across the antimeridian.
-    in_order = ((west - east) % 360 != 0).all() and (south < north).all()
+    in_order = has_width(west, east).all() and (south < north).all()
     if not in_order or not all(map(looks_like_degrees, corners.tolist())):
         return None
     import shapely
@@ -213,6 +213,11 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
         stacklevel=4,
     )
     return bent
+
+
+def has_width(west: NDArray[np.float64], east: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return whether boxes (m,) have a width in longitude: all around the earth, from -180° to 180°, they do."""
+    return np.asarray(((west - east) % 360 != 0) | (west < east))
 
 
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
@@ -262,11 +267,13 @@ def _bend_across(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
 
 
 @functools.lru_cache(maxsize=64)
-def _longitudes_of(domain: Domain) -> tuple[float, float]:
-    """Return the first and last longitude of a map, without a jump: beyond 180 or -180 if it is across 180°."""
-    # The rim of a map of the world may be at 180° and -180° alike.
-    margin = 1e-6 * (np.array(domain.high) - domain.low)
-    lon, _ = Operation.off(domain, LONGITUDE_LATITUDE)(*lattice_of(domain.low + margin, domain.high - margin, 33))
+def _longitudes_of(domain: Domain, around: float = -1e-6) -> tuple[float, float]:
+    """Return the first and last longitude of a map, without a jump: beyond 180 or -180 if it is across 180°.
+
+    A share of its sides is around it, or left out: the rim of a map of the world may be at 180° and -180° alike.
+    """
+    margin = around * (np.array(domain.high) - domain.low)
+    lon, _ = Operation.off(domain, LONGITUDE_LATITUDE)(*lattice_of(domain.low - margin, domain.high + margin, 33))
     lon = lon[np.isfinite(lon)]
     middle = float(lon[len(lon) // 2])
     away = degrees_east(lon, middle)
@@ -345,12 +352,18 @@ def _cut_surroundings(
     """
     import shapely
 
-    low, high = np.array(domain.low), np.array(domain.high)
-    places = np.stack(operation.back(*lattice_of(low - (high - low) / 2, high + (high - low) / 2, 17)))
-    places[~np.isfinite(places)] = np.nan
-    (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
-    share = np.ones(len(shapes))
-    if crs.is_geographic and east - west > 180:  # across the antimeridian
+    share, turns = np.ones(len(shapes)), [0]
+    # The less where that is around a pole, which may be near though it is not on the map.
+    for around in (1 / 2, 1 / 16):
+        west, south, east, north = _ends_around(domain, operation, around)
+        if not crs.is_geographic or east - west <= _HALF_WORLD:
+            break
+        # Across the antimeridian longitudes jump there; a shape may have them on both sides.
+        west, east = _longitudes_of(domain, around)
+        turns = [-360, 0, 360]
+        if east - west <= _HALF_WORLD:
+            break
+    else:
         return shapes, share
 
     def area(shape: Any) -> float:
@@ -358,13 +371,25 @@ def _cut_surroundings(
             shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
         return float(shape.area)
 
-    window = shapely.box(west, south, east, north)
+    window = shapely.union_all([shapely.box(west + turn, south, east + turn, north) for turn in turns])
+    # Its sides may be curves on the map, and must not come to lie on it.
+    window = shapely.segmentize(window, max(east - west, north - south) / 64)
     shapes = shapes.copy()
     for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
         part = _polygons(shapely.intersection(shapes[at], window))
         share[at] = area(part) / area(shapes[at])
         shapes[at] = part
     return shapes, share
+
+
+def _ends_around(domain: Domain, operation: Operation, around: float) -> tuple[float, float, float, float]:
+    """Return west, south, east and north of a map and a share of its sides around it, before an operation."""
+    low, high = np.array(domain.low), np.array(domain.high)
+    margin = around * (high - low)
+    places = np.stack(operation.back(*lattice_of(low - margin, high + margin, 17)))
+    places[~np.isfinite(places)] = np.nan
+    (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
+    return west, south, east, north
 
 
 def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> str:

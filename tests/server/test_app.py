@@ -351,3 +351,8 @@ def test_features_stay_as_they_are(client):
     refused = client.post(f"{CITY}/answers", json=body | {"crs": stated})
     check_problem(refused, 400, "crs is 'urn:ogc:def:crs:EPSG::4267'")
     check_problem(client.post(f"{CITY}/answers?level=0.5", json={"boxes": [DEGREES]}), 400, "level is in the address")
+
+
+def test_a_box_all_around_the_earth_is_not_empty(client):
+    whole = client.get(f"{CITY}/answer?bbox=-180,40,180,41").json()
+    assert whole["estimate"] == client.get(f"{CITY}/answer?bbox=-75,40,-73,41").json()["estimate"] > 0

@@ -225,3 +225,24 @@ def test_a_box_that_is_reversed_by_mistake_is_not_taken_for_all_the_rest_of_the_
     with pytest.raises(dh.InputError, match=r"west above east.*is the box reversed\?"):
         boxes_in_degrees(np.array([[-73.95, 40.70, -74.01, 40.75]]), CITY)
     assert len(bend_boxes(np.array([[170.0, 40.70, -74.01, 40.75]]), CITY)) == 1
+
+
+EUROPE = dh.Domain((2_600_000, 1_500_000, 6_400_000, 5_400_000), (38, 39), "EPSG:3035")
+
+
+@pytest.mark.parametrize(
+    ("domain", "meridians"),
+    [(PACIFIC, [(-175, 178), (-179, -20), (-30, 170), (178, 179)]), (EUROPE, [(-180, 10), (-50, 12), (-170, 20)])],
+)
+@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+def test_a_box_and_what_is_beside_it_are_all_that_is_around_the_earth(domain, meridians):
+    """It may hold what a projection tears apart: the antimeridian of its own, or the pole, which is near Europe."""
+    for west, east in meridians:
+        boxes = [[west, -89, east, 89], [-180, -89, west, 89], [east, -89, 180, 89], [-180, -89, 180, 89]]
+        some = [box for box in boxes if box[0] < box[2]]
+        held = fit(bend_boxes(np.array(some, dtype=float), domain), domain, "OGC:CRS84").shapes
+        own, *rest, everything = (0.0 if shape is None else shape.area for shape in held)
+        assert everything == pytest.approx(shapely.box(*domain.bounds).area, rel=1e-9)
+        assert 0 < own < everything
+        assert own + sum(rest) == pytest.approx(everything, rel=1e-6)
+    assert boxes_in_degrees(np.array([[-180, 40, 180, 41.0]]), CITY) is not None  # not empty
