@@ -309,7 +309,7 @@ def test_many_boxes_are_answered_as_few():
 
 @pytest.mark.parametrize("strategy", ["flow", "tents"])
 def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
-    """Regions and boxes are answered some at a time, and large maps keep no sums of cut cells: nothing else changes."""
+    """Regions and boxes are answered some at a time, and large maps keep sums of blocks: nothing else changes."""
     rng = np.random.default_rng(8)
     near = dh.Neighbourhood(dh.Domain((0, 0, 30, 20), (30, 20)), 2)
     release = dh.publish(rng.poisson(9, (30, 20)), near, strategy, epsilon=1, rng=rng)
@@ -322,7 +322,8 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
         with monkeypatch.context() as small:
             small.setattr("deltahist.space.workloads.queries._CELLS_AT_A_TIME", 40)
             small.setattr("deltahist.releases.answerer._CELLS_AT_A_TIME", 40)
-            small.setattr("deltahist.releases.answerer._MOST_SUMMED", 0)
+            small.setattr("deltahist.releases.answerer._BOXES_AT_A_TIME", 3)
+            small.setattr("deltahist.releases.rims._MOST", 300)
             small.setattr("deltahist.space.fitting._AT_A_TIME", 3)
             release.answerer().prepare()
             pd.testing.assert_frame_equal(dh.answer(release, work), expected, rtol=1e-9, atol=1e-9)
@@ -338,6 +339,7 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
     near = dh.Neighbourhood(dh.Domain((0, 0, side, side), (side, side)), delta)
     release = dh.publish(rng.poisson(20, (side, side)), near, strategy, epsilon=1, rng=rng)
     release.answerer().prepare()
+    made = list(vars(release.answerer()._unbiased))
     low, high = np.sort(rng.uniform(0, side, (2, 60, 2)), axis=0)
     corners = np.hstack([low, high])
     corners[::3] = np.hstack([np.floor(low), np.ceil(high)])[::3]
@@ -350,6 +352,7 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
         own = np.concatenate([each[name] for each in alone])
         for found in parts:
             assert np.array_equal(np.concatenate([each[name] for each in found]), own), name
+    assert list(vars(release.answerer()._unbiased)) == made
 
 
 def test_a_box_asked_for_again_and_again_is_answered_from_tables_alike():

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
-from deltahist.space.workloads import BoxCover, CellSums, Cover, RegionCover, Regions, Workload
-from deltahist.space.workloads.cover import AXES, Weight, in_parts, prefix_sums, prefix_sums_of
+from deltahist.releases.rims import Rims
+from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Workload
+from deltahist.space.workloads.cover import in_parts, prefix_sums
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import CountEstimates
@@ -23,14 +24,10 @@ Field = NDArray[np.float64]
 _BEYOND = 1.5
 #: A box takes as long as so many cells of the sums over a map to be made; so many whole cells take as long as one.
 _BOX, _PLAIN = 64, 64
-#: Cells that queries cut are looked at so many at a time, so that memory stays small.
-_CELLS_AT_A_TIME = 1 << 17
-#: Maps with more cells are kept without sums of the fields of cut cells, which take three times the room of the map.
-_MOST_SUMMED = 1 << 22
+#: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
+_BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
 #: Columns that tell of cells that a query cuts.
 OF_CUT_CELLS = ("noise_error", "placement_error", "cut", "inner", "outer")
-#: Of these sums over u, the difference is what is not known of places.
-_UNEVEN: tuple[Weight, Weight] = ("share", "square")
 
 
 class Answerer:
@@ -58,7 +55,7 @@ class Answerer:
         self.release.decoder.prepare()
         for name in ("_unbiased", "_nonnegative"):
             vars(self).pop(name, None)
-        _ = self._unbiased.whole
+        _ = self._unbiased.whole, self._unbiased.rims
 
     @functools.cached_property
     def _unbiased(self) -> _Estimates:
@@ -163,17 +160,15 @@ class _Estimates:
         return prefix_sums(self.cells)[..., 0]
 
     @functools.cached_property
-    def fields(self) -> CellSums:
-        """Sums of the fields of all cells."""
-        sums, columns = CellSums(), (slice(None),) * (self.cells.ndim - 1)
-        number = len(self._fields((slice(1), *columns)))
-        sums.prefix = prefix_sums_of(self.cells.shape, number, lambda rows: self._fields((rows, *columns)))
-        return sums
+    def rims(self) -> Rims:
+        """Sums over the cells that boxes cut."""
+        return Rims(self._fields, self.cells.shape)
 
     def _fields(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Cells, slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
-        placement, own = self.release.placement, self.cells[chosen]
-        return (own, *placement.slope_terms(own, chosen), *(placement.spreads(chosen) if self.placed else ()))
+        """Slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
+        placement = self.release.placement
+        leaning = placement.slope_terms(self.cells[chosen], chosen)
+        return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
         """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
@@ -183,10 +178,12 @@ class _Estimates:
             sizes = [high - low for low, high in cover.spans]
             rims = 4 * float(sum(sizes) @ cover.cut)  # cells of both ends, each of which takes as long as two
             pays = self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
-            if len(sizes) == 1 or (pays and not (math.isinf(self.asked) and self.cells.size > _MOST_SUMMED)):
-                return self._by_sums(cover)
-            parts = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME) if len(cover.cut) > 1 else [slice(None)]
-            found = [self._by_cells(cover[some].listed(self.cells.shape)) for some in parts]
+            if len(sizes) == 1 or pays:
+                parts = range(0, len(cover.cut), _BOXES_AT_A_TIME)
+                found = [self._by_sums(cover[start : start + _BOXES_AT_A_TIME]) for start in parts]
+            else:
+                listed = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
+                found = [self._by_cells(cover[some].listed(self.cells.shape)) for some in listed]
             one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
             return one, two, three, four
         assert isinstance(cover, RegionCover)
@@ -200,25 +197,19 @@ class _Estimates:
     def _by_sums(self, cover: BoxCover) -> tuple[Field, Field, Field, Field]:
         if not cover.cut.any():
             return (sums_between(self.whole, cover.spans),) * 3 + (np.zeros(len(cover.cut)),)
-        leaning: list[tuple[int, Weight]] = list(enumerate(AXES[: self.cells.ndim], start=1))
-        spreads = range(1 + len(leaning), self.fields.prefix.shape[-1])
-        uneven: list[tuple[int, Weight]] = [(place, kind) for place in spreads for kind in _UNEVEN]
-        found, whole, touched, *others = cover.sums(
-            self.fields, (0, "share"), (0, "whole"), (0, "touched"), *leaning, *uneven
-        )
-        found, others = found + sum(others[: len(leaning)]), others[len(leaning) :]
-        plain = ~cover.cut
-        if plain.any():  # as they are without boxes beside them that cut cells
-            spans = [(low[plain], high[plain]) for low, high in cover.spans]
-            found[plain] = whole[plain] = touched[plain] = sums_between(self.whole, spans)
-        apart = [placement_variance(*each) for each in zip(others[::2], others[1::2], strict=True)]
-        return found, whole, touched, np.where(cover.cut, self._joined(apart, len(found)), 0.0)
+        touched = sums_between(self.whole, [(np.floor(low), np.ceil(high)) for low, high in cover.spans])
+        inner = [(np.ceil(low), np.floor(high)) for low, high in cover.spans]
+        whole = sums_between(self.whole, [(low, np.maximum(low, high)) for low, high in inner])
+        lean, *apart = self.rims.over(cover)
+        found = sums_between(self.whole, cover.spans) + lean
+        misplaced = self._joined([np.maximum(each, 0.0) for each in apart], len(found))
+        return found, whole, touched, np.where(cover.cut, misplaced, 0.0)
 
     def _by_cells(self, cover: RegionCover) -> tuple[Field, Field, Field, Field]:
         inside, cut = self._inside(cover), (cover.x, cover.y)
         if not len(cover.owner):
             return inside, inside, inside, np.zeros(len(inside))
-        own, *others = self._fields(cut)
+        own, others = self.cells[cut], self._fields(cut)
 
         def total(part: Field) -> Field:
             return np.asarray(np.bincount(cover.owner, part, cover.number))

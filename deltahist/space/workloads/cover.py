@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias
 
@@ -19,13 +19,10 @@ Index: TypeAlias = NDArray[np.int64]
 Span: TypeAlias = tuple[Field, Field]
 #: Edges (m,) with weights (m,): an interval is the sum of all that lies before each, times its weight.
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
-#: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, 1, or f ξ with ξ the centroid of the part
-#: inside along x or y, from the cell's centre, in half cells.
-Weight: TypeAlias = Literal["share", "square", "whole", "touched", "x", "y"]
-#: Of the places along each axis.
-AXES: tuple[Weight, ...] = ("x", "y")
-#: Boxes, and cells, that are summed at a time: what is gathered for them stays near the processor.
-_BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 15
+#: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, or 1.
+Weight: TypeAlias = Literal["share", "square", "whole", "touched"]
+#: Boxes that are summed at a time: what is gathered for them stays near the processor.
+_BOXES_AT_A_TIME = 1 << 12
 
 
 # --- sums of cells ------------------------------------------------------------------------------------------
@@ -36,25 +33,18 @@ def prefix_sums(*fields: Field) -> Field:
 
     The shape grows by one along each axis; a last axis (k,) holds what belongs to one edge side by side.
     """
-    return prefix_sums_of(fields[0].shape, len(fields), lambda rows: [field[rows] for field in fields])
-
-
-def prefix_sums_of(shape: tuple[int, ...], number: int, fields: Callable[[slice], Sequence[Field]]) -> Field:
-    """Return `prefix_sums` of `number` fields of a shape that are made some rows at a time."""
-    out = np.zeros((*(n + 1 for n in shape), number))
+    shape = fields[0].shape
+    out = np.zeros((*(n + 1 for n in shape), len(fields)))
     if len(shape) == 1:
-        for place, field in enumerate(fields(slice(None))):
+        for place, field in enumerate(fields):
             np.cumsum(field, out=out[1:, place])
         return out
-    step = max(1, _CELLS_AT_A_TIME // shape[1])
-    along = np.empty((shape[1], number))
-    for start in range(0, shape[0], step):
-        some = fields(slice(start, start + step))
-        # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
-        for i in range(start, min(start + step, shape[0])):
-            for place, field in enumerate(some):
-                np.cumsum(field[i - start], out=along[:, place])
-            np.add(out[i, 1:], along, out=out[i + 1, 1:])
+    along = np.empty((shape[1], len(fields)))
+    # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
+    for i in range(shape[0]):
+        for place, field in enumerate(fields):
+            np.cumsum(field[i], out=along[:, place])
+        np.add(out[i, 1:], along, out=out[i + 1, 1:])
     return out
 
 
@@ -217,7 +207,8 @@ class RegionCover(Cover):
     ----------
     number : of the queries. shape : of the grid.
     owner, x, y : (k,) query and cell of each cell that is cut, sorted by query. share : of the cell that is held.
-    places : along each axis f ξ of every share; none where they are not wanted.
+    places : along each axis f ξ of every share, ξ the centroid of the part held, from the cell's centre and in half
+        cells; none where they are not wanted.
     whole, low, high : query (r,) and corners (r, 2) of each rectangle, sorted by query.
     """
 
@@ -278,11 +269,8 @@ class RegionCover(Cover):
         values = {place: fields.values[place].ravel()[cell] for place, _ in wanted}
         out = []
         for place, weight in wanted:
-            share = self.places[AXES.index(weight)] if weight in AXES else _weigh(self.share, weight)
-            found = np.bincount(self.owner, values[place] * share, self.number).astype(np.float64)
-            if weight not in AXES:
-                found += np.bincount(self.whole, inside[:, place], self.number)
-            out.append(found)
+            cut = np.bincount(self.owner, values[place] * _weigh(self.share, weight), self.number)
+            out.append(cut.astype(np.float64) + np.bincount(self.whole, inside[:, place], self.number))
         return out
 
 
@@ -347,14 +335,8 @@ class BoxCover(Cover):
             x, *y = (np.stack([p.first, p.first + 1, p.last, p.last + 1]) for p in pieces)
             before = np.take(prefix, x[:, None] * row + y[0] if y else x, axis=0)
             rule = "im,jm,ijm->m" if y else "im,im->m"
-            known: dict[tuple[int, str], Field] = {}
-            for found, (place, kind) in zip(out, wanted, strict=True):
-                # A centroid along the other axis is weighed by the share.
-                along = ["share" if kind in AXES and kind != AXES[a] else kind for a in range(len(pieces))]
-                for axis, weight in enumerate(along):
-                    if (axis, weight) not in known:
-                        known[axis, weight] = _weights(pieces[axis], weight)
-                np.einsum(rule, *(known[factor] for factor in enumerate(along)), before[..., place], out=found[some])
+            for found, (place, weight) in zip(out, wanted, strict=True):
+                np.einsum(rule, *(_weights(p, weight) for p in pieces), before[..., place], out=found[some])
         return list(out)
 
 
@@ -368,13 +350,8 @@ def _weights(pieces: Pieces, weight: str) -> Field:
 
     A cell's weight enters at its end, less that at its start.
     """
-    if weight in AXES:
-        # What is held of the first cell is at its end, what is held of the last one at its start.
-        head, tail = pieces.head * (2 * pieces.before + pieces.head - 1), pieces.tail * (pieces.tail - 1)
-    else:
-        head, tail = _weigh(pieces.head, weight), _weigh(pieces.tail, weight)
-    inner, apart = 0.0 if weight in AXES else 1.0, pieces.apart
-    return np.stack([-head, head - inner * apart, (inner - tail) * apart, tail * apart])
+    head, tail, apart = _weigh(pieces.head, weight), _weigh(pieces.tail, weight), pieces.apart
+    return np.stack([-head, head - apart, (1 - tail) * apart, tail * apart])
 
 
 def _weigh(share: Field, weight: str) -> Field:

@@ -8,9 +8,12 @@ from hypothesis import assume, given, settings, strategies as st
 import deltahist as dh
 from deltahist.space.workloads import CellSums
 from deltahist.space.workloads.areas import parts_of
-from deltahist.space.workloads.cover import AXES
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
+
+
+def sums_of_places(cover, field):
+    return [np.bincount(cover.owner, along * field[cover.x, cover.y], cover.number) for along in cover.places]
 
 
 def polygons(rng, number):
@@ -82,14 +85,14 @@ def test_boxes_are_covered_as_their_definition_says(domain):
         assert np.allclose(found, weight @ field.ravel())
     assert np.allclose(cover.cut_share, 1 - expected["whole"].sum(axis=1) / shares.sum(axis=1))
     assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
-    for axis in range(domain.ndim):
+    if domain.ndim == 1:
+        return
+    for axis, found in enumerate(sums_of_places(cover.listed(domain.shape), field)):
         edges, side = domain.edges(axis)[:-1], domain.cell[axis]
         ends = [np.clip(end[:, axis, None], edges, edges + side) for end in (low, high)]
         place = (sum(ends) / 2 - domain.centres(axis)) / (side / 2)  # centroid of the overlap, in half cells
-        place = np.expand_dims(place, [1 + a for a in range(domain.ndim) if a != axis])
-        weight = shares.reshape(len(low), *domain.shape) * place
-        (found,) = cover.sums(CellSums(field), (0, AXES[axis]))
-        assert np.allclose(found, (weight * field).reshape(len(low), -1).sum(axis=1), atol=1e-5)
+        weight = shares.reshape(len(low), *domain.shape) * np.expand_dims(place, 2 - axis)
+        assert np.allclose(found, (weight * field).sum(axis=(1, 2)), atol=1e-5)
 
 
 def test_boxes_and_the_same_polygons_have_one_cover():
@@ -97,9 +100,11 @@ def test_boxes_and_the_same_polygons_have_one_cover():
     corners = np.sort(rng.uniform(0, 5, (40, 2, 2)), axis=1).reshape(40, 4)
     work = dh.workloads.boxes(corners)
     boxes, shapes = work.cover(DOMAIN), dh.workloads.regions(shapely.box(*corners.T)).cover(DOMAIN)
-    field = CellSums(rng.normal(size=DOMAIN.shape))
-    weights = [(0, weight) for weight in ("share", "square", "whole", "touched", *AXES)]
-    assert np.allclose(boxes.sums(field, *weights), shapes.sums(field, *weights), atol=1e-5)
+    field = rng.normal(size=DOMAIN.shape)
+    weights = [(0, weight) for weight in ("share", "square", "whole", "touched")]
+    assert np.allclose(boxes.sums(CellSums(field), *weights), shapes.sums(CellSums(field), *weights), atol=1e-5)
+    listed = boxes.listed(DOMAIN.shape)
+    assert np.allclose(sums_of_places(listed, field), sums_of_places(shapes, field), atol=1e-5)
     assert np.allclose(boxes.cut_share, shapes.cut_share, atol=1e-5)
     assert np.array_equal(boxes.cut, shapes.cut)
 
@@ -115,7 +120,7 @@ def test_boxes_listed_cell_by_cell_are_the_same_cover():
     assert (np.diff(listed.owner) >= 0).all()
     assert np.array_equal(boxes.cut, listed.cut)
     field = CellSums(rng.normal(size=DOMAIN.shape))
-    weights = [(0, weight) for weight in ("share", "square", "whole", "touched", *AXES)]
+    weights = [(0, weight) for weight in ("share", "square", "whole", "touched")]
     assert np.allclose(boxes.sums(field, *weights), listed.sums(field, *weights))
 
 
@@ -152,8 +157,7 @@ def test_boxes_with_slanted_sides_are_covered_as_their_definition_says(corners, 
         cover.sums(CellSums(field), *((0, weight) for weight in expected)), expected.values(), strict=True
     ):
         assert found == pytest.approx([(weight * field).sum()], abs=1e-7)
-    for axis, along in enumerate(AXES):
-        (found,) = cover.sums(CellSums(field), (0, along))
+    for axis, found in enumerate(sums_of_places(cover, field)):
         assert found == pytest.approx([(shares[some] * away[:, axis] * field[some]).sum()], abs=1e-6)
     assert cover.cut.tolist() == [some.any()]
     assert cover.cut_share == pytest.approx(shares[some].sum() / shares.sum(), abs=1e-8)
@@ -166,6 +170,6 @@ def test_parts_of_a_partition_add_up():
     cells = shapely.get_parts(shapely.voronoi_polygons(points, extend_to=box))
     parts = dh.workloads.regions([shapely.intersection(cell, box) for cell in cells]).cover(DOMAIN)
     assert np.allclose(parts.rows.sum(axis=0), 1)
-    field = CellSums(np.random.default_rng(5).normal(size=DOMAIN.shape))
-    for places in parts.sums(field, *((0, along) for along in AXES)):
+    field = np.random.default_rng(5).normal(size=DOMAIN.shape)
+    for places in sums_of_places(parts, field):
         assert places.sum() == pytest.approx(0, abs=1e-6)
