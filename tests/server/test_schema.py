@@ -87,8 +87,8 @@ def check_operation(operation, number):
     return seen
 
 
-def test_200_requests(app):
-    check_requests(app, 200)
+def test_500_requests(app):
+    check_requests(app, 500)
 
 
 @pytest.mark.slow
