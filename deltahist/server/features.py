@@ -24,7 +24,7 @@ from deltahist.server.blocks import DIGITS, LEVEL
 from deltahist.server.catalogue import Served
 from deltahist.server.landing import link
 from deltahist.server.schemas import FeatureCollection, GeoFeature, file_of
-from deltahist.server.service import Service, tag_of
+from deltahist.server.service import Service
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import bend_boxes, fit
@@ -63,7 +63,7 @@ def make_router(service: Service) -> APIRouter:
         """Describe a collection: where it lies, and links to its features and tiles."""
         served = find_collection(service, name)
         negotiate(request, {JSON: "json"})
-        headers = copy_headers(request, tag_of(served, "collection"))
+        headers = copy_headers(request, service.tag_links(served, "collection", request))
         return as_json(_describe(served, service.address(request)), headers)
 
     @router.get("/collections/{name}/items", response_class=Response, responses=file_of(GEOJSON, FeatureCollection))
@@ -82,7 +82,7 @@ def make_router(service: Service) -> APIRouter:
         served = find_collection(service, name)
         negotiate(request, {GEOJSON: "geojson", JSON: "json"})
         box, meant = None if bbox is None else read_degrees(bbox), time is None or _is_within(served, time)
-        headers = copy_headers(request, tag_of(served, "items"))
+        headers = copy_headers(request, service.tag_links(served, "items", request))
         limit = min(limit, _MOST)
         found = await service.workers.run(_page, served.release, box if meant else (), offset, limit)
         features, matched = found
@@ -116,7 +116,7 @@ def make_router(service: Service) -> APIRouter:
         if not re.fullmatch(r"\d{1,15}", number) or int(number) >= served.release.domain.size:
             size = served.release.domain.size
             raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
-        headers = copy_headers(request, tag_of(served, "item"))
+        headers = copy_headers(request, service.tag_links(served, "item", request))
         address = _address(served, service.address(request))
         links = [
             link("self", f"{address}/items/{number}", "this feature", GEOJSON),

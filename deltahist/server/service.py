@@ -36,6 +36,11 @@ class Service:
         # Of a mounted application, `base_url` is the address of the outer one.
         return str(request.base_url.replace(path=request.scope.get("root_path", "").rstrip("/") + "/"))
 
+    def tag_links(self, served: Served, form: str, request: Request) -> str:
+        """Return the entity tag of a form that holds links: it changes with the service's own address, too."""
+        address = hashlib.sha256(self.address(request).encode()).hexdigest()[:8]
+        return tag_of(served, f"{form}-{address}")
+
     def find(self, name: str, field: str = "release") -> Served:
         """Return the release of a name that a field gives; HTTPException 404 if there is none."""
         served = self.catalogue.find(name)

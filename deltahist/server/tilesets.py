@@ -13,7 +13,7 @@ from deltahist.server.answers import CRS84
 from deltahist.server.blocks import FINEST, TILE
 from deltahist.server.features import extent_of, find_collection
 from deltahist.server.landing import link
-from deltahist.server.service import Service, tag_of
+from deltahist.server.service import Service
 from deltahist.server.tiles import WORLD
 from deltahist.space.domain import Domain
 
@@ -65,7 +65,7 @@ def make_router(service: Service) -> APIRouter:
         served = find_collection(service, name)
         _check_grid(grid)
         negotiate(request, {JSON: "json"})
-        headers = copy_headers(request, tag_of(served, "tileset"))
+        headers = copy_headers(request, service.tag_links(served, "tileset", request))
         base, path = service.address(request), served.quoted
         tiles = f"{base}releases/{path}/tiles/{WORLD}/{{tileMatrix}}/{{tileCol}}/{{tileRow}}.png"
         west, south, east, north = extent_of(served.release.domain)

@@ -63,3 +63,12 @@ def test_links_lead_back_where_the_service_is_mounted_and_behind_a_proxy(catalog
             for found in re.findall(r'(?:src|href)="(?!#|data:)(.*?)"', client.get(page).text):
                 assert client.get(f"{inside}/{found}").status_code == 200
         assert client.get(f"{inside}/healthz").json()["status"] == "ok"
+
+
+def test_copies_of_documents_with_links_are_not_kept_when_the_address_of_the_service_changes(catalogue):
+    paths = ["", "/items", "/items/0", "/map/tiles/WebMercatorQuad"]
+    tags = []
+    for public_url in ("https://a.example", "https://b.example"):
+        with TestClient(create_app(catalogue, Settings(public_url=public_url))) as client:
+            tags.append([client.get(f"/collections/city{path}").headers["etag"] for path in paths])
+    assert not set(tags[0]) & set(tags[1])
