@@ -12,6 +12,7 @@ import deltahist as dh
 from deltahist.decode import Moments, ProjectedCells, interval
 from deltahist.decode.forms import Bilinear
 from deltahist.privacy import Laplace
+from deltahist.releases.sums import ReleaseDifference
 
 DOMAIN = dh.Domain((0, 0, 8, 8), (8, 8))
 COUNTS = np.random.default_rng(1).integers(0, 50, (8, 8))
@@ -312,13 +313,14 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
     """Regions and boxes are answered some at a time, and large maps keep sums of blocks: nothing else changes."""
     rng = np.random.default_rng(8)
     near = dh.Neighbourhood(dh.Domain((0, 0, 30, 20), (30, 20)), 2)
-    release = dh.publish(rng.poisson(9, (30, 20)), near, strategy, epsilon=1, rng=rng)
+    release, later = (dh.publish(rng.poisson(9, (30, 20)), near, strategy, epsilon=1, rng=rng) for _ in range(2))
     low, high = np.sort(rng.uniform((0, 0), (30, 20), (2, 20, 2)), axis=0)
     corners = np.hstack([low, high])
     corners[::4] = np.hstack([np.floor(low), np.ceil(high)])[::4]
-    for work in (shapely.box(*corners.T), shapely.box(*corners[::4].T), corners):
+    change, shapes = ReleaseDifference(release, later), shapely.box(*corners.T)
+    for source, work in ((release, shapes), (release, shapes[::4]), (release, corners), (change, shapes)):
         release.answerer().prepare()
-        expected = dh.answer(release, work)
+        expected = dh.answer(source, work)
         with monkeypatch.context() as small:
             small.setattr("deltahist.space.workloads.queries._CELLS_AT_A_TIME", 40)
             small.setattr("deltahist.releases.answerer._CELLS_AT_A_TIME", 40)
@@ -326,7 +328,7 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
             small.setattr("deltahist.releases.rims._MOST", 300)
             small.setattr("deltahist.space.fitting._AT_A_TIME", 3)
             release.answerer().prepare()
-            pd.testing.assert_frame_equal(dh.answer(release, work), expected, rtol=1e-9, atol=1e-9)
+            pd.testing.assert_frame_equal(dh.answer(source, work), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Wor
 from deltahist.space.workloads.cover import in_parts, prefix_sums
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltahist.releases.histogram import CountEstimates
+    from deltahist.space.domain import Domain
 
 Field = NDArray[np.float64]
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
@@ -26,8 +29,14 @@ _BEYOND = 1.5
 _BOX, _PLAIN = 64, 64
 #: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Columns that tell of cells that a query cuts.
-OF_CUT_CELLS = ("noise_error", "placement_error", "cut", "inner", "outer")
+#: Columns that tell of cells that a query cuts; those that they are equal to where none is cut, or None if they are 0.
+_OF_CUT_CELLS = {
+    "noise_error": "std_error",
+    "placement_error": None,
+    "cut": None,
+    "inner": "estimate",
+    "outer": "estimate",
+}
 
 
 class Answerer:
@@ -73,20 +82,13 @@ class Answerer:
         InputError
             If a query is reversed, empty or reaches outside the domain.
         """
-        parts = work.parts(self.release.decoder.domain) if isinstance(work, Regions) else [work]
-        split = len(parts) > 1
-        # Each is forgotten with its cover before the next.
-        found = [self._answer(parts.pop(0), level, nonnegative, split) for _ in range(len(parts))]
-        if not split:
-            return found[0]
-        table = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
-        return table if table["cut"].any() else {n: each for n, each in table.items() if n not in OF_CUT_CELLS}
+        domain = self.release.decoder.domain
+        return answer_in_parts(work, domain, lambda part: self._answer(part, level, nonnegative))
 
-    def _answer(self, work: Workload, level: float, nonnegative: bool, split: bool) -> dict[str, NDArray[Any]]:
-        """Return the answers to a workload; with columns of cut cells if it is split, even where none is cut."""
+    def _answer(self, work: Workload, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         release, decoder = self.release, self.release.decoder
         cover = work.cover(decoder.domain)
-        cut = split or cover.cut.any()
+        cut = cover.cut.any()
         noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
         unbiased, whole, touched, misplaced = self._unbiased.over(cover)
         estimate, inner, outer = unbiased, whole, touched
@@ -233,3 +235,20 @@ class _Estimates:
             boxes = zip(west, east, south, north, strict=True)
             each = np.array([self.cells[w:e, s:n].sum() for w, e, s, n in boxes])
         return np.asarray(np.bincount(cover.whole, each, cover.number))
+
+
+def answer_in_parts(
+    work: Workload, domain: Domain, answer: Callable[[Workload], dict[str, NDArray[Any]]]
+) -> dict[str, NDArray[Any]]:
+    """Return columns of answers (m,): to regions some at a time, so that memory stays small; to others all at once."""
+    parts = work.parts(domain) if isinstance(work, Regions) else [work]
+    # Each is forgotten with its cover before the next.
+    found = [answer(parts.pop(0)) for _ in range(len(parts))]
+    if len(found) == 1:
+        return found[0]
+    names = max(found, key=len)
+    for each in found:
+        for name in names.keys() - each.keys():
+            equal = _OF_CUT_CELLS[name]
+            each[name] = np.zeros(len(each["estimate"])) if equal is None else each[equal]
+    return {name: np.concatenate([each[name] for each in found]) for name in names}

@@ -18,6 +18,7 @@ from deltahist.decode.base import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError
 from deltahist.privacy import Law
+from deltahist.releases.answerer import answer_in_parts
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import CountEstimates, Release
 from deltahist.releases.tables import UNBIASED
@@ -211,6 +212,9 @@ class Difference(abc.ABC):
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         """Return the columns of `dh.answer` for a workload, an array (m,) each."""
         self.estimator(nonnegative)
+        return answer_in_parts(work, self.domain, lambda part: self._answer(part, level))
+
+    def _answer(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
         before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
         cover = work.cover(self.domain)
         joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)

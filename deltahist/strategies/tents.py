@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 Whole = NDArray[np.int64]
 #: Answers are numbers of 64 bits, with room for noise; weights over a cell may add up to this much.
 _MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
-#: Numbers of boxes times waves at a time, and of regions times products of waves.
-_AT_A_TIME, _WAVES = 1 << 22, 1 << 18
+#: Numbers of boxes times waves at a time, and of regions times products of waves, which stay near the processor.
+_AT_A_TIME = 1 << 18
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
 _MOST_PRECISE = 1e12
 #: A wave's share of the total, which is of the size of a cell's, below which it is rounding.
@@ -329,7 +329,7 @@ class TentsDecoder(Decoder):
         known, onto, spread = self._waves
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
         (of_x, of_y), before = (axis.waves_of_tents for axis in self._lattices), [a.waves[1] for a in self._lattices]
-        together = max(1, _WAVES // known.size)
+        together = max(1, _AT_A_TIME // known.size)
         for around in surroundings(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents, together):
             seen = around.between(of_x, of_y)
             for place, query in enumerate(around.some.tolist()):
