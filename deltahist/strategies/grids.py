@@ -139,7 +139,16 @@ class Grids(Strategy):
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
     """Return sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
     for axis, first in enumerate(starts):
-        if len(first) < cube.shape[axis]:
+        n = cube.shape[axis]
+        if len(first) == n:
+            continue
+        if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
+            # Pairs, of which maps are halved again and again: `reduceat` takes twenty times as long.
+            cells = np.moveaxis(cube, axis, 0)
+            sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
+            sums[: n // 2] += cells[1::2]
+            cube = np.moveaxis(sums, 0, axis)
+        else:
             cube = np.add.reduceat(cube, first, axis=axis)
     return cube
 

@@ -302,13 +302,16 @@ class TentsDecoder(Decoder):
         step = max(1, _AT_A_TIME // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
             boxes = [(low[some], high[some]) for low, high in spans]
-            asked = [axis.asked(*span) for axis, span in zip(self._lattices, boxes, strict=True)]
-            taken = _sum_waves([each**2 for each in asked], known)
+            # Blocks of a map share their intervals: each is worked out once.
+            once = [np.unique(np.stack(span), axis=1, return_inverse=True) for span in boxes]
+            places = [place.ravel() for _, place in once]
+            asked = [axis.asked(*own) for axis, (own, _) in zip(self._lattices, once, strict=True)]
+            taken = _sum_shared([each**2 for each in asked], known, places)
             if self.total_known:
                 # The total has nothing of half of the waves: those that differ in sign about the middle of an axis.
                 held = [np.abs(axis.waves[1][-1]) > _UNSEEN for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
-                taken += _sum_waves(seen, onto[np.ix_(*held)]) ** 2 / spread
+                taken += _sum_shared(seen, onto[np.ix_(*held)], places) ** 2 / spread
             size = math.prod((BlockPower(1, 2)(*span) for span in boxes), start=np.ones(len(taken)))
             out[some] = self._cells * (size - taken)
         return out
@@ -403,6 +406,14 @@ def _sum_waves(asked: Sequence[Field], field: Field) -> Field:
         return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
     # Side by side in memory, or the order of the sums would depend on the number of queries.
     return np.einsum("mw,mw->m", row_products(first, field), np.ascontiguousarray(rest[0]))
+
+
+def _sum_shared(asked: Sequence[Field], field: Field, places: Sequence[Whole]) -> Field:
+    """Return `_sum_waves`, to the last bit, of queries whose intervals stand at some places in `asked`."""
+    if len(asked) == 1:
+        return _sum_waves(asked, field)[places[0]]
+    first = np.take(row_products(asked[0], field), places[0], axis=0)
+    return np.einsum("mw,mw->m", first, np.take(asked[1], places[1], axis=0))
 
 
 class Choice(NamedTuple):
