@@ -134,6 +134,11 @@ def read_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if isinstance(content, bytes) and content[:64].lstrip()[:1] == b"{":
+        raise DamagedFile(
+            f"release file {str(path)!r} holds JSON, as that of a quantile does, which answers no ranges: it must be "
+            "Parquet to be served; `deltahist inspect` reads it"
+        )
     try:
         source = pa.BufferReader(content) if isinstance(content, bytes) else content
         file = pq.ParquetFile(source, page_checksum_verification=True)

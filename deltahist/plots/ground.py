@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import form_of, write_whole
-from deltahist.errors import InputError, one_of
+from deltahist.errors import DeltaHistWarning, InputError, one_of
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, onto_map
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Form of a picture by the suffix of its file, and dots to an inch.
 FORMS, _DPI = {".png": "png", ".svg": "svg", ".pdf": "pdf"}, 160
+#: What Matplotlib says of a sign that its font does not have.
+NO_SIGN = r"Glyph (\d+) .*missing from"
 #: Suffixes of pictures.
 PICTURES = tuple(FORMS)
 #: Parts of a map along each axis whose areas are worked out; they change slowly over a map.
@@ -78,7 +81,19 @@ def new_figure(**options: Any) -> Figure:
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure to a file in the form of the suffix; the file appears whole or not at all."""
     form = form_of(path, FORMS)
-    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.filterwarnings("always", NO_SIGN)
+        write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
+    missing = {chr(int(sign[1])) for each in found if (sign := re.match(NO_SIGN, str(each.message)))}
+    for each in found:
+        if not re.match(NO_SIGN, str(each.message)):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if missing:
+        warnings.warn(
+            f"the font of pictures has no sign for {' '.join(sorted(missing)[:10])}: there are empty boxes instead",
+            DeltaHistWarning,
+            stacklevel=2,
+        )
 
 
 def figure_of(value: float, digits: int = 3) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, one_of
 from deltahist.plots.ground import (
+    NO_SIGN,
     ColourScale,
     add_bar,
     axis_unit,
@@ -298,7 +300,9 @@ def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, 
     from matplotlib.patheffects import withStroke
 
     figure: Any = ax.get_figure(root=True)
-    figure.draw_without_rendering()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NO_SIGN)  # it is told when the picture is written
+        figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     back = ax.transData.inverted()
     for region in values.order.tolist():

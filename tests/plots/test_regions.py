@@ -111,6 +111,14 @@ def test_words_and_intervals_are_written_where_they_fit(city):
     assert len(ax.texts) == 3
 
 
+def test_signs_that_the_font_does_not_have_are_named_once(city, tmp_path):
+    answers = answered(city, names=("západ", "中", "東"))
+    with pytest.warns(dh.DeltaHistWarning, match="no sign for 中 東: there are empty boxes") as told:
+        dh.plots.save_picture(city, tmp_path / "zones.png", answers=answers)
+    assert len(told) == 1
+    assert (tmp_path / "zones.png").stat().st_size
+
+
 def test_holes_are_not_filled(city):
     ax = plot_regions(city, answered(city))
     outline = ax.collections[0].get_paths()[2]

@@ -370,6 +370,7 @@ def test_a_plane_without_a_crs_has_a_map_too(visit, folder):
     page.locator("#level").select_option("0.9")
     expect(page.locator("#trouble")).to_contain_text("was replaced meanwhile")
     expect(page.locator(f".leaflet-density-pane img[src*='{digest}']").first).to_be_visible()
+    expect(page.locator("#trouble")).to_be_hidden(timeout=10_000)
 
 
 def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):

@@ -50,6 +50,7 @@ export class Density {
     // What was shown stays until there is something to see in its place.
     const clear = () => before.forEach((layer) => layer.remove());
     this.layers[0].once("load", clear);
+    this.drawn = new Promise((done) => this.layers[0].once("load", done));
     setTimeout(clear, 1000);
     $("legends").replaceChildren(drawLegend(legend, swiping ? "on both sides" : difference ? `${difference} minus ${release}` : ""));
     $("swipe").hidden = !swiping;

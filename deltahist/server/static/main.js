@@ -154,14 +154,19 @@ async function answer() {
   }
 }
 
+const REPLACED = "The release was replaced meanwhile: this is the new one.";
 const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
 
 // An answer of a release must not stand beside the map of the one before it.
 async function renew() {
   ({ releases } = await get("releases"));
   const done = showRelease();
-  tell("The release was replaced meanwhile: this is the new one.", "link");
+  tell(REPLACED, "link");
   await done;
+  // It goes once the new map is there, and could be read.
+  Promise.all([density.drawn, new Promise((read) => setTimeout(read, 3000))]).then(() => {
+    if (troubles.link === REPLACED) tell("", "link");
+  });
 }
 
 // A box has west above east if it lies across 180° of longitude; a polygon goes on beyond it, on the map's side.
