@@ -34,6 +34,8 @@ Whole = NDArray[np.int64]
 _MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
 #: Numbers of boxes times waves at a time, and of regions times products of waves, which stay near the processor.
 _AT_A_TIME = 1 << 18
+#: Products of waves from which on it pays to find out which boxes have the same intervals.
+_SHARED = 1 << 12
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
 _MOST_PRECISE = 1e12
 #: A wave's share of the total, which is of the size of a cell's, below which it is rounding.
@@ -302,16 +304,18 @@ class TentsDecoder(Decoder):
         step = max(1, _AT_A_TIME // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
             boxes = [(low[some], high[some]) for low, high in spans]
-            # Blocks of a map share their intervals: each is worked out once.
-            once = [np.unique(np.stack(span), axis=1, return_inverse=True) for span in boxes]
-            places = [place.ravel() for _, place in once]
-            asked = [axis.asked(*own) for axis, (own, _) in zip(self._lattices, once, strict=True)]
-            taken = _sum_shared([each**2 for each in asked], known, places)
+            boxes_once, places = boxes, None
+            if known.size >= _SHARED and known.ndim > 1:
+                # Blocks of a map share their intervals: each is worked out once.
+                once, places = zip(*(np.unique(a + 1j * b, return_inverse=True) for a, b in boxes), strict=True)
+                boxes_once = [(each.real, each.imag) for each in once]
+            asked = [axis.asked(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
+            taken = _sum_waves([each**2 for each in asked], known, places)
             if self.total_known:
                 # The total has nothing of half of the waves: those that differ in sign about the middle of an axis.
                 held = [np.abs(axis.waves[1][-1]) > _UNSEEN for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
-                taken += _sum_shared(seen, onto[np.ix_(*held)], places) ** 2 / spread
+                taken += _sum_waves(seen, onto[np.ix_(*held)], places) ** 2 / spread
             size = math.prod((BlockPower(1, 2)(*span) for span in boxes), start=np.ones(len(taken)))
             out[some] = self._cells * (size - taken)
         return out
@@ -399,21 +403,19 @@ def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Regi
     return RegionCover.of_cells(cover.number, shape, cover.owner[begins][owner][held], tents, found[held])
 
 
-def _sum_waves(asked: Sequence[Field], field: Field) -> Field:
-    """Return Σ over waves of a field times the parts of the waves in each query (m,) along the axes."""
+def _sum_waves(asked: Sequence[Field], field: Field, places: Sequence[Whole] | None = None) -> Field:
+    """Return Σ over waves of a field times the parts of the waves in each query (m,) along the axes.
+
+    `places` say which intervals in `asked` a query has; the sums are to the last bit as if each had its own.
+    """
     first, *rest = asked
     if not rest:
         return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
     # Side by side in memory, or the order of the sums would depend on the number of queries.
-    return np.einsum("mw,mw->m", row_products(first, field), np.ascontiguousarray(rest[0]))
-
-
-def _sum_shared(asked: Sequence[Field], field: Field, places: Sequence[Whole]) -> Field:
-    """Return `_sum_waves`, to the last bit, of queries whose intervals stand at some places in `asked`."""
-    if len(asked) == 1:
-        return _sum_waves(asked, field)[places[0]]
-    first = np.take(row_products(asked[0], field), places[0], axis=0)
-    return np.einsum("mw,mw->m", first, np.take(asked[1], places[1], axis=0))
+    parts = row_products(first, field), np.ascontiguousarray(rest[0])
+    if places is not None:
+        parts = np.take(parts[0], places[0], axis=0), np.take(parts[1], places[1], axis=0)
+    return np.einsum("mw,mw->m", *parts)
 
 
 class Choice(NamedTuple):
