@@ -76,3 +76,8 @@ def test_billionths():
     for bad in (float("nan"), -1, 1e10, "1", None):
         with pytest.raises(dh.InputError, match="epsilon is"):
             read_amount(epsilon=bad)
+
+
+def test_pure_noise_that_is_named_leaves_the_probability_unspent():
+    assert Budget(1, probability=1e-6, noise="laplace") == Budget(1)
+    assert Budget(1, probability=1e-6, noise="gaussian").probability == 1e-6

@@ -54,6 +54,7 @@ def test_links_lead_back_where_the_service_is_mounted_and_behind_a_proxy(catalog
 
         seen = set()
         follow(f"{outside}/")
+        follow(f"{outside}/collections/city/items/0")
         follow(f"{outside}/collections/city/items?limit=100&bbox={','.join(map(str, DEGREES))}")
         assert {f"{inside}/collections/city/map/tiles/WebMercatorQuad", f"{inside}/series"} < seen
         assert client.get(f"{inside}/api").json()["servers"] == [{"url": outside}]

@@ -1,6 +1,7 @@
 """Errors of regions by their rims, against the plain definition: query by query, from every draw."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -71,6 +72,17 @@ def test_regions_have_the_errors_of_their_rows(case):
     assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision
     assert decoder.variance(cover) == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
+
+
+@pytest.mark.parametrize("case", ["two levels of sums", "sums of hubs", "strips of hubs", "hubs, total unknown", "blocks"])
+def test_errors_of_boxes_from_tables_are_those_of_every_draw(case):
+    """Cells at either end may be cut, and edges between the same hubs are alike to their tables."""
+    decoder = pickle.loads(pickle.dumps(CASES[case]))
+    low, high = np.sort(np.random.default_rng(5).uniform(0, 1, (2, 400, 2)), axis=0) * DOMAIN.shape
+    boxes = dh.workloads.boxes(np.hstack([low, high]))
+    decoder.prepare()
+    expected = decoder.solved_moments(boxes).variance
+    assert decoder.variance(boxes) == pytest.approx(expected, rel=1e-9, abs=decoder.rounding_floor)
 
 
 def test_some_queries_at_a_time_are_all_of_them(monkeypatch):

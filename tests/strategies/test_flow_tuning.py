@@ -104,6 +104,14 @@ def test_limits_on_a_line_are_kept():
     assert rmse(flow, near) < rmse(Flow(near.domain), near) / 3
 
 
+@pytest.mark.parametrize("shape", [(30, 3), (3, 30)])
+def test_limits_on_narrow_maps_are_those_of_moves_along_them(shape):
+    near = dh.Neighbourhood(dh.Domain((0, 0, *shape), shape), 1, limits=[(ANY, 4)])
+    flow = Flow.tuned(near)
+    assert flow.hubs is not None
+    assert dh.sensitivity(flow, near) <= 1
+
+
 def test_hubs_are_tuned_for_squares_whose_corners_lie_inside_blocks():
     """Parts of moves at corners are not what the product form is about: the mean error stays above zero."""
     near = square(20, 2, [(ANY, 4)])
