@@ -385,10 +385,10 @@ def test_what_is_no_folder_of_releases_is_refused(tmp_path):
 
 
 def test_tables_of_all_noises_of_a_sum_are_made_when_it_is_prepared():
-    domain = dh.Domain((0, 0, 40, 40), (40, 40))
+    domain = dh.Domain((0, 0, 150, 8), (150, 8))
     summed = Summed(tuple(made(3, dh.Neighbourhood(domain, 1), amounts=[1.0, 0.5, 1.0]).values()))
     summed.answerer().prepare()
-    low, high = np.sort(np.random.default_rng(6).uniform(0, 40, (2, 900, 2)), axis=0)
+    low, high = np.sort(np.random.default_rng(6).uniform(0, (150, 8), (2, 2000, 2)), axis=0)
     corners = np.hstack([low, high])
 
     def ask(some):
