@@ -107,11 +107,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     with path.open("rb") as begun:
         start = begun.read(64)
         is_json = start.lstrip()[:1] == b"{"
-    if start.startswith((b"PK", b"deltahist diffusion key")):
-        raise DamagedFile(
-            f"release file {str(path)!r} is no release but a secret state or key, or an archive: name the file that "
-            "was published, and hand this one to nobody"
-        )
+    _refuse_secrets(start, path)
     if is_json:
         if path.stat().st_size > _MOST_DESCRIPTION:
             raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
@@ -127,6 +123,14 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     return read_parquet(path, path, read)
 
 
+def _refuse_secrets(start: bytes, path: Path) -> None:
+    if start.startswith((b"PK", b"deltahist diffusion key")):
+        raise DamagedFile(
+            f"release file {str(path)!r} is no release but a secret state or key, or an archive: name the file that "
+            "was published, and hand this one to nobody"
+        )
+
+
 def read_parquet(
     content: Path | bytes, path: Path, read: Callable[[dict[str, Any], Any, str], _Read]
 ) -> _Read:
@@ -134,11 +138,13 @@ def read_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if isinstance(content, bytes) and content[:64].lstrip()[:1] == b"{":
-        raise DamagedFile(
-            f"release file {str(path)!r} holds JSON, as that of a quantile does, which answers no ranges: it must be "
-            "Parquet to be served; `deltahist inspect` reads it"
-        )
+    if isinstance(content, bytes):
+        _refuse_secrets(content[:64], path)
+        if content[:64].lstrip()[:1] == b"{":
+            raise DamagedFile(
+                f"release file {str(path)!r} holds JSON, as that of a quantile does, which answers no ranges: it must "
+                "be Parquet to be served; `deltahist inspect` reads it"
+            )
     try:
         source = pa.BufferReader(content) if isinstance(content, bytes) else content
         file = pq.ParquetFile(source, page_checksum_verification=True)

@@ -89,11 +89,12 @@ def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_se
     dots = shutil.copy(folder / "city.parquet", tmp_path / "...parquet")
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     dh.publish_quantile(np.arange(8.0), 0.5, near, epsilon=1).save(folder / "median.parquet")
+    (folder / "key.parquet").write_bytes(b"deltahist diffusion key")
     catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet", dots])
     assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]
     found = sorted(catalogue.problems, key=len)
-    said = ("half.parquet", "have one name, 'city'", "nowhere.parquet does not exist", "no address can hold", "JSON")
-    for words in said:
+    said = ("half.parquet", "have one name, 'city'", "nowhere.parquet does not exist", "no address can hold")
+    for words in (*said, "holds JSON", "a secret state or key"):
         assert sum(words in each for each in found) == 1
     with pytest.raises(dh.InputError, match=r"nothing can be served: .*half.*; .*nowhere"):
         Catalogue([folder / "half.parquet", tmp_path / "nowhere.parquet"])
