@@ -128,3 +128,15 @@ def test_a_description_makes_the_neighbourhood_again(sources):
     assert again.delta == near.delta
     assert np.array_equal(again.source_cells, near.source_cells)
     assert again.fixed_membership == (sources is None)
+
+
+@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+@pytest.mark.parametrize(("a", "b"), [(1, 0), (1, 1), (2, 1), (0, 2)])
+def test_a_gap_is_crossed_from_one_step_of_the_lattice_more_than_itself(a, b):
+    """Cells (a + 1, b + 1) apart have a gap of a and b cells along the axes."""
+    domain = dh.Domain((0, 0, 6, 5), (6, 5))
+    gap = math.isqrt((a * a + b * b) * domain.steps[0] ** 2)
+    for radius, within in ((gap, False), (gap + 1, True)):
+        near = dh.Neighbourhood(domain, radius * domain.step[0])
+        assert near.radius == radius
+        assert ([0, (a + 1) * 5 + b + 1] in near.edges().tolist()) == within
