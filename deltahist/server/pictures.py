@@ -217,7 +217,9 @@ class Gallery:
             units.add(unit_of_area(each.release.domain))
         if len(units) > 1:
             raise InputError("alike is of another sort of map: one scale must have one unit")
-        return Colours(Ends(*map(max, zip(*found, strict=True))), signed=False)
+        linear, top, most = map(max, zip(*found, strict=True))
+        # A map may end at its own densest cell, which is no round value for a legend where another has denser ones.
+        return Colours(Ends(linear, float(f"{top:.2g}") if most > top else top, most), signed=False)
 
 
 def choose_steps(steps: Sequence[Served]) -> list[Served]:

@@ -12,7 +12,7 @@ from PIL import Image
 
 import deltahist as dh
 from deltahist.plots.cells import merge_blocks
-from deltahist.plots.ground import cell_areas
+from deltahist.plots.ground import Ends, cell_areas
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue, Served
@@ -161,6 +161,14 @@ def test_a_release_that_was_replaced_has_a_picture_of_its_own(maps):
     second = gallery.find(replaced.release, [replaced])
     assert second.source is yesterday.release
     assert not np.array_equal(first.cells, second.cells)
+
+
+def test_a_scale_of_several_maps_has_round_values(maps, monkeypatch):
+    gallery, (today, yesterday) = Gallery(), (maps.find(name) for name in ("today", "yesterday"))
+    ends = {today.release.digest: Ends(1.0, 274.815339, 274.815339), yesterday.release.digest: Ends(1.0, 150.0, 390.5)}
+    monkeypatch.setattr(gallery, "_ends", ends)
+    assert [value for value, _ in gallery.find_colours([today, yesterday]).stops][-1] == 270
+    assert gallery.find_colours([today]).ends.top == 274.815339  # where nothing is denser, and the end is not told
 
 
 def test_copies_of_tiles_are_those_of_their_releases(atlas):
