@@ -79,5 +79,7 @@ def check_target(
     for source in (Path(each) for each in sources if each is not None):
         if out.exists() and source.exists() and out.samefile(source):
             raise InputError(f"{said}, which is the file that is read: choose another name")
+        if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+            raise InputError(f"{said}, in the folder that is read, of which it would be a part: choose another folder")
     if out.exists() and not replace:
         raise InputError(f"{said}, which exists already: choose another name, or add --overwrite")

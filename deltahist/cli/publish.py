@@ -76,7 +76,7 @@ def publish(
     context: Context,
     *,
     source: Path = argument(
-        "INPUT", "CSV, JSON lines, Parquet, Excel, GeoPackage, ..., also .gz or .zip; - is stdin."
+        "INPUT", "CSV, JSON lines, Parquet (or a folder, or s3://, gs://, az://), Excel, GeoPackage, ...; - is stdin."
     ),
     coordinates: Coordinates,
     place: PaidPlace,

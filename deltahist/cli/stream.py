@@ -75,7 +75,7 @@ class _Rows(RowOptions):
 def stream(
     *,
     source: Path = argument(
-        "INPUT", "A table with a time column (- for standard input), or a folder with one file per step."
+        "INPUT", "A table with its times (--time; - for standard input), or a folder with one file per step."
     ),
     steps: _Steps,
     coordinates: Coordinates,

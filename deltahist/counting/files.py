@@ -28,8 +28,19 @@ from deltahist.counting.arrays import (
     named_rows,
 )
 from deltahist.counting.conditions import Condition, refuse_place
+from deltahist.counting.parts import Parts, find_parts, is_address, open_parts
 from deltahist.counting.private import Private
-from deltahist.counting.tables import FORMATS, HEAD, Input, OpenedTable, from_wkb, numbers, readable
+from deltahist.counting.tables import (
+    FORMATS,
+    HEAD,
+    Input,
+    OpenedTable,
+    format_of,
+    from_wkb,
+    numbers,
+    readable,
+    version_of,
+)
 from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Operation, read_crs
@@ -88,12 +99,13 @@ def count_file(
     decimal: str = ".",
     format: str | None = None,
 ) -> Counted:
-    """Count the points of a table: CSV, JSON lines, Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile.
+    """Count the points of a table: Parquet, CSV, JSON lines, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile.
 
     Parameters
     ----------
     path : the file, or a zip archive of one table; "-" is standard input. Text may be gzipped, and tab, comma,
-        semicolon and bar are told apart.
+        semicolon and bar are told apart. A folder of Parquet files, whose folders may be partitions ("day=2026-11-01");
+        a Parquet file or such a folder in object storage ("s3://bucket/visits", "gs://…", "az://…").
     domain : Domain, with the projected CRS if there is one.
     x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
     crs : of the file's coordinates, needed if the domain has one; files with geometry state it themselves.
@@ -118,9 +130,9 @@ def count_file(
     Raises
     ------
     InputError
-        If the file is missing, damaged or of an unknown kind, lacks a column, holds rows that cannot be used (with how
-        many), its CRS does not go with the domain's, or the condition asks for coordinates; if it has no rows, unless
-        `outside` is given.
+        If the file is missing, damaged, of an unknown kind or changes while it is read, lacks a column, holds rows that
+        cannot be used (with how many), its CRS does not go with the domain's, or the condition asks for coordinates; if
+        it has no rows, unless `outside` is given.
     OutsideBounds
         If many points lie outside, unless `outside` says what becomes of them.
 
@@ -170,8 +182,7 @@ def read_file(
     """Read all rows of a file into a tally, as `collect` does."""
     source = open_source(path, reading, into.domain.ndim)
     operation = operation_of(reading.crs, source.crs, into.domain, source.name)
-    short = path == STDIN or path.stat().st_size < _LONG
-    wanted = False if reading.progress is None and short else reading.progress
+    wanted = False if reading.progress is None and source.size < _LONG else reading.progress
     batches = _show_progress(source, wanted)
     read = collect(batches, f"rows of {source.name!r}", into, reading, operation, steps=steps, seen=seen)
     # Whoever says what becomes of points outside gets a release where nobody is, too: its absence would tell
@@ -261,9 +272,10 @@ def read_owners(path: str | Path, *, user: str, area: Domain | None = None, **ho
 
 @dataclass(frozen=True)
 class Source:
-    """A table opened for reading: its name, its batches, its CRS if it states one, its number of rows if known."""
+    """A table opened for reading: its name, bytes and batches; its CRS and number of rows if known."""
 
     name: str
+    size: int
     batches: Iterator[Batch]
     crs: Any = None
     rows: int | None = None
@@ -276,8 +288,13 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
     coordinates.
     """
     condition = None if reading.where is None else Condition.of(reading.where)
-    source = find_input(path, reading.format)
-    table = FORMATS[source.format].open(source, reading)
+    source: Input | Parts
+    if is_address(path) or (path != STDIN and path.is_dir()):
+        source = find_parts(path, reading.format)
+        table = open_parts(source, reading)
+    else:
+        source = find_input(path, reading.format)
+        table = FORMATS[source.format].open(source, reading)
     by_geometry = not reading.coordinates and table.geometry is not None
     if not by_geometry and len(reading.coordinates) != axes:
         need = "x and y" if axes == 2 else "x only"
@@ -308,8 +325,9 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
                 some = some and not len(found[0])
                 users, times = (None if c is None else by_name[str(c)] for c in (reading.user, reading.time))
                 yield Batch(found, users, malformed, times, chosen, unread)
+            source.check_unchanged()
 
-    return Source(source.name, _read_ahead(batches()), table.crs if by_geometry else None, table.rows)
+    return Source(source.name, source.size, _read_ahead(batches()), table.crs if by_geometry else None, table.rows)
 
 
 def _read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -377,12 +395,12 @@ def find_input(path: Path, format: str | None = None) -> Input:
     if path == STDIN:
         return _standard_input(format)
     if not path.is_file():
-        why = "is a folder: it must be a file" if path.is_dir() else "does not exist"
-        raise InputError(f"input {str(path)!r} {why}")
+        raise InputError(f"input {str(path)!r} does not exist")
+    seen = version_of(path)
     if path.stat().st_size == 0:
         raise InputError(f"input {str(path)!r} is empty: it has no rows")
     member = _member(path, format) if path.suffix.lower() == ".zip" else None
-    found = format or _format(member or path.name)
+    found = format or format_of(member or path.name)
     if found is None:
         packed, plain = (
             ", ".join(e for kind in FORMATS.values() if kind.streamed == streamed for e in kind.endings)
@@ -392,22 +410,14 @@ def find_input(path: Path, format: str | None = None) -> Input:
             f"input {str(path)!r} has the ending {path.suffix.lower()!r}: it must be {packed} (also .gz), {plain}, or "
             "a .zip of one of them; or give its format, such as format='csv'"
         )
-    return Input(path, member, found)
-
-
-def _format(name: str) -> str | None:
-    endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
-    gzipped = endings[-1:] == [".gz"]
-    last = "".join(endings[-2:-1] if gzipped else endings[-1:])
-    found = next((name for name, kind in FORMATS.items() if last in kind.endings), None)
-    return None if gzipped and not (found and FORMATS[found].streamed) else found
+    return Input(path, member, found, seen=seen)
 
 
 def _member(path: Path, format: str | None) -> str:
     """Return the name of the one table in an archive, beside a licence or the parts of a shapefile."""
     with readable(path.name), zipfile.ZipFile(path) as archive:
         members = [m for m in archive.infolist() if not m.is_dir() and not _is_hidden(m.filename)]
-    tables = [m for m in members if _format(m.filename) is not None] or (members if format else [])
+    tables = [m for m in members if format_of(m.filename) is not None] or (members if format else [])
     if len(tables) != 1:
         listed = ", ".join(m.filename[:60] for m in (tables or members)[:20]) or "nothing"
         what = f"{len(tables):,} tables" if tables else "no table"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.counting.arrays import Batch, CountedRows, PlaceTally, Reading, locate_cells
 from deltahist.counting.files import STDIN, read_file
+from deltahist.counting.parts import is_address
 from deltahist.counting.private import Private
 from deltahist.errors import InputError, fits_memory, one_of
 from deltahist.preprocessing import SINCE_1970, Clock
@@ -112,14 +113,11 @@ def count_steps(
 def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
     """Raise InputError unless the input and the output folder go with each other, and are there."""
     one_of(("error", "empty"), gaps=gaps)
-    if source != STDIN and not source.exists():
+    if source != STDIN and not is_address(source) and not source.exists():
         raise InputError(f"input {str(source)!r} does not exist")
-    if source.is_dir() == (time is not None):
-        raise InputError(
-            f"time is {time!r} with the folder {str(source)!r}: a folder has one file per step, so it must be left out"
-            if source.is_dir()
-            else f"time is missing with {str(source)!r}: a table needs the column of its times"
-        )
+    if time is None and not source.is_dir():
+        shown = "an address" if is_address(source) else repr(str(source))
+        raise InputError(f"time is missing with {shown}: a table needs the column of its times")
     if time is None and clock.format is not None:
         raise InputError(
             f"time_format is {clock.format!r} with the folder {str(source)!r}: its files are named by their "
@@ -127,6 +125,8 @@ def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -
         )
     if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
         raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")
+    if time is not None and source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise InputError(f"out is {str(out)!r}, in the folder that is read: releases would be read as parts; move it")
     if not out.exists() and not out.parent.is_dir():
         raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
 

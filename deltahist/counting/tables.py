@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -41,19 +41,59 @@ _ROWS_PER_BYTE = 64
 
 @dataclass(frozen=True)
 class Input:
-    """The bytes of a table: of a file, of the `member` of a zip archive, or of standard input, which is read once."""
+    """The bytes of a table: of a file, of the `member` of a zip archive, or of standard input, which is read once.
+
+    A part of a folder has a `label`, its name in messages. `seen` is the version that was found (`version_of`).
+    """
 
     path: Path
     member: str | None
     format: str
     stream: io.BufferedReader[Any] | None = None
+    label: str | None = None
+    seen: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
         """Name of the table in messages."""
         if self.stream is not None:
             return "standard input"
+        if self.label is not None:
+            return self.label
         return self.path.name if self.member is None else f"{self.path.name}/{self.member}"
+
+    @property
+    def buffer(self) -> int:
+        """Bytes that are read at a time."""
+        return _BUFFER
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file as it was found; 0 of standard input, where they are not known."""
+        return 0 if self.seen is None else self.seen[-1]
+
+    def check_unchanged(self) -> None:
+        """Raise InputError if the file is another one than was found, or is gone."""
+        if self.seen is None:
+            return
+        try:
+            now = version_of(self.path)
+        except OSError as problem:
+            raise InputError(
+                f"input {self.name!r} vanished while it was read ({problem.strerror}): count again when nothing writes "
+                "there"
+            ) from None
+        if now != self.seen:
+            raise InputError(f"input {self.name!r} changed while it was read: count again when nothing writes there")
+
+    def file(self) -> Any:
+        """Return what Arrow opens: a path, or bytes at any place."""
+        return str(self.path) if self.member is None else self.open()
+
+    @contextmanager
+    def on_disk(self) -> Iterator[Path]:
+        """Yield the path of the file, for another process."""
+        yield self.path
 
     def open(self) -> IO[bytes]:
         """Open the bytes, packed or not."""
@@ -92,6 +132,12 @@ class Input:
             return file.read(HEAD)
 
 
+def version_of(path: Path) -> tuple[int, ...]:
+    """Return figures of a file that change when it is written or replaced; the last is its size."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
 @contextmanager
 def readable(name: str) -> Iterator[None]:
     """Raise InputError in place of what readers raise on a damaged table."""
@@ -124,6 +170,7 @@ class OpenedTable:
     geometry : position of the geometry if it is a column, else -1; None if there is none.
     crs, rows : the CRS of the geometry and the number of rows, if they are known.
     missing : words that stand for missing values.
+    types : (name, Arrow type) of the columns, of Parquet.
     """
 
     names: list[str]
@@ -133,6 +180,7 @@ class OpenedTable:
     crs: Any = None
     rows: int | None = None
     missing: frozenset[str] = frozenset()
+    types: tuple[tuple[str, Any], ...] = ()
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -210,17 +258,16 @@ def open_parquet(source: Input, reading: Reading) -> OpenedTable:
     import pyarrow.parquet as pq
 
     held = None if source.stream is None else source.stream.read()
-    content = str(source.path) if source.member is None else source.open()
-    content = content if held is None else pa.BufferReader(held)
+    content = source.file() if held is None else pa.BufferReader(held)
     try:
         # Pages are read as they are needed: a row group may be as large as the file.
-        file = pq.ParquetFile(content, buffer_size=_BUFFER, pre_buffer=False)
+        file = pq.ParquetFile(content, buffer_size=source.buffer, pre_buffer=False)
     except (pa.ArrowException, OSError, ValueError) as problem:
         said = first_line(problem)
         raise InputError(f"input {source.name!r} is no readable Parquet file: {said} (cut short?)") from None
     names, number = file.schema_arrow.names, file.metadata.num_rows
     primary, crs = _geometry(file, source.name)
-    size = source.path.stat().st_size if held is None else len(held)
+    size = source.size if held is None else len(held)
 
     def read(positions: list[int], geometry: bool, rows: int) -> Batches:
         wanted = [*(names[i] for i in positions), *([primary] if geometry else [])]
@@ -229,15 +276,17 @@ def open_parquet(source: Input, reading: Reading) -> OpenedTable:
             kinds = [file.schema_arrow.field(name).type for name in wanted]
             fixed = all(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) for kind in kinds)
             if fixed and number <= _ROWS_PER_BYTE * size:
-                batches = file.iter_batches(batch_size=rows, columns=wanted)
-            else:  # a few bytes may stand for any number of values
-                child = Child("parquet", source.path, member=source.member, content=held)
-                batches = child.batches(columns=wanted, geometry=False, rows=rows)
-            for batch in batches:
+                for batch in file.iter_batches(batch_size=rows, columns=wanted):
+                    yield [batch.column(name) for name in wanted], 0
+                return
+        with source.on_disk() as path:  # a few bytes may stand for any number of values
+            child = Child("parquet", path, member=source.member, content=held)
+            for batch in child.batches(columns=wanted, geometry=False, rows=rows):
                 yield [batch.column(name) for name in wanted], 0
 
     place = names.index(primary) if primary in names else None
-    return OpenedTable(names, read, geometry=place, crs=crs, rows=number)
+    types = tuple((field.name, field.type) for field in file.schema_arrow)
+    return OpenedTable(names, read, geometry=place, crs=crs, rows=number, types=types)
 
 
 def _geometry(file: Any, name: str) -> tuple[str | None, Any]:
@@ -396,6 +445,15 @@ FORMATS = {
     "excel": Format(open_apart, (".xlsx", ".xlsm")),
     "geo": Format(open_apart, tuple(DRIVERS)),
 }
+
+
+def format_of(name: str) -> str | None:
+    """Return the format of a file by its ending; None if there is none."""
+    endings = [ending.lower() for ending in PurePosixPath(name).suffixes]
+    gzipped = endings[-1:] == [".gz"]
+    last = "".join(endings[-2:-1] if gzipped else endings[-1:])
+    found = next((name for name, kind in FORMATS.items() if last in kind.endings), None)
+    return None if gzipped and not (found and FORMATS[found].streamed) else found
 
 
 # --- values -------------------------------------------------------------------------------------------------

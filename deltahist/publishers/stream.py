@@ -308,7 +308,7 @@ class _Run:
         """Return counts of each step, and for a table the number of rows up to it."""
         domain, labels = self.stream.near.domain, self.labels
         reading = dict(user=self.stream.user, **reading)
-        if source.is_dir():
+        if self.stream.time is None:
             found = step_files(source, labels)
             missing = [label for label in labels[self.done + 1 :] if label not in found]
             if missing and gaps == "error":
@@ -332,7 +332,6 @@ class _Run:
 
             return of_file, None
         time = self.stream.time
-        assert time is not None  # `check_folders` refuses a table without times
         stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
         self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
         for text in choice_notes(stepped):

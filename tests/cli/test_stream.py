@@ -277,7 +277,7 @@ MISTAKES = [
     (None, "", [], {"where": "who >"}, "cannot be read"),
     (None, "", [], {"gaps": "none"}, "'--gaps': 'none' is not one of 'error', 'empty'"),
     (None, "", [], {"source": "nowhere.csv"}, "does not exist"),
-    (None, "", [], {"source": "daily"}, "time is 'when'"),
+    (None, "", [], {"source": "daily"}, "then leave out the times"),
     (None, "", [], {"epsilon": "0"}, "--epsilon is '0'"),
     (None, "", [], {"epsilon": "8"}, "epsilon is 8 for every window of 4 steps"),
     (None, "", [], {"epsilon": "20"}, "epsilon is 5: "),

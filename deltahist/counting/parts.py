@@ -1,0 +1,357 @@
+"""Folders of Parquet files, on disk or in object storage, as one table of all their rows."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+from deltahist.counting.arrays import Reading
+from deltahist.counting.tables import (
+    Batches,
+    Input,
+    OpenedTable,
+    format_of,
+    open_parquet,
+    readable,
+    version_of,
+)
+from deltahist.errors import InputError
+
+#: Kinds of object storage, and what tells an address from a path. `Path` leaves one slash of two.
+_STORES = ("s3", "gs", "az")
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
+#: Bytes of an object that are asked for at a time: each time takes as long as some megabytes.
+_REQUEST = 8 << 20
+_RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
+#: Value of a partition whose rows have none.
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: What lies in folders of tables whose files are not all part of the table, and the name of such a table.
+_MANAGED = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a folder in order of their paths, and of each the values of its partition columns."""
+
+    name: str
+    sources: tuple[Input, ...]
+    partitions: tuple[dict[str, str | None], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(source.size for source in self.sources)
+
+    def check_unchanged(self) -> None:
+        """Do nothing: each part is checked when its rows have been read."""
+
+
+def is_address(path: Path) -> bool:
+    """Return whether a path is an address: a word, a colon and a slash.
+
+    >>> is_address(Path("s3://bucket/visits")), is_address(Path("/data/s3/visits"))
+    (True, False)
+    """
+    return _ADDRESS.fullmatch(path.as_posix()) is not None
+
+
+def find_parts(path: Path, format: str | None = None) -> Parts:
+    """Return the Parquet files of a folder, or of an address in object storage.
+
+    Files and folders whose names begin with "." or "_" are passed over, as are files that are no tables.
+
+    Raises InputError if there are none, other tables lie beside them, a part is a symbolic link, the folder is a table
+    of Delta, Hudi or Iceberg, its partitions differ, or an address cannot be taken.
+    """
+    if format not in (None, "parquet"):
+        raise InputError(f"format is {format!r}, but the input is a folder or an address: these hold Parquet")
+    if is_address(path):
+        name, found = _list_objects(path, format)
+    else:
+        name = path.name or str(path)
+        with readable(name):
+            found = dict(_walk(path, name))
+    taken = {way: source for way, source in sorted(found.items()) if _is_taken(way, name, format)}
+    if not taken:
+        raise InputError(
+            f"input {name!r} is empty: it holds no Parquet files (named otherwise? then format='parquet')"
+        )
+    partitions = [_partition(way, source.name) for way, source in taken.items()]
+    sources = tuple(taken.values())
+    for source, values in zip(sources, partitions, strict=True):
+        if list(values) != list(partitions[0]):
+            first, own = (", ".join(keys) or "none" for keys in (partitions[0], values))
+            raise InputError(
+                f"part {source.name!r} lies in partitions of {own}, but {sources[0].name!r} in those of {first}: all "
+                "parts must have the same"
+            )
+    return Parts(name, sources, tuple(partitions))
+
+
+def open_parts(parts: Parts, reading: Reading) -> OpenedTable:
+    """Open a folder of Parquet files as one table; its partitions are columns of text after the others.
+
+    Raises InputError if the first part cannot be read, or has a column that a partition is called by.
+    """
+    import pyarrow as pa
+
+    first = _open(parts.sources[0], reading)
+    keys = list(parts.partitions[0])
+    width = len(first.names)
+    if both := sorted(set(keys) & set(first.names)):
+        raise InputError(
+            f"column {both[0]!r} is in {parts.sources[0].name!r}, and a partition is called so, too: which of them "
+            "holds is not known; rename the folders"
+        )
+    if not width:
+        raise InputError(f"input {parts.sources[0].name!r} is empty: it has no columns")
+
+    def read(positions: list[int], geometry: bool, rows: int) -> Batches:
+        own = [i for i in positions if i < width]
+        own = own or ([] if geometry else [0])  # the number of rows is that of a column
+        for k, (source, values) in enumerate(zip(parts.sources, parts.partitions, strict=True)):
+            with readable(source.name):
+                table = _open(source, reading) if k else first
+                _check_alike(table, first, source.name, parts.sources[0].name)
+                for columns, malformed in table.read(own, geometry, rows):
+                    found = dict(zip(own, columns, strict=False))
+                    for i, value in enumerate(values.values(), start=width):
+                        found[i] = pa.repeat(pa.scalar(value, pa.string()), len(columns[-1]))
+                    yield [found[i] for i in positions] + columns[len(own) :], malformed
+                source.check_unchanged()
+
+    number = first.rows if len(parts.sources) == 1 else None
+    return replace(first, names=[*first.names, *keys], read=read, rows=number)
+
+
+def _open(source: Input, reading: Reading) -> OpenedTable:
+    source.check_unchanged()
+    return open_parquet(source, reading)
+
+
+def _check_alike(table: OpenedTable, first: OpenedTable, name: str, first_name: str) -> None:
+    """Raise InputError if a part has other columns than the first, or geometries of another kind."""
+    if table.types != first.types:
+        here, there = ([f"{column} ({kind})" for column, kind in each.types] for each in (table, first))
+        differ = [column for column in here if column not in there], [column for column in there if column not in here]
+        own, missing = (", ".join(columns[:5])[:200] or "none" for columns in differ)
+        raise InputError(
+            f"part {name!r} has other columns than {first_name!r}: only it has {own}, and only that has {missing}; all "
+            "parts must have the same columns of the same types in the same order"
+        )
+    if (table.geometry, table.crs) != (first.geometry, first.crs):
+        raise InputError(f"part {name!r} has geometries in another column or CRS than {first_name!r}: write it anew")
+
+
+# --- finding parts ------------------------------------------------------------------------------------------
+
+
+def _walk(folder: Path, name: str) -> Iterator[tuple[str, Input]]:
+    """Yield the files in a folder and all below it, by their ways from it."""
+
+    def fail(problem: OSError) -> None:
+        raise problem
+
+    for where, folders, files in os.walk(folder, onerror=fail):
+        for each in (*folders, *files):
+            path = Path(where, each)
+            way = path.relative_to(folder).as_posix()
+            if path.is_symlink() and not _is_hidden(way):
+                # Whoever made the folder could have files counted that are not in it.
+                raise InputError(f"part {f'{name}/{way}'!r} is a symbolic link: put there what it leads to")
+            if each in files and not path.is_symlink():
+                if not path.is_file() and not _is_hidden(way):
+                    raise InputError(f"part {f'{name}/{way}'!r} is no file: it must be one")
+                yield way, Input(path, None, "parquet", label=f"{name}/{way}", seen=version_of(path))
+
+
+def _is_taken(way: str, name: str, format: str | None) -> bool:
+    """Return whether a file is a part; raise InputError if it is another table, or says that this is no mere folder."""
+    steps = PurePosixPath(way).parts
+    managed = next((_MANAGED[step] for step in steps if step in _MANAGED), None)
+    managed = "Iceberg" if way.endswith(".metadata.json") else managed
+    if managed is not None:
+        raise InputError(
+            f"input {name!r} is a table of {managed}: rows that it no longer has lie beside those that it has; write "
+            "out those that it has as Parquet"
+        )
+    if _is_hidden(way):
+        return False
+    found = format_of(way)
+    if format is None and found not in (None, "parquet"):
+        raise InputError(
+            f"input {name!r} is a folder with {way!r}, which is {found}: a folder is one table if all is Parquet; take "
+            "it out, or begin its name with '_' (one file per step of a stream? then leave out the times)"
+        )
+    return format is not None or found == "parquet"
+
+
+def _is_hidden(way: str) -> bool:
+    """Return whether programs keep notes there; a column may begin with "_"."""
+    return any(step[0] == "." or (step[0] == "_" and "=" not in step) for step in PurePosixPath(way).parts)
+
+
+def _partition(way: str, name: str) -> dict[str, str | None]:
+    """Return the values that folders give to the rows of a part: "day=2026-11-01"."""
+    found: dict[str, str | None] = {}
+    for step in PurePosixPath(way).parts[:-1]:
+        key, equals, value = step.partition("=")
+        if not equals:
+            continue
+        key = unquote(key)
+        if not key or key in found:
+            raise InputError(f"part {name!r} lies in a partition without a name, or in two of one name: rename them")
+        found[key] = None if value == _NULL else unquote(value)
+    return found
+
+
+# --- object storage -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoredInput(Input):
+    """An object in object storage, in the version that was found: each request is for it, and fails for another."""
+
+    store: Any = None
+    length: int = 0
+    tag: str = ""
+
+    @property
+    def buffer(self) -> int:
+        """Bytes that are read at a time."""
+        return _REQUEST
+
+    @property
+    def size(self) -> int:
+        """Bytes of the object."""
+        return self.length
+
+    def file(self) -> Any:
+        """Return the object as a file that is read at any place."""
+        return _ObjectFile(self)
+
+    @contextmanager
+    def on_disk(self) -> Iterator[Path]:
+        """Yield the path of a copy, which is gone afterwards: the process that reads it has no network."""
+        with tempfile.TemporaryDirectory(prefix="deltahist-") as folder:
+            path = Path(folder, "part.parquet")
+            with path.open("wb") as copy:
+                shutil.copyfileobj(self.file(), copy, _REQUEST)
+            yield path
+
+    def bytes_of(self, start: int, end: int) -> Any:
+        """Return the bytes from `start` up to `end`."""
+        import obstore
+
+        key = self.path.as_posix()
+        options: Any = {"range": (start, end), "if_match": self.tag}
+        return _ask(self.name, lambda: bytes(obstore.get(self.store, key, options=options).bytes()))
+
+
+class _ObjectFile(io.RawIOBase):
+    """An object as a file."""
+
+    def __init__(self, source: StoredInput) -> None:
+        self._source, self._at = source, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._source.size)
+        if end <= self._at:
+            return 0
+        data = self._source.bytes_of(self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _list_objects(path: Path, format: str | None) -> tuple[str, dict[str, Input]]:
+    """Return the name of an address, and by their ways from it the objects below it, or the one there."""
+    match = _ADDRESS.fullmatch(path.as_posix())
+    assert match is not None
+    scheme, rest = match[1].lower(), match[2]
+    bucket, _, key = rest.partition("/")
+    # Neither is shown: a password or a signature may stand there.
+    if scheme not in _STORES:
+        raise InputError(f"input is an address that begins with {scheme}: it must be a file, or s3://, gs:// or az://")
+    if "@" in bucket or ":" in bucket or "?" in rest or "#" in rest:
+        raise InputError(
+            f"input is an address {scheme}:// with a user, a port or options (@, :, ?, #): it must be a bucket and a "
+            "path; keys and endpoints are taken from the environment, such as AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL"
+        )
+    key = key.strip("/")
+    name = f"{scheme}://{bucket}/{key}"
+    if not bucket or ".." in key.split("/"):
+        raise InputError(f"input {name!r} must name a bucket and a path without '..'")
+    try:
+        import obstore
+        from obstore.store import from_url
+    except ImportError:
+        raise InputError(
+            f"input {name!r} is in object storage, and obstore, which reads it, is not installed: "
+            "pip install 'deltahist[cloud]'"
+        ) from None
+    store = _ask(name, lambda: from_url(f"{scheme}://{bucket}", retry_config=_RETRIES))
+    found = _ask(name, lambda: [each for page in obstore.list(store, key or None) for each in page])
+    single = not found
+    if single:
+        found = [_ask(name, lambda: obstore.head(store, key))]
+    objects: dict[str, Input] = {}
+    for each in found:
+        way = PurePosixPath(key).name if single else each["path"].removeprefix(key).lstrip("/")
+        label = name if single else f"{name.rstrip('/')}/{way}"
+        tag = each["e_tag"]
+        if tag is None:
+            raise InputError(f"input {label!r} comes without an ETag: whether it changes could not be noticed")
+        if each["size"] or format_of(way):  # else the mark of a folder
+            where = Path(each["path"])
+            objects[way] = StoredInput(where, None, "parquet", label=label, store=store, length=each["size"], tag=tag)
+    return name, objects
+
+
+def _ask(name: str, request: Callable[[], Any]) -> Any:
+    """Return what a storage answers; raise InputError without what it says, which may hold keys and signatures."""
+    try:
+        return request()
+    except FileNotFoundError:
+        why = "does not exist, or no longer does"
+    except Exception as problem:
+        why = _reason(problem)
+    raise InputError(f"input {name!r} {why}")  # not above: the storage's error would be kept as its context
+
+
+def _reason(problem: Exception) -> str:
+    """Return what an error of the storage means, in words that hold nothing of its message but numbers and names."""
+    kind = type(problem).__name__
+    if kind == "PreconditionError":
+        return "changed while it was read: count again when nothing writes there"
+    said = str(problem)
+    status = re.search(r"status code: (\d{3})", said)
+    code = re.search(r"<Code>([A-Za-z]{1,40})</Code>", said)
+    told = ", ".join([kind, *(match[1] for match in (status, code) if match)])
+    return (
+        f"cannot be read from the storage ({told}): are the bucket, the region or endpoint, and the keys in the "
+        "environment right?"
+    )
