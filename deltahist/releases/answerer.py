@@ -177,15 +177,17 @@ class _Estimates:
         and the variance of where these points lie.
         """
         if isinstance(cover, BoxCover):
+            if not len(cover.cut):
+                return (np.zeros(0),) * 4
             sizes = [high - low for low, high in cover.spans]
             rims = 4 * float(sum(sizes) @ cover.cut)  # cells of both ends, each of which takes as long as two
             pays = self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
             if len(sizes) == 1 or pays:
-                parts = range(0, len(cover.cut), _BOXES_AT_A_TIME)
-                found = [self._by_sums(cover[start : start + _BOXES_AT_A_TIME]) for start in parts]
+                parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
+                found = [self._by_sums(cover[some]) for some in parts]
             else:
-                listed = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
-                found = [self._by_cells(cover[some].listed(self.cells.shape)) for some in listed]
+                parts = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
+                found = [self._by_cells(cover[some].listed(self.cells.shape)) for some in parts]
             one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
             return one, two, three, four
         assert isinstance(cover, RegionCover)
