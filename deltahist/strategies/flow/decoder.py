@@ -58,7 +58,6 @@ from deltahist.strategies.flow.noise import (
     joint,
 )
 from deltahist.strategies.grids import spread_blocks, sum_blocks
-from deltahist.strategies.product import MOST_TABLED
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
@@ -399,9 +398,9 @@ class FlowDecoder(Decoder):
         return [Quadratic([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
     def terms(self, order: int) -> Terms | None:
-        # Tables must fit, and beside a public total nothing but hubs may let mass enter.
+        # Beside a public total nothing but hubs may let mass enter.
         flow = self.strategy
-        if max(flow.blocks) > MOST_TABLED or (flow.arrivals is not None and self.total_known):
+        if flow.arrivals is not None and self.total_known:
             return None
         return self._second if order == 2 else self._fourth
 
