@@ -554,6 +554,8 @@ class UserBound:
             raise InputError("key is unsuitable: it must be 32 secret bytes, or None for fresh ones")
         self._name_key = hashlib.blake2b(b"users", key=key, digest_size=32).digest()
         row_key = hashlib.blake2b(b"rows", key=key, digest_size=32).digest()
+        #: In hexadecimal digits, for an engine that bounds users itself.
+        self.secret = hashlib.blake2b(b"engine", key=key, digest_size=32).hexdigest()
         self._cipher = Cipher(algorithms.AES(row_key), modes.ECB())
         self._codes: dict[Any, int] = {}
         self._hashes = np.zeros(0, dtype=np.uint64)  # of the user ids

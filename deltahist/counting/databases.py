@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from deltahist.counting.arrays import SAMPLE, Outside, Reading, Tally, bad_rows_error
+from deltahist.counting.arrays import (
+    SAMPLE,
+    Outside,
+    Reading,
+    Tally,
+    UserBound,
+    bad_rows_error,
+    named_rows,
+)  # fmt: skip
 from deltahist.counting.conditions import refuse_place
-from deltahist.counting.engines import Engine, Session, open_engine, unbound
+from deltahist.counting.engines import Engine, Session, unbound
 from deltahist.counting.expressions import make_safe, read_text
+from deltahist.counting.opening import open_engine
 from deltahist.counting.private import Private
 from deltahist.counting.values import DTYPES, check_column, is_endless, kind_of, readable_columns
 from deltahist.errors import InputError
@@ -41,7 +52,8 @@ def count_table(
     ----------
     table : a table or view, "visits" or "part.visits".
     domain : Domain
-    database : a DuckDB file ("city.duckdb"), an address ("postgresql://user@host/city"), or an open DuckDB connection.
+    database : a DuckDB file ("city.duckdb"), an address ("postgresql://user@host/city", "sc://host:15002" or
+        "spark://host:7077" of Spark), or an open connection of DuckDB or session of Spark.
     x, y : columns of coordinates, in the domain's CRS; x alone in 1-D.
     where : a condition on columns besides these, "kind = 'bus' and extract(hour from time) >= 22" (docs/queries.md).
     outside, max_per_user, key : as for `count`.
@@ -69,6 +81,8 @@ def count_table(
     bound, how = reading.user_bound(), reading.preprocessing()
     tally = Tally(domain)
     engine = open_engine(database)
+    from ibis import _
+
     try:
         records = unbound(table, engine.schema(table))
         columns = dict(zip("xy", _places(records, domain, x, y), strict=False))
@@ -76,26 +90,25 @@ def count_table(
             check_column(user, records.columns)
             columns["user"] = records[user]
         points = _chosen(records, how.where, {x, y}, engine).select(**columns)
-        places = [points[name] for name in "xy"[: domain.ndim]]
-        good = reduce(operator.and_, [_is_finite(column) for column in places])
-        sides = zip(places, domain.low, domain.high, strict=True)
-        inside = reduce(operator.and_, [column.between(_number(low), _number(high)) for column, low, high in sides])
-        cell = cell_of(domain, *places)
-        if outside == "drop":
-            import ibis
-
-            cell = ibis.cases((inside, cell), else_=_whole(-1))
+        place = _place_of(domain, outside, *(points[name] for name in "xy"[: domain.ndim]))
         with engine.snapshot() as look:
-            _check(look, points, good, inside, domain, outside)
+            # One statement says all: the table may change between two.
             if bound is None:
-                found = points.select(cell=cell).group_by("cell").agg(points=lambda each: each.count())
-                rows = look.fetch(found)
-                cells, number = (rows[name].to_numpy() for name in ("cell", "points"))
-                tally.add(cells[cells >= 0], number[cells >= 0])
+                rows = look.fetch(points.select(place=place).group_by("place").agg(points=_.count()))
+                number = named = kept = rows["points"].to_numpy()
+            elif engine.bounds_users:
+                rows = look.fetch(_bounded(points.mutate(place=place), bound))
+                number, named, kept = (rows[name].to_numpy() for name in ("points", "named", "kept"))
             else:
-                rows = look.fetch(points.select("user", cell=cell))
-                bound.add(rows["user"].combine_chunks(), rows["cell"].to_numpy())
-                tally.add(bound.cells())
+                rows = look.fetch(points.select("user", place=place))
+                users = rows["user"].combine_chunks()
+                number, named = np.ones(len(users), dtype=np.int64), named_rows(users)
+            cells = _checked(look, points, domain, rows["place"], number, named)
+            if bound is not None and not engine.bounds_users:
+                bound.add(users, cells)
+                cells = bound.cells()
+                kept = np.ones(len(cells), dtype=np.int64)
+            tally.add(cells[cells >= 0], kept[cells >= 0])
     finally:
         engine.close()
     return Private.of(tally.counts(), how, domain)
@@ -119,18 +132,35 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
     """
     import ibis
 
-    flat = None
+    @ibis.udf.scalar.builtin(name="floor", signature=(("float64",), "float64"))
+    def floor(value):  # type: ignore[no-untyped-def]
+        """Return the floor as a float: Ibis' own is cast to a whole number at each step, which takes long."""
+
+    flat: Any = None
     for axis, column in enumerate(columns):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
         # Points beyond the edges come to them first, or to a little inside: floats can then neither overflow, nor be
         # smaller than a float can be, which PostgreSQL takes for errors.
         near, far = low + step * _NEAR, high + (high - low)
         at = ibis.least(ibis.greatest(column, _number(near)), _number(far))
-        place = ((at - _number(low)) * _number(1.0 / step) + _number(0.5)).floor()
-        place = ibis.least(place, _whole(domain.lattice_shape[axis] - 1))
-        cell = (place.cast("float64") / _number(float(domain.steps[axis]))).floor()
-        flat = cell if flat is None else flat * _whole(domain.shape[axis]) + cell
-    return ibis.cases((reduce(operator.and_, [_is_finite(column) for column in columns]), flat))
+        place = floor((at - _number(low)) * _number(1.0 / step) + _number(0.5))
+        place = ibis.least(place, _number(domain.lattice_shape[axis] - 1))
+        # All are whole, and below 2^53: floats are exact.
+        cell = floor(place / _number(domain.steps[axis]))
+        flat = cell if flat is None else flat * _number(domain.shape[axis]) + cell
+    return ibis.cases((reduce(operator.and_, [_is_finite(column) for column in columns]), flat.cast("int64")))
+
+
+def _place_of(domain: Domain, outside: str | None, *columns: Any) -> Any:
+    """Return the cell of points inside; of those outside −2 − cell, −1 to drop them; NULL without a place."""
+    import ibis
+
+    cell = cell_of(domain, *columns)
+    if outside == "clamp":
+        return cell
+    # A NULL cell stays NULL.
+    off = _whole(-2) - cell if outside is None else ibis.cases((cell >= _whole(0), _whole(-1)))
+    return ibis.cases((_is_inside(domain, columns), cell), else_=off)
 
 
 def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
@@ -171,26 +201,72 @@ def _chosen(records: Any, where: str | None, places: set[str | None], engine: En
     return records.filter(made.value)
 
 
-def _check(look: Session, points: Any, good: Any, inside: Any, domain: Domain, outside: str | None) -> None:
-    """Raise the errors of `count` about points outside, without coordinates, or without users."""
-    usable = good
-    if users := "user" in points.columns:
-        user = points["user"]
-        named = user.nullif("") if user.type().is_string() else user
-        usable = good & (_is_finite(user) if user.type().is_floating() else named.notnull())
-    tests = {"good": good, "off": good & ~inside, "usable": usable}
-    sums = {name: test.count(where=test) for name, test in tests.items()}
-    (found,) = look.fetch(points.aggregate(rows=points.count(), **sums)).to_pylist()
-    if outside is None and found["off"]:
+def _bounded(points: Any, bound: UserBound) -> Any:
+    """Return numbers of points by place: of all, of those with a user, and of those that stay.
+
+    The score of a user's i-th point is a keyed hash of both, and the user's smallest scores stay, as in `UserBound`.
+    """
+    import ibis
+
+    @ibis.udf.scalar.builtin(signature=((), "int64"))
+    def monotonically_increasing_id():  # type: ignore[no-untyped-def]
+        """Return a number of the row, from where it stands in the table."""
+
+    user = points["user"]
+    named = user.notnull()
+    if user.type().is_string():
+        named = user != ""
+    elif user.type().is_floating():
+        named &= ~user.isnan()
+    # The key comes as a row of a table: constants are shown by the engine's pages and logs.
+    secret = ibis.memtable({"secret": [bound.secret]}, schema={"secret": "string"})
+    rows = points.select("place", "user", named=named, row=monotonically_increasing_id()).cross_join(secret)
+    rows = rows.mutate(number=ibis.row_number().over(group_by="user", order_by="row"))
+    score = (rows.secret + rows.number.cast("string") + ":" + rows.user.cast("string")).hexdigest("sha256")
+    rows = rows.mutate(score=score)
+    rows = rows.mutate(rank=ibis.row_number().over(group_by="user", order_by=["score", "number"]))
+    return rows.group_by("place").agg(
+        points=rows.count(), named=rows.count(where=rows.named), kept=rows.count(where=rows["rank"] < bound.most)
+    )
+
+
+def _checked(
+    look: Session,
+    points: Any,
+    domain: Domain,
+    place: Any,
+    number: NDArray[np.int64],
+    named: NDArray[np.int64] | NDArray[np.bool_],
+) -> NDArray[np.int64]:
+    """Return cells (k,) for places as `_place_of` has them, −1 for points dropped; raise the errors of `count`.
+
+    Parameters
+    ----------
+    number, named : (k,) points at each place, and those of them that have a user.
+    """
+    import pyarrow.compute as pc
+
+    has_place = pc.is_valid(place).to_numpy()
+    cells: NDArray[np.int64] = pc.fill_null(place, -1).to_numpy()
+    off = cells < -1
+    if off.any():
         seen = Outside(domain)
-        columns = [name for name in points.columns if name != "user"]
-        some = look.fetch(points.filter(good & ~inside).select(*columns).limit(SAMPLE))
-        sample = [some[name].to_numpy() for name in columns]
+        columns = [points[name] for name in "xy"[: domain.ndim]]
+        outside = reduce(operator.and_, map(_is_finite, columns)) & ~_is_inside(domain, columns)
+        some = look.fetch(points.filter(outside).select(*columns).limit(SAMPLE))
+        sample = [column.to_numpy() for column in some.columns]
         seen.look(sample, sample)
-        seen.points, seen.outside = found["good"], found["off"]
+        seen.points, seen.outside = int(number[has_place].sum()), int(number[off].sum())
         seen.refuse_many()
-    if bad := found["rows"] - found["usable"]:
-        raise bad_rows_error(bad, found["rows"], "points", users)
+    rows = int(number.sum())
+    if bad := rows - int(named[has_place].sum()):
+        raise bad_rows_error(bad, rows, "points", "user" in points.columns)
+    return np.where(off, -2 - cells, cells)
+
+
+def _is_inside(domain: Domain, columns: Sequence[Any]) -> Any:
+    sides = zip(columns, domain.low, domain.high, strict=True)
+    return reduce(operator.and_, [column.between(_number(low), _number(high)) for column, low, high in sides])
 
 
 def _is_finite(column: Any) -> Any:

@@ -1,12 +1,11 @@
 """Databases that hold private records: DuckDB in this process, PostgreSQL by its address.
 
-An engine is a subclass of `Engine` with its own `Session`, listed in `ENGINES`. A database
+An engine is a subclass of `Engine` with its own `Session`, listed in `opening.ENGINES`. A database
 that fails on private rows may quote them. Its message is never shown: each kind of failure has one fixed text.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import math
 import threading
@@ -21,29 +20,6 @@ from deltahist.errors import InputError
 
 #: Ibis makes its compilers at first use, which is not safe for two threads at once.
 _COMPILING = threading.Lock()
-
-
-def open_engine(where: Any) -> Engine:
-    """Open a database by its path, its address, or an open DuckDB connection.
-
-    Raises InputError if the address is of another kind, the libraries are not installed, or nothing answers.
-    """
-    if isinstance(where, Path) or (isinstance(where, str) and "://" not in where):
-        where = f"duckdb:///{where}"
-    engine: type[Engine] | None = DuckDB
-    if isinstance(where, str):
-        engine = next((each for each in ENGINES if where.startswith(each.prefixes)), None)
-    if engine is None:
-        raise InputError(
-            f"database is {where.split('://')[0]!r}://…: it must be a DuckDB file (city.duckdb, duckdb:///city.duckdb) "
-            "or postgresql://user@host/name"
-        )
-    for module in (engine.driver, "ibis"):
-        if importlib.util.find_spec(module) is None:
-            raise InputError(
-                f"tables in a database need {module}, which is not installed: pip install 'deltahist[{engine.extra}]'"
-            )
-    return engine(where)
 
 
 class Session:
@@ -127,6 +103,10 @@ class Engine:
     driver: ClassVar[str]
     extra: ClassVar[str]
     session: ClassVar[type[Session]]
+    #: Whether records can be written, all or none, and two looks agree; queries about people need it.
+    has_transactions: ClassVar[bool] = True
+    #: Whether each user's points are bounded in the database, by a keyed hash; else users and cells are fetched for it.
+    bounds_users: ClassVar[bool] = False
     #: The database in messages.
     name: str
 
@@ -509,7 +489,3 @@ class PostgreSQL(Engine):
         finally:
             # What was not committed is rolled back.
             connection.close()
-
-
-#: Engines by the prefix of their addresses.
-ENGINES: tuple[type[Engine], ...] = (DuckDB, PostgreSQL)

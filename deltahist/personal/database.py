@@ -14,7 +14,8 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.engines import Engine, Session, open_engine, quote, unbound
+from deltahist.counting.engines import Engine, Session, quote, unbound
+from deltahist.counting.opening import open_engine
 from deltahist.counting.values import DTYPES, as_arrow, check_column, kind_of, readable_columns
 from deltahist.errors import InputError, one_of, whole
 from deltahist.personal.query import OWNER, Query, check_names, free_name
@@ -70,7 +71,14 @@ class Database:
 
         Raises InputError if it is not there, does not answer, or its libraries are not installed.
         """
-        return cls(open_engine(where))
+        engine = open_engine(where)
+        if not engine.has_transactions:
+            engine.close()
+            raise InputError(
+                f"the database {engine.name} has no transactions, which questions about people need: take DuckDB or "
+                "PostgreSQL; maps are counted by count_table"
+            )
+        return cls(engine)
 
     def close(self) -> None:
         """Close what was opened."""

@@ -1,0 +1,159 @@
+"""Tables on Spark, for counts: through Spark Connect, or with this process as the driver.
+
+Ibis writes the SQL, and Spark hands its result over as Arrow. There are no transactions: whatever must agree is asked
+for by one statement.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from deltahist.counting.engines import Engine, Session, carried_tables, sql_of
+from deltahist.errors import InputError
+
+#: What expressions rely on, whatever the session's own settings are.
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # A file that is gone, or cut short, must not be left out without a word.
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+}
+
+#: Tries to reach a server, which are a few seconds together.
+_TRIES = 5
+
+
+class _SparkSession(Session):
+    """A look at Spark's tables; the public tables of a statement are views of this session while it runs."""
+
+    def _statement(self, expression: Any) -> str:
+        return sql_of(expression, "pyspark")
+
+    def _run(self, statement: str, expression: Any) -> Any:
+        carried = carried_tables(expression)
+        try:
+            for name, rows in carried.items():
+                self._connection.createDataFrame(rows).createOrReplaceTempView(name)
+            return self._connection.sql(statement).toArrow().cast(expression.schema().to_pyarrow())
+        finally:
+            for name in carried:
+                with suppress(Exception):  # Spark is away
+                    self._connection.catalog.dropTempView(name)
+
+
+class Spark(Engine):
+    """Spark by the address of a server of Spark Connect or of a master, or an open session.
+
+    A session that was given is left as it was found.
+    """
+
+    prefixes = ("sc://", "spark://")
+    driver, extra = "pyspark", "spark"
+    session = _SparkSession
+    has_transactions = False
+    bounds_users = True
+
+    def __init__(self, where: Any) -> None:
+        self._own = isinstance(where, str)
+        if not self._own:
+            self.name, self._session = "of the Spark session", where
+            return
+        # What follows may be a token.
+        self.name = repr(where.split("/;")[0])
+        failed = None
+        try:
+            self._session = _connect(where) if where.startswith("sc://") else _drive(where)
+        except InputError:
+            raise
+        except Exception:
+            failed = InputError(f"the database {self.name} does not answer: is Spark there, and may you use it?")
+        if failed:
+            raise failed
+
+    def schema(self, table: str) -> Any:
+        import ibis
+        from ibis.backends.pyspark.datatypes import PySparkType
+
+        part, dot, own = table.rpartition(".")
+        name = ".".join("`" + each.replace("`", "``") + "`" for each in ((part, own) if dot else (own,)))
+        with self.failures():
+            # Spark would take parquet.`/a/path` for a table, and read files there.
+            if not own or not self._session.catalog.tableExists(name):
+                raise InputError(f"the database {self.name} has no table {table!r}")
+            fields = self._session.table(name).schema
+        columns = {}
+        for field in fields:
+            # Text that has another collation would be compared in another way.
+            if getattr(field.dataType, "collation", "UTF8_BINARY") == "UTF8_BINARY":
+                with suppress(NotImplementedError, ibis.common.exceptions.IbisTypeError):
+                    columns[field.name] = PySparkType.to_ibis(field.dataType)
+        return ibis.schema(columns)
+
+    @contextmanager
+    def connection(self, changes: bool) -> Iterator[Any]:
+        del changes
+        settings, before = self._session.conf, {}
+        with self.failures():
+            for name, value in _SETTINGS.items():
+                before[name] = settings.get(name)
+                settings.set(name, value)
+        try:
+            yield self._session
+        finally:
+            for name, value in before.items():
+                with suppress(Exception):  # Spark is away
+                    settings.set(name, value)
+
+    def close(self) -> None:
+        if self._own:
+            with suppress(Exception):
+                self._session.stop()
+
+    def losses(self) -> tuple[type[Exception], ...]:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import SparkRuntimeException
+
+        return (Py4JError, SparkRuntimeException, ConnectionError)
+
+
+def _connect(where: str) -> Any:
+    """Return a session of a server of Spark Connect."""
+    for module in ("grpc", "grpc_status"):
+        if importlib.util.find_spec(module) is None:
+            raise InputError(f"sc://… needs {module}, which is not installed: pip install 'deltahist[spark]'")
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(where).create()
+    # Of itself it would try for ten minutes.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=_TRIES)])
+    session.conf.get("spark.sql.ansi.enabled")
+    return session
+
+
+def _drive(where: str) -> Any:
+    """Return a session of a master's, with the driver in this process: it tells neither logs nor pages anything."""
+    from pyspark.sql import SparkSession
+
+    java = os.environ.get("JAVA_HOME")
+    if not (Path(java, "bin", "java").exists() if java else shutil.which("java")):
+        raise InputError(
+            "spark://… needs Java 17, which is not installed: apt-get install openjdk-17-jre-headless; "
+            "sc://host:15002 (Spark Connect) needs none here"
+        )
+    if SparkSession.getActiveSession() is not None:
+        raise InputError("a Spark session is open in this process, and there is one at most: give it as the database")
+    builder = SparkSession.builder.master(where).appName("deltahist")
+    for name in ("spark.ui.enabled", "spark.eventLog.enabled"):
+        builder = builder.config(name, "false")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
