@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo demo-map test lint types doctest check bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo demo-map test test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -23,7 +23,7 @@ $(VENV)/.core: pyproject.toml
 	@$(PIP) install --editable .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.serve: $(VENV)/.%: $(VENV)/.core
+$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.serve $(VENV)/.spark: $(VENV)/.%: $(VENV)/.core
 	@echo "adding what $* needs to $(VENV)"
 	@$(PIP) install --editable '.[$*]'
 	@touch $@
@@ -41,6 +41,9 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow" $(ARGS)
+
+test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)
 
 mutants: $(VENV)/.test  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)

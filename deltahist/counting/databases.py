@@ -220,7 +220,8 @@ def _bounded(points: Any, bound: UserBound) -> Any:
         named &= ~user.isnan()
     # The key comes as a row of a table: constants are shown by the engine's pages and logs.
     secret = ibis.memtable({"secret": [bound.secret]}, schema={"secret": "string"})
-    rows = points.select("place", "user", named=named, row=monotonically_increasing_id()).cross_join(secret)
+    rows = points.select("place", "user", named=named.fill_null(False), row=monotonically_increasing_id())
+    rows = rows.cross_join(secret)
     rows = rows.mutate(number=ibis.row_number().over(group_by="user", order_by="row"))
     score = (rows.secret + rows.number.cast("string") + ":" + rows.user.cast("string")).hexdigest("sha256")
     rows = rows.mutate(score=score)
@@ -238,11 +239,11 @@ def _checked(
     number: NDArray[np.int64],
     named: NDArray[np.int64] | NDArray[np.bool_],
 ) -> NDArray[np.int64]:
-    """Return cells (k,) for places as `_place_of` has them, −1 for points dropped; raise the errors of `count`.
+    """Return cells (k,) for places that `_place_of` gives, −1 for points dropped; raise what `count` raises.
 
     Parameters
     ----------
-    number, named : (k,) points at each place, and those of them that have a user.
+    number, named : (k,) points at each place, and how many of them have a user.
     """
     import pyarrow.compute as pc
 

@@ -107,6 +107,10 @@ class Engine:
     has_transactions: ClassVar[bool] = True
     #: Whether each user's points are bounded in the database, by a keyed hash; else users and cells are fetched for it.
     bounds_users: ClassVar[bool] = False
+    #: What messages say of it after `losses`.
+    lost: ClassVar[str] = (
+        "went away, or ran out of room, while records were read: nothing was answered; try again when it is back"
+    )
     #: The database in messages.
     name: str
 
@@ -155,10 +159,7 @@ class Engine:
         except InputError:
             raise
         except self.losses():
-            text = (
-                "went away, or ran out of room, while records were read: nothing was answered; try again when it is "
-                "back"
-            )
+            text = self.lost
         except Exception:
             text = (
                 "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown, since it "

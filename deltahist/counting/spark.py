@@ -7,10 +7,12 @@ for by one statement.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,24 @@ _SETTINGS = {
 }
 
 #: Tries to reach a server, which are a few seconds together.
-_TRIES = 5
+_TRIES = 3
+#: PySpark writes what Spark says, records included, to stderr by these loggers.
+_LOGGERS = "SQLQueryContextLogger", "DataFrameQueryContextLogger"
+_is_quiet = ContextVar("_is_quiet", default=False)
+
+
+def _is_told(record: logging.LogRecord) -> bool:
+    del record
+    return not _is_quiet.get()
 
 
 class _SparkSession(Session):
     """A look at Spark's tables; the public tables of a statement are views of this session while it runs."""
 
     def _statement(self, expression: Any) -> str:
+        import ibis
+
+        ibis.pyspark  # noqa: B018  # settings that writing SQL asks for
         return sql_of(expression, "pyspark")
 
     def _run(self, statement: str, expression: Any) -> Any:
@@ -60,6 +73,10 @@ class Spark(Engine):
     session = _SparkSession
     has_transactions = False
     bounds_users = True
+    lost = (
+        "did not read all records: is it away, out of room, or without an executor, or was a file of the table "
+        "changed? Nothing was answered"
+    )
 
     def __init__(self, where: Any) -> None:
         self._own = isinstance(where, str)
@@ -82,11 +99,10 @@ class Spark(Engine):
         import ibis
         from ibis.backends.pyspark.datatypes import PySparkType
 
-        part, dot, own = table.rpartition(".")
-        name = ".".join("`" + each.replace("`", "``") + "`" for each in ((part, own) if dot else (own,)))
+        name = ".".join("`" + each.replace("`", "``") + "`" for each in table.split(".", 1))
         with self.failures():
             # Spark would take parquet.`/a/path` for a table, and read files there.
-            if not own or not self._session.catalog.tableExists(name):
+            if not table or not self._session.catalog.tableExists(name):
                 raise InputError(f"the database {self.name} has no table {table!r}")
             fields = self._session.table(name).schema
         columns = {}
@@ -100,11 +116,12 @@ class Spark(Engine):
     @contextmanager
     def connection(self, changes: bool) -> Iterator[Any]:
         del changes
-        settings, before = self._session.conf, {}
+        settings, before = self._session.conf, dict[str, str]()
         with self.failures():
             for name, value in _SETTINGS.items():
-                before[name] = settings.get(name)
-                settings.set(name, value)
+                if (there := settings.get(name)) != value:
+                    before[name] = there
+                    settings.set(name, value)
         try:
             yield self._session
         finally:
@@ -117,11 +134,29 @@ class Spark(Engine):
             with suppress(Exception):
                 self._session.stop()
 
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        from pyspark.logger import PySparkLogger
+
+        for name in _LOGGERS:
+            PySparkLogger.getLogger(name).addFilter(_is_told)
+        before = _is_quiet.set(True)
+        try:
+            with super().failures():
+                yield
+        finally:
+            _is_quiet.reset(before)
+
     def losses(self) -> tuple[type[Exception], ...]:
         from py4j.protocol import Py4JError
-        from pyspark.errors import SparkRuntimeException
+        from pyspark.errors.exceptions.base import RetriesExceeded
 
-        return (Py4JError, SparkRuntimeException, ConnectionError)
+        lost = Py4JError, RetriesExceeded, ConnectionError
+        if importlib.util.find_spec("grpc") is None:
+            return lost
+        from pyspark.errors.exceptions.connect import SparkException
+
+        return (*lost, SparkException)
 
 
 def _connect(where: str) -> Any:
@@ -152,7 +187,7 @@ def _drive(where: str) -> Any:
     if SparkSession.getActiveSession() is not None:
         raise InputError("a Spark session is open in this process, and there is one at most: give it as the database")
     builder = SparkSession.builder.master(where).appName("deltahist")
-    for name in ("spark.ui.enabled", "spark.eventLog.enabled"):
+    for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.eventLog.enabled"):
         builder = builder.config(name, "false")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

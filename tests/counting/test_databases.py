@@ -1,6 +1,7 @@
 """Counting inside a database: cells bit for bit as NumPy has them, and counts as `count` gives them."""
 
 import os
+import re
 import sys
 
 import duckdb
@@ -13,7 +14,9 @@ import pytest
 from points import DOMAINS, nasty_coordinates
 
 import deltahist as dh
-from deltahist.counting.databases import cell_of
+from deltahist.counting.arrays import UserBound
+from deltahist.counting.databases import _bounded, cell_of
+from deltahist.counting.engines import sql_of
 from deltahist.counting.opening import open_engine
 
 
@@ -89,6 +92,8 @@ def test_counts_are_those_of_arrays(fill, frame):
     for outside in ("clamp", "drop"):
         counted = dh.count_table("visits", small, **how, outside=outside)
         assert (counted == dh.count(points, small, outside=outside)).all()
+    most = dh.Domain((0, 0, 3.99, 2), (4, 3))
+    assert (dh.count_table("visits", most, **how) == dh.count(points, most)).all()
     line = dh.Domain((0, 4), (9,))
     assert (dh.count_table("visits", line, database=where, x="east") == dh.count(points[:, 0], line)).all()
 
@@ -248,3 +253,22 @@ def test_tables_are_found_in_parts_in_any_capitals_and_as_views():
         database.execute("CREATE VIEW seen AS SELECT * FROM part.visits")
         for name in ("part.visits", "PART.VISITS", "seen"):
             assert dh.count_table(name, DOMAIN, database=database, x="east", y="north").sum() == 1
+
+
+def test_spark_is_asked_in_its_own_sql(monkeypatch):
+    """Ibis writes it without Spark; what it gives is tested in tests/spark."""
+    monkeypatch.setattr(ibis.options, "pyspark", _Settings())
+    table = ibis.table({"x": "float64", "user": "string"}, name="visits")
+    places = table.select("user", place=cell_of(dh.Domain((0, 1), (4,)), table.x))
+    bound = UserBound(3, bytes(32))
+    text = sql_of(_bounded(places, bound), "pyspark")
+    assert "FLOOR(LEAST(FLOOR(" in text
+    assert text.count("ROW_NUMBER() OVER (PARTITION BY") == 2
+    assert re.search(r"SHA2\((CONCAT\()+`\w+`\.`secret`, CAST\(`\w+`\.`number` AS STRING\)", text)
+    assert re.search(r"MONOTONICALLY_INCREASING_ID\(\) AS `row`", text)
+    assert re.search(r"`user` ORDER BY `\w+`\.`row` ", text)
+    assert bound.secret not in text
+
+
+class _Settings(ibis.config.Config):
+    treat_nan_as_null: bool = False

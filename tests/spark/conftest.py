@@ -15,7 +15,7 @@ pyspark = pytest.importorskip("pyspark")
 #: Small, of this machine alone, and without pages.
 SETTINGS = {
     "spark.driver.memory": "1g", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "3",
+    "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.shuffle.partitions": "3",
 }  # fmt: skip
 
 
