@@ -65,13 +65,16 @@ def memory(process: psutil.Process) -> tuple[float, float]:
     return sum(each.pss for each in parts) / 2**20, sum(each.rss for each in parts) / 2**20
 
 
-def load(address: str, degrees: bool, connections: int, seconds: int) -> str:
-    """Return what wrk says of single boxes: requests a second, the median, the 99th percentile, errors."""
+def load(address: str, degrees: bool, connections: int, seconds: int, pause: int = 0) -> str:
+    """Return what wrk says of single boxes: requests a second, the median, the 99th percentile, errors.
+
+    Each connection waits for 0 to `pause` milliseconds before it asks again.
+    """
     west, south, east, north = DEGREES if degrees else BOUNDS
     crs = "" if degrees else "&crs=EPSG:32618"
     script = WRK % {"west": west, "south": south, "width": east - west, "height": north - south, "crs": crs}
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
-        file.write(script)
+        file.write(script + (f"delay = function() return math.random(0, {pause}) end" if pause else ""))
         file.flush()
         line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", file.name, address]
         said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
@@ -116,6 +119,9 @@ def main() -> None:
                         print(f"  100,000 as Arrow {where}: {arrow:.3f} s", flush=True)
                     print("  memory: {:.0f} MiB (PSS), {:.0f} MiB (RSS)".format(*memory(process)), flush=True)
                     if cells == 1000:
+                        for degrees in (True, False):
+                            said = load(address, degrees, 64, SECONDS, pause=76)
+                            print(f"  64 connections that ask 1,500 times a second, degrees {degrees}: {said}")
                         for _ in range(3):
                             said = load(address, True, 400, SECONDS)
                             print(f"  overload, 400 connections: {said}; {memory(process)[0]:.0f} MiB", flush=True)
