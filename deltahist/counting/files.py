@@ -28,7 +28,7 @@ from deltahist.counting.arrays import (
     named_rows,
 )
 from deltahist.counting.conditions import Condition, refuse_place
-from deltahist.counting.parts import Parts, find_parts, is_address, open_parts
+from deltahist.counting.parts import PartedTable, find_parts, is_address, open_parts
 from deltahist.counting.private import Private
 from deltahist.counting.tables import (
     FORMATS,
@@ -288,7 +288,7 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
     coordinates.
     """
     condition = None if reading.where is None else Condition.of(reading.where)
-    source: Input | Parts
+    source: Input | PartedTable
     if is_address(path) or (path != STDIN and path.is_dir()):
         source = find_parts(path, reading.format)
         table = open_parts(source, reading)

@@ -40,7 +40,7 @@ _MANAGED = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartedTable:
     """The parts of a folder in order of their paths, and of each the values of its partition columns."""
 
     name: str
@@ -65,7 +65,7 @@ def is_address(path: Path) -> bool:
     return _ADDRESS.fullmatch(path.as_posix()) is not None
 
 
-def find_parts(path: Path, format: str | None = None) -> Parts:
+def find_parts(path: Path, format: str | None = None) -> PartedTable:
     """Return the Parquet files of a folder, or of an address in object storage.
 
     Files and folders whose names begin with "." or "_" are passed over, as are files that are no tables.
@@ -95,10 +95,10 @@ def find_parts(path: Path, format: str | None = None) -> Parts:
                 f"part {source.name!r} lies in partitions of {own}, but {sources[0].name!r} in those of {first}: all "
                 "parts must have the same"
             )
-    return Parts(name, sources, tuple(partitions))
+    return PartedTable(name, sources, tuple(partitions))
 
 
-def open_parts(parts: Parts, reading: Reading) -> OpenedTable:
+def open_parts(parts: PartedTable, reading: Reading) -> OpenedTable:
     """Open a folder of Parquet files as one table; its partitions are columns of text after the others.
 
     Raises InputError if the first part cannot be read, or has a column that a partition is called by.
