@@ -40,6 +40,12 @@ _PITCH, _LINE = 8, 2
 _PLACES = 33
 #: The last line of a legend that is a picture.
 _FOOT = "Hatched: does not stand out"
+#: What tiles are.
+_ABOUT_TILES = """\
+Draw a tile of 256 pixels a side: densities of points, hatched where they do not stand out from the noise.
+
+The grid is WebMercatorQuad, or of a release without a CRS `plane`: one tile as wide as its longer side, from
+its upper left corner, then twice as many along each axis at each zoom."""
 #: Height of a colour of a legend, in pixels.
 _ROW = 18
 
@@ -63,69 +69,46 @@ def make_router(service: Service) -> APIRouter:
         """Return the scale of several maps, or of a source alone, whose `alike` is what it is made of."""
         return gallery.find(source, asked).colours if alike == asked else gallery.find_colours(alike)
 
-    async def draw(
-        request: Request,
-        name: str,
-        grid: str,
-        tile: tuple[int, int, int],
-        compare: str | None,
-        scale: str | None,
-        density: int,
-    ) -> Response:
-        source, asked = service.find_source(name, compare)
-        own = PLANE if source.domain.crs is None else WORLD
-        if grid != own:
-            raise HTTPException(404, f"grid is {grid[:80]!r}: the release has tiles of {own} alone")
-        (z, x, y) = tile
-        if max(x, y) >= 1 << z:
-            raise HTTPException(404, f"tile is {x}, {y}: at zoom {z} both are less than {1 << z:,}")
-        ends = None if scale is None else _read_scale(scale)
-        alike = asked if ends or compare is not None else find_alike(asked, ())
-        form = f"tile{density}" if ends is None else f"tile{density}-{ends.linear}-{ends.top}"
-        headers = copy_headers(request, tag_of(alike, form))
+    def add_tiles(name_of_route: str, mark: str, density: int, about: str) -> None:
+        """Add the route to tiles whose names end with a mark, of a density that `_draw` takes."""
 
-        def make() -> bytes:
-            colours = Colours(ends, compare is not None) if ends else colours_of(source, asked, alike)
-            return _draw(gallery.find(source, asked), colours, tile, density)
+        @router.get(
+            f"/releases/{{name}}/tiles/{{grid}}/{{z}}/{{x}}/{{y}}{mark}.png",
+            name=name_of_route,
+            description=about,
+            response_class=Response,
+            responses=file_of("image/png"),
+        )
+        async def draw_tile(
+            request: Request,
+            name: str,
+            grid: str,
+            z: int = Path(ge=0, le=FINEST),
+            x: int = Path(ge=0),
+            y: int = Path(ge=0),
+            compare: str | None = compared,
+            scale: str | None = scaled,
+        ) -> Response:
+            source, asked = service.find_source(name, compare)
+            own = PLANE if source.domain.crs is None else WORLD
+            if grid != own:
+                raise HTTPException(404, f"grid is {grid[:80]!r}: the release has tiles of {own} alone")
+            if max(x, y) >= 1 << z:
+                raise HTTPException(404, f"tile is {x}, {y}: at zoom {z} both are less than {1 << z:,}")
+            ends = None if scale is None else _read_scale(scale)
+            alike = asked if ends or compare is not None else find_alike(asked, ())
+            form = f"tile{density}" if ends is None else f"tile{density}-{ends.linear}-{ends.top}"
+            headers = copy_headers(request, tag_of(alike, form))
 
-        content = await painter.run(make)
-        return Response(content, media_type="image/png", headers=headers)
+            def make() -> bytes:
+                colours = Colours(ends, compare is not None) if ends else colours_of(source, asked, alike)
+                return _draw(gallery.find(source, asked), colours, (z, x, y), density)
 
-    @router.get(
-        "/releases/{name}/tiles/{grid}/{z}/{x}/{y}@2x.png", response_class=Response, responses=file_of("image/png")
-    )
-    async def draw_fine_tile(
-        request: Request,
-        name: str,
-        grid: str,
-        z: int = Path(ge=0, le=FINEST),
-        x: int = Path(ge=0),
-        y: int = Path(ge=0),
-        compare: str | None = compared,
-        scale: str | None = scaled,
-    ) -> Response:
-        """Draw a tile with twice as many pixels along each side, for dense screens."""
-        return await draw(request, name, grid, (z, x, y), compare, scale, 2)
+            content = await painter.run(make)
+            return Response(content, media_type="image/png", headers=headers)
 
-    @router.get(
-        "/releases/{name}/tiles/{grid}/{z}/{x}/{y}.png", response_class=Response, responses=file_of("image/png")
-    )
-    async def draw_tile(
-        request: Request,
-        name: str,
-        grid: str,
-        z: int = Path(ge=0, le=FINEST),
-        x: int = Path(ge=0),
-        y: int = Path(ge=0),
-        compare: str | None = compared,
-        scale: str | None = scaled,
-    ) -> Response:
-        """Draw a tile of 256 pixels a side: densities of points, hatched where they do not stand out from the noise.
-
-        The grid is WebMercatorQuad, or of a release without a CRS `plane`: one tile as wide as its longer side, from
-        its upper left corner, then twice as many along each axis at each zoom.
-        """
-        return await draw(request, name, grid, (z, x, y), compare, scale, 1)
+    add_tiles("draw_fine_tile", "@2x", 2, "Draw a tile with twice as many pixels along each side, for dense screens.")
+    add_tiles("draw_tile", "", 1, _ABOUT_TILES)
 
     @router.get("/releases/{name}/legend", responses=shape(Legend, "image/svg+xml", "image/png"))
     async def explain_colours(
