@@ -84,9 +84,11 @@ def write_figure(figure: Figure, path: str | Path) -> None:
     with warnings.catch_warnings(record=True) as found:
         warnings.filterwarnings("always", NO_SIGN)
         write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
-    missing = {chr(int(sign[1])) for each in found if (sign := re.match(NO_SIGN, str(each.message)))}
+    missing = set()
     for each in found:
-        if not re.match(NO_SIGN, str(each.message)):
+        if sign := re.match(NO_SIGN, str(each.message)):
+            missing.add(chr(int(sign[1])))
+        else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     if missing:
         warnings.warn(
