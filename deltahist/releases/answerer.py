@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
 from deltahist.releases.rims import Rims
+from deltahist.releases.tables import join_answers
 from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Workload
 from deltahist.space.workloads.cover import in_parts, prefix_sums
 
@@ -29,14 +30,6 @@ _BEYOND = 1.5
 _BOX, _PLAIN = 64, 64
 #: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Columns that tell of cells that a query cuts; those that they are equal to where none is cut, or None if they are 0.
-_OF_CUT_CELLS = {
-    "noise_error": "std_error",
-    "placement_error": None,
-    "cut": None,
-    "inner": "estimate",
-    "outer": "estimate",
-}
 
 
 class Answerer:
@@ -246,11 +239,4 @@ def answer_in_parts(
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
     # Each is forgotten with its cover before the next.
     found = [answer(parts.pop(0)) for _ in range(len(parts))]
-    if len(found) == 1:
-        return found[0]
-    names = max(found, key=len)
-    for each in found:
-        for name in names.keys() - each.keys():
-            equal = _OF_CUT_CELLS[name]
-            each[name] = np.zeros(len(each["estimate"])) if equal is None else each[equal]
-    return {name: np.concatenate([each[name] for each in found]) for name in names}
+    return found[0] if len(found) == 1 else join_answers(found)

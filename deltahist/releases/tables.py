@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 #: Names of estimates: right on average; never below zero; and the nearest cells, which stand in where the posterior is
 #: not sure of itself (errors are then those of the unbiased estimates).
 UNBIASED, CALIBRATED, NEAREST = "unbiased", "non-negative (calibrated)", "non-negative (nearest cells)"
+#: Columns that tell of cells that a query cuts: what they are where it cuts none.
+UNCUT: dict[str, Callable[[dict[str, NDArray[Any]]], NDArray[Any]]] = {
+    "noise_error": lambda found: found["std_error"],
+    "placement_error": lambda found: np.zeros(len(found["estimate"])),
+    "cut": lambda found: np.zeros(len(found["estimate"])),
+    "inner": lambda found: found["estimate"],
+    "outer": lambda found: found["estimate"],
+}
 #: Form of a file by its suffix.
 FORMS = {
     ".csv": "csv",
@@ -39,6 +48,14 @@ FORMS = {
 SHAPED = ("geojson", "gpkg")
 #: The layer of a GeoPackage.
 LAYER = "answers"
+
+
+def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Return columns of answers that were given in parts, one after another."""
+    names = max(found, key=len)
+    return {
+        name: np.concatenate([each[name] if name in each else UNCUT[name](each) for each in found]) for name in names
+    }
 
 
 def cells_frame(release: BaseRelease, *, nonnegative: bool = False) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from deltahist._progress import progress
 from deltahist.answers import answer
 from deltahist.errors import InputError, one_of
 from deltahist.releases.base import BaseRelease, from_bytes
-from deltahist.releases.tables import CALIBRATED, NEAREST, UNBIASED
+from deltahist.releases.tables import CALIBRATED, NEAREST, UNBIASED, UNCUT, join_answers
 from deltahist.remote.transport import TooLarge, as_json, printable, send, understanding
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Span, Workload
@@ -35,15 +35,7 @@ _ARROW, _PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apach
 _MOST_QUERIES, _MOST_VERTICES = 100_000, 200_000
 #: Bytes of a release file that are read.
 _MOST_FILE = 2 << 30
-#: Values of columns that a box or region has which cuts no cell, where no other one of its request does.
-_UNCUT: dict[str, Callable[[Columns], NDArray[Any]]] = {
-    "noise_error": lambda found: found["std_error"],
-    "placement_error": lambda found: np.zeros(len(found["estimate"])),
-    "cut": lambda found: np.zeros(len(found["estimate"])),
-    "inner": lambda found: found["estimate"],
-    "outer": lambda found: found["estimate"],
-}
-_NUMBERS = {"estimate", "std_error", "low", "high", "unresolved", *_UNCUT}
+_NUMBERS = {"estimate", "std_error", "low", "high", "unresolved", *UNCUT}
 
 
 def connect(url: str) -> RemoteRelease:
@@ -185,7 +177,7 @@ class RemoteRelease:
                     waiting[:0] = [slice(piece.start, middle), slice(middle, piece.stop)]
                 else:
                     done(number)
-        return _joined(found)
+        return join_answers(found)
 
     def _answer_boxes(self, corners: NDArray[np.float64], how: dict[str, Any]) -> Columns:
         place = f"{self.url}/answers"
@@ -292,11 +284,3 @@ def _checked(columns: Mapping[str, Any], number: int) -> Columns:
     if not {"estimate", "std_error", "low", "high"} <= set(out):
         raise ValueError(f"it has the columns {', '.join(out)} alone")
     return out
-
-
-def _joined(found: list[Columns]) -> Columns:
-    """Return the columns of pieces, one after another."""
-    names = max(found, key=len)
-    return {
-        name: np.concatenate([each[name] if name in each else _UNCUT[name](each) for each in found]) for name in names
-    }

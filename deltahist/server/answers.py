@@ -14,6 +14,7 @@ from deltahist.errors import InputError
 from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
+from deltahist.releases.tables import UNCUT
 from deltahist.space.crs import epsg_code, is_crs84, read_crs
 from deltahist.space.fitting import bend_boxes, clip_boxes, fit, has_width
 from deltahist.space.geometries import LONGITUDE_LATITUDE
@@ -23,8 +24,6 @@ from deltahist.space.workloads import boxes, regions
 Source: TypeAlias = BaseRelease | Series | Difference
 #: Columns of answers (m,), by name.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: Columns that tell of cells that a box cuts.
-_OF_CUT_BOXES = ("noise_error", "placement_error", "cut", "inner", "outer")
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
@@ -162,7 +161,7 @@ def _row(columns: Columns, at: int) -> Columns:
     """Return the columns (1,) of one box, without those that only other boxes of the call have."""
     row = {name: values[[at]] for name, values in columns.items()}
     if "cut" in row and not row["cut"][0]:
-        row = {name: value for name, value in row.items() if name not in _OF_CUT_BOXES}
+        row = {name: value for name, value in row.items() if name not in UNCUT}
     if not row.get("outside", [1.0])[0]:
         del row["outside"]
     if "note" in row and not isinstance(row["note"][0], str):
