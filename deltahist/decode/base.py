@@ -211,6 +211,28 @@ class Decoder:
                 cells = cells + direction * ((total - cells.sum()) / spread)
         return cells.reshape(self.domain.shape)
 
+    def tile_summary(self, values: Sequence[NDArray[np.int64]], tile: tuple[int, int]) -> NDArray[np.float64]:
+        """Return what other tiles have to know of a tile (s,), from its values by layer (`Tiling.split`): their sum."""
+        return np.array([float(values[0].sum())])
+
+    def settle_tiles(
+        self, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
+    ) -> NDArray[np.float64]:
+        """Return what all tiles need for their cells, once every tile is known.
+
+        Parameters
+        ----------
+        top : (t,) the values that no tile holds. sums : summaries of all tiles (tiles along x, along y, s).
+        total : the number of points, where it is public.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define settle_tiles")
+
+    def tile_cells(
+        self, values: Sequence[NDArray[np.int64]], tile: tuple[int, int], settled: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return estimates of a tile's cells, as `estimate` does, from its values and from `settle_tiles`."""
+        raise NotImplementedError(f"{type(self).__name__} must define tile_cells")
+
     def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
         """Return estimates on the grid of `metric`, which holds the domain; here they are the same.
 

@@ -25,7 +25,7 @@ from deltahist.plots.ground import (
     smooth_scale,
     unit_of_area,
 )
-from deltahist.strategies.grids import spread_blocks, sum_blocks
+from deltahist.strategies.tiles import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

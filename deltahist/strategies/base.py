@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
+    from deltahist.strategies.tiles import Tiling
 
 
 #: What indexes an array of draws, or of released values.
@@ -144,6 +145,16 @@ class Strategy:
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
         """Return the exact largest sum over an edge's column of (share · |entry of A E|)^norm; None: no closed form."""
         return None
+
+    def tiling(self) -> Tiling:
+        """Return how maps that outgrow memory are published in tiles.
+
+        Raises InputError if the strategy cannot.
+        """
+        raise InputError(
+            f"strategy {self.name} needs all cells at once, more than memory holds: larger maps are published by flow, "
+            "tents, hierarchical or identity"
+        )
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""

@@ -21,6 +21,7 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span, range_gram
 from deltahist.space.workloads.cover import aligned_spans
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
+from deltahist.strategies.tiles import Layer, Starts, Tiling, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -34,8 +35,6 @@ MOST_CELLS = 1024
 _PRIOR = 1e-6
 #: Planning tries greedy rows while candidates times cells squared stay below this.
 _MOST_GREEDY = 40_000_000
-#: The first cell of every block along each axis, for one grid.
-Starts = tuple[NDArray[np.int64], ...]
 #: Noise this close to whole numbers (in points) is treated as whole.
 _NEAR_WHOLE = 0.25
 
@@ -136,31 +135,6 @@ class Grids(Strategy):
         return int(either.max())
 
 
-def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
-    """Return sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
-    for axis, first in enumerate(starts):
-        n = cube.shape[axis]
-        if len(first) == n:
-            continue
-        if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
-            # Pairs, of which maps are halved again and again: `reduceat` takes twenty times as long.
-            cells = np.moveaxis(cube, axis, 0)
-            sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
-            sums[: n // 2] += cells[1::2]
-            cube = np.moveaxis(sums, 0, axis)
-        else:
-            cube = np.add.reduceat(cube, first, axis=axis)
-    return cube
-
-
-def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return the adjoint of `sum_blocks`: every cell gets its block's value."""
-    for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
-        if len(first) < n:
-            cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
-    return cube
-
-
 @dataclass(frozen=True, eq=False)
 class Identity(Grids):
     """One row per cell: I_n (2014, section 5.1, Table 1, section 5.4.1). A move costs 2, whatever its length.
@@ -182,6 +156,9 @@ class Identity(Grids):
 
     def decoder_class(self) -> type[Decoder]:
         return CellsDecoder
+
+    def tiling(self) -> Tiling:
+        return Tiling(self, [Layer(0)])
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -341,6 +318,17 @@ class CellsDecoder(Decoder):
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return query
+
+    def settle_tiles(
+        self, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
+    ) -> NDArray[np.float64]:
+        missing = 0.0 if total is None else (total - float(sums.sum())) / self.domain.size
+        return np.array([missing])
+
+    def tile_cells(
+        self, values: Sequence[NDArray[np.int64]], tile: tuple[int, int], settled: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        return values[0] + settled[0]
 
     def terms(self, order: int) -> Terms:
         axes, law, n = self.domain.ndim, self.laws[0], float(self.domain.size)

@@ -19,7 +19,8 @@ from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span
 from deltahist.strategies.base import Strategy, numbers_of, read_shares
-from deltahist.strategies.grids import Grids, Starts, spread_blocks, sum_blocks
+from deltahist.strategies.grids import Grids
+from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood

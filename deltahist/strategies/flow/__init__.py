@@ -33,7 +33,7 @@ from deltahist.strategies.flow.noise import (
     Lines,
     sums_on,
 )
-from deltahist.strategies.grids import Starts, spread_blocks, sum_blocks
+from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood

@@ -57,7 +57,7 @@ from deltahist.strategies.flow.noise import (
     Sums,
     joint,
 )
-from deltahist.strategies.grids import spread_blocks, sum_blocks
+from deltahist.strategies.tiles import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
