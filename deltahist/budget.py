@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -39,6 +40,18 @@ def ceil_nano(**amount: Any) -> int:
 def floor_nano(**amount: Any) -> int:
     """Return the billionths that a limit allows: rounded down."""
     return int(read_amount(**amount) * NANO // 1)
+
+
+def say_amount(amount: Fraction, limit: Fraction) -> str:
+    """Return an amount to a millionth of its limit, as people type it.
+
+    Shares are rounded down to billionths: what that leaves of a limit is nothing to speak of.
+
+    >>> say_amount(Fraction(3, 10), Fraction(1)), say_amount(Fraction(48, 10**9), Fraction(1))
+    ('0.3', '0')
+    """
+    digits = 6 - math.floor(math.log10(limit)) if limit else 0
+    return f"{round(float(amount), digits):.10g}"
 
 
 @dataclass(frozen=True)
@@ -233,10 +246,13 @@ class Payment:
     def words(self) -> str:
         """The payment in words."""
         letter = "ε" if self.unit == "epsilon" else "ρ"
-        sum_ = f"{self.account!r} has spent {letter} = {float(self.spent):.10g} of {float(self.limit):.10g}"
-        return f"{sum_}, this release with it" + (
-            "" if self.steps is None else f", in the {self.steps:,} steps that end with it"
-        )
+        spent, limit = (say_amount(each, self.limit) for each in (self.spent, self.limit))
+        if self.steps is None:
+            left = say_amount(self.limit - self.spent, self.limit)
+            then = f"and {left} was left" if left != "0" else "and nothing was left"
+        else:
+            then = f"in the {self.steps:,} steps that end with it"
+        return f"{self.account!r} has spent {letter} = {spent} of {limit}, this release with it, {then}"
 
     def describe(self) -> dict[str, Any]:
         """Describe the payment as JSON."""

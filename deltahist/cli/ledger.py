@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
+from deltahist.budget import say_amount
 from deltahist.cli import console
 from deltahist.cli.groups import LETTERS
 from deltahist.cli.options import argument, flag, option, spread
@@ -62,12 +64,13 @@ def show(where: str = _LEDGER, as_json: bool = flag("The same as data.", names="
       deltahist ledger show city.ledger
       deltahist ledger show city.ledger --json
     """
-    standings = _open_ledger(where).standings()
+    standings = sorted(_open_ledger(where).standings(), key=lambda each: each.account)
     if as_json:
         console.put_json([each.describe() for each in standings])
     else:
         header = ("account", "", "limit", "spent", "left")
-        console.put(console.table(header, [row for each in standings for row in _rows(each)], left=2))
+        rows = [row for each in standings for row in _rows(each)] + _sums(standings)
+        console.put(console.table(header, rows, left=2))
 
 
 @ledger.command(short_help="Check that a ledger can be right; exit status 2 if not.")
@@ -139,10 +142,23 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
         return [(standing.account, "of each person", f"in {letter}", "", "")]
     rows: list[tuple[str, ...]] = []
     for steps, limit, spent in standing.spans:
-        figures = (f"{letter} = {float(each):.10g}" for each in (limit, spent, limit - spent))
+        figures = (f"{letter} = {say_amount(each, limit)}" for each in (limit, spent, limit - spent))
         name = "" if rows else standing.account
         rows.append((name, "altogether" if steps is None else f"in {steps:,} steps", *figures))
     if standing.probability is not None and standing.failed is not None:
         failing = (standing.probability, standing.failed, standing.probability - standing.failed)
         rows.append(("", "but for", *(f"{float(each):.10g}" for each in failing)))
+    return rows
+
+
+def _sums(standings: list[Standing]) -> list[tuple[str, ...]]:
+    """Return a line for each unit in which several accounts are totals: what somebody in all of them may have spent."""
+    rows: list[tuple[str, ...]] = []
+    for unit, letter in LETTERS.items():
+        totals = [each for each in standings if each.kind == "total" and each.unit == unit]
+        if len(totals) > 1:
+            sums = (sum(figures) for figures in zip(*((t.limit, t.spent, t.left) for t in totals), strict=True))
+            limit, *others = map(Fraction, sums)
+            figures = (f"{letter} = {say_amount(each, limit)}" for each in (limit, *others))
+            rows.append(("together", "for who is in all", *figures))
     return rows

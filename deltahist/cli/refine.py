@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -104,6 +105,11 @@ def refine(
     spent = given.mechanism.budget
     budget = {spent.unit: spent.amount} if again else relaxing.amounts(given, asked)
     chain = given.mechanism.chain
+    if given.payment is not None and accounts.ledger is None and accounts.account is None:
+        raise InputError(
+            f"--ledger and --account are missing: account {given.payment.account!r} paid for this chain, and pays for "
+            f"what follows, too; give --account {shlex.quote(given.payment.account)}, and its ledger"
+        )
     accounts.check(budget, None if chain is None else chain.name, out=out, state=state)
     with accounts.open(budget) as account:
         if again:

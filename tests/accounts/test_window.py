@@ -240,7 +240,8 @@ def test_the_release_says_who_keeps_the_sum(tmp_path, name):
     again = dh.load(tmp_path / "r")
     for each in (release, again):
         assert each.payment == Payment("checkins", "epsilon", Fraction(3), Fraction(3, 2))
-        assert "Account             'checkins' has spent ε = 1.5 of 3, this release with it\n" in each.statement()
+        said = "'checkins' has spent ε = 1.5 of 3, this release with it, and 1.5 was left"
+        assert f"Account             {said}\n" in each.statement()
         assert each.facts()["account"]["spent"] == "3/2"
     alone = PUBLISHERS[name](epsilon=0.5)
     assert "Account             none: nobody keeps the sum" in alone.statement()

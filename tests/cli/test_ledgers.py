@@ -49,6 +49,7 @@ def test_show_is_what_is_meant_where_nothing_is_said(where, capsys):
         "people of each person in ε",
         "stream in 7 steps ρ = 0.5 ρ = 0.1 ρ = 0.4",
         "visits, May altogether ε = 3 ε = 1.25 ε = 1.75",
+        "together for who is in all ε = 4 ε = 1.75 ε = 2.25",
     ]
     first, people, stream, _ = json.loads(run(capsys, "--json", where).out)
     assert (first["probability"], first["probability_spent"]) == (1e-6, 1e-7)

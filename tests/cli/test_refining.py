@@ -46,19 +46,20 @@ def test_a_chain_from_a_table_to_a_copy(run):
 def test_accounts_pay_the_difference(run, refused):
     account = ("--ledger", "l", "--account", "people")
     run(*publish(*account, "--limit", "2"))
-    refused(refine("--epsilon", "1.5"), "account 'people' paid for this chain, and none is given")
+    refused(refine("--epsilon", "1.5"), "--ledger and --account are missing: account 'people' paid for this chain")
     message = "'people' of 'l' has ε = 1.5 left and paid 0.5 for this chain, which counts"
     refused(refine("--epsilon", "2.25", *account), message)
     message = "take the ledger that paid"
     refused(refine("--epsilon", "2", "--ledger", "other", "--account", "people", "--limit", "9"), message)
     assert not Path("other").exists()
-    assert "'people' has spent ε = 2 of 2, this release with it" in run(*refine("--epsilon", "2", *account)).out
+    said = run(*refine("--epsilon", "2", *account)).out
+    assert "'people' has spent ε = 2 of 2, this release with it, and nothing was left" in said
 
 
 def test_a_state_whose_release_was_paid_for(run, refused):
     account = ("--ledger", "l", "--account", "people")
     run(*publish(*account, "--limit", "2"))
-    message = "account 'people' paid for this chain, and none is given"
+    message = "--ledger and --account are missing: account 'people' paid for this chain"
     refused(refine(release=(), out="again.parquet"), message)
     message = "--limit is missing: account 'people' is new in 'other'"
     refused(refine("--ledger", "other", "--account", "people", release=(), out="again.parquet"), message)

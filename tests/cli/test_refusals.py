@@ -243,7 +243,7 @@ def test_a_run_that_fails_after_its_charge_says_so(table, place, refused, monkey
 
     with monkeypatch.context() as broken:
         broken.setattr(dh.Release, "save", full)
-        charged = "account 'checkins' has spent ε = 1 of 3, this release with it: the charge stays"
+        charged = "account 'checkins' has spent ε = 1 of 3, this release with it, and 2 was left: the charge stays"
         error = refused(paying(table, "--limit", "3"), charged)
     assert error.splitlines()[-1] == "error: city.parquet: No space left on device"
     assert [file.name for file in place.iterdir()] == ["city.ledger"]
