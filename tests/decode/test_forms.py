@@ -7,7 +7,7 @@ import scipy.sparse
 from deltahist.decode.forms import IntervalTable, Overlap, Quadratic, surroundings
 from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, estimated_flow
-from deltahist.strategies.flow.noise import Lines
+from deltahist.strategies.flow.lines import Lines
 from deltahist.strategies.product import Prefixes, _Haar, _Sums
 
 

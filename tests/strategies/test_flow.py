@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Flow
 from deltahist.strategies.flow.costs import Prices, most_direct
-from deltahist.strategies.flow.noise import HUB_STRIPS, HUB_SUMS, HUBS, HubLine, Hubs, hats, sums_on
+from deltahist.strategies.flow.lines import Lines, hats, sums_on
+from deltahist.strategies.flow.noise import HUB_STRIPS, HUB_SUMS, HUBS, HubLine, Hubs
 from tests.laws import calibrate
 
 SQUARE = dh.Domain((0, 0, 8, 8), (8, 8))
@@ -84,6 +86,29 @@ def test_weights_of_sums_add_up_to_one_everywhere(n):
         assert line.windows.weights.min() >= 0
         assert np.allclose((line.waves.T * line.spectrum[0]) @ line.waves, theta.T @ theta)
         assert np.allclose(line.waves @ line.waves.T, np.eye(len(line.waves)))
+
+
+def test_lines_are_estimated_by_least_squares_wherever_they_are_cut():
+    """Number for number, however many lines and places are worked on together."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        n, levels = int(rng.integers(1, 60)), int(rng.integers(1, 4))
+        widths = tuple(sorted({int(w) for w in rng.integers(2, max(3, n), levels)}))
+        noises = rng.uniform(0.1, 4, 2 + len(widths)).tolist()
+        line = Lines(n, widths, noises[0], noises[1], tuple(noises[2:]), bool(rng.integers(2)))
+        flow, sums = rng.integers(-50, 50, (5, n)), rng.integers(-500, 500, (5, len(line.windows)))
+        cuts = [0, *np.unique(rng.integers(0, n, 3) + 1).tolist()]
+        cuts += [n] * (cuts[-1] < n)
+        parts = [line.weigh(flow[:, a:b], a) for a, b in pairwise(cuts)]
+        assert np.array_equal(sum(parts), flow @ line.windows.weights.T)
+        surplus = (sums - sum(parts)).T
+        solved = line.solve(surplus)
+        assert np.array_equal(solved[:, 2:3], line.solve(surplus[:, 2:3]))
+        before, start = line.sums_before(solved, 0, n, np.zeros(5)), np.zeros(5)
+        for a, b in pairwise(cuts):
+            assert np.array_equal(line.sums_before(solved, a, b, start), before[:, a : b + 1])
+        told = (surplus / line.windows.units[:, None]).T @ line.prefix_gain.T
+        assert np.allclose(before, told, rtol=0, atol=1e-9 * max(1, np.abs(told).max()))
 
 
 @pytest.mark.parametrize("spacing", [1, 3, 5, 7, 9])

@@ -20,6 +20,7 @@ from deltahist.space.domain import Domain
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
 from deltahist.strategies.flow import costs, tuning
 from deltahist.strategies.flow.decoder import FlowDecoder
+from deltahist.strategies.flow.lines import Lines, sums_on
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
     BITS,
@@ -30,8 +31,6 @@ from deltahist.strategies.flow.noise import (
     STRAIGHT,
     Crossings,
     Hubs,
-    Lines,
-    sums_on,
 )
 from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
 
@@ -336,10 +335,9 @@ class Flow(Strategy):
             return ()
         variance = {name: float(1 / share) ** 2 for name, share in self.share_of.items()}
         own = tuple(variance[name] for name in self.sums)
-        return tuple(
-            Lines(n, self.widths or (), variance[STRAIGHT], variance[DIAGONAL], own, self.centred)
-            for n in reversed(self.blocks)
-        )
+        usual = self.widths or (), variance[STRAIGHT], variance[DIAGONAL], own, self.centred
+        along_y, along_x = (Lines(n, *usual) for n in reversed(self.blocks))
+        return along_y, along_y if along_x == along_y else along_x  # lines alike share their tables
 
     @functools.cached_property
     def hub_noise(self) -> Hubs | None:
@@ -363,6 +361,7 @@ class Flow(Strategy):
         out = np.zeros((*noise.shape[:-1], self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
         for flows in directions:
             line = self.lines[flows.axis] if self.widths else None
+            solved = flows.solve(line) if line else np.zeros(0)
             gained = out if flows.axis == 0 else out.mT
             for some, after in flows.strips():
                 if flows.axis == 0:
@@ -371,7 +370,7 @@ class Flow(Strategy):
                     out[..., after, 1:] += rising
                     out[..., some, 1:] -= falling
                     out[..., after, :-1] += falling
-                moved = flows.estimate(some, line)
+                moved = flows.estimate(some, line, solved) if line else flows.straight[..., some, :]
                 gained[..., some, :] -= moved
                 gained[..., after, :] += moved
         flat = out.reshape(*noise.shape[:-1], -1)

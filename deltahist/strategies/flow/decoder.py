@@ -43,6 +43,7 @@ from deltahist.decode.forms import (
 )
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span
 from deltahist.space.workloads.cover import Pieces, counted, prefix_sums, sums_between
+from deltahist.strategies.flow.lines import Lines, Sums
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
     BITS,
@@ -53,8 +54,6 @@ from deltahist.strategies.flow.noise import (
     STRAIGHT,
     HubLine,
     Hubs,
-    Lines,
-    Sums,
     joint,
 )
 from deltahist.strategies.tiles import spread_blocks, sum_blocks

@@ -6,15 +6,13 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from deltahist.decode.forms import Field, Index, cumulated
+from deltahist.decode.forms import Field, Index
+from deltahist.strategies.flow.lines import Array, Lines, Sums, hats
 
-#: Numbers of either type: whole ones of a release, or floats of its linear part.
-Array: TypeAlias = NDArray[Any]
 #: Names of kinds of draws: noise on moves across one border, and across two; on what enters at blocks.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
 ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
@@ -23,172 +21,12 @@ BITS = 4
 #: Axes of hubs.
 _X, _Y = -2, -1
 #: Flows across lines that are worked on at a time, so that arrays in between stay small and near.
-_AT_A_TIME = 1 << 19
+_AT_A_TIME = 1 << 17
 #: Eigenvalues of sums' weights below this, against the largest, are rounding.
 _ROUNDING = 1e-12
 
 
-# -- weighted sums along a line --------------------------------------------------------------------------------
-
-
-def sums_on(n: int, width: int, centred: bool = False) -> int:
-    """Return the number of overlapping sums, a width apart on a line of n places, one more if centred."""
-    return max(1, round(n / width)) + centred
-
-
-def hats(n: int, width: int, centred: bool = False) -> Index:
-    """Return weights (sums, n) of the places in each sum, in units of 1 / (2 width).
-
-    Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first
-    and behind the last centre it stays one. At every place the weights add up to one. Sums over separate blocks
-    would be weighted one inside and nothing outside: a range then ends inside a block with nothing between.
-    The first sum begins at the line's start; centred sums leave as much at both ends, and reach beyond them.
-    """
-    number = sums_on(n, width, centred)
-    first = n - 1 - (number - 1) * width if centred else width - 1
-    centre = 2 * width * np.arange(number) + first
-    place = np.clip(2 * np.arange(n), centre[0], centre[-1])
-    return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
-
-
-class Sums:
-    """Weighted sums of places along a line: whole-number weights (sums, places) for each level, and their units."""
-
-    def __init__(self, n: int, levels: Sequence[Index], units: Sequence[int]) -> None:
-        numbers = np.array([len(weights) for weights in levels], dtype=np.int64)
-        #: Weights of all levels (sums, n); level, and unit of the weights, of each sum (sums,).
-        self.weights = np.concatenate([np.zeros((0, n), dtype=np.int64), *levels])
-        self.level = np.repeat(np.arange(len(levels)), numbers)
-        self.units = np.repeat(np.array(units, dtype=np.float64), numbers)
-        #: Number of sums in each level.
-        self.numbers = numbers.tolist()
-        #: Θ (sums, n), the weights in their units.
-        self.theta = self.weights / self.units[:, None]
-
-    def __len__(self) -> int:
-        return len(self.level)
-
-    def product(self, values: Array, axis: int = -1) -> Array:
-        """Return the sums of values along the last axis, or the last but one, in units; exact in whole numbers.
-
-        In each row of weights few are not zero, and stand together: only these are multiplied.
-        """
-        shape = list(values.shape)
-        shape[axis] = len(self)
-        out = np.empty(shape, dtype=np.result_type(values, self.weights))
-        for i, row in enumerate(self.weights):
-            places = np.flatnonzero(row)
-            some = slice(places[0], places[-1] + 1) if places.size else slice(0)
-            if axis == -1:
-                out[..., i] = values[..., some] @ row[some]
-            else:
-                out[..., i, :] = row[some] @ values[..., some, :]
-        return out
-
-    @functools.cached_property
-    def ends(self) -> list[tuple[Index, Index, int]]:
-        """The first and the last sum of each level that hold each place (n,); the level's last sum."""
-        out = []
-        for level in range(len(self.numbers)):
-            members = np.flatnonzero(self.level == level)
-            holds = self.weights[members] > 0
-            out.append((members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1])))
-        return out
-
-    def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:
-        """Yield the sums that hold places, with their weights there; two of each level, with weight 0 for none."""
-        for first, last, _ in self.ends:
-            one, other = first[place], last[place]
-            yield one, self.weights[one, place]
-            yield other, np.where(one == other, 0, self.weights[other, place])
-
-
 # -- flows across lines ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Least squares along a line of n borders, the same for all lines of one direction.
-
-    T is the flow through each border as the noise on single moves has it, Θ T its weighted sums (`hats`), s those
-    sums with noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹ for
-    the variances V of T and W of s. A move shifts s and Θ T alike, so that s − Θ T does not change, and the
-    estimate shifts by exactly the move, whatever C is and however C (s − Θ T) is rounded.
-
-    The variances, up to a common factor, are of noise on a straight and on a diagonal move, and on the sums of each
-    level, whose centres are `widths` borders apart.
-    """
-
-    n: int
-    widths: tuple[int, ...]
-    straight: float
-    diagonal: float
-    sums: tuple[float, ...]
-    centred: bool = False
-
-    @functools.cached_property
-    def diagonals(self) -> Field:
-        """Number of diagonal moves that count at each border (n,)."""
-        out = np.zeros(self.n)
-        out[:-1] += 1
-        out[1:] += 1
-        return out
-
-    @functools.cached_property
-    def windows(self) -> Sums:
-        """Θ, each level's weights in units of 1 / (2 width)."""
-        levels = [hats(self.n, w, self.centred) for w in self.widths]
-        return Sums(self.n, levels, [2 * w for w in self.widths])
-
-    @functools.cached_property
-    def leaf(self) -> Field:
-        """V (n,), as planned."""
-        return self.straight + self.diagonal * self.diagonals
-
-    @functools.cached_property
-    def own(self) -> Field:
-        """W (p,), as planned."""
-        return np.array(self.sums, dtype=np.float64)[self.windows.level]
-
-    @functools.cached_property
-    def gain(self) -> Field:
-        """C (n, p)."""
-        theta = self.windows.theta
-        spread = self.leaf[:, None] * theta.T
-        if not self.widths:
-            return spread
-        return np.asarray(np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T)
-
-    def spread(self, leaf: Field, sums: Sequence[float]) -> Field:
-        """Return Θ V Θᵀ + W (p, p) for variances V of borders (n,), and of each level of sums."""
-        theta = self.windows.theta
-        own = np.array(sums, dtype=np.float64)[self.windows.level]
-        return np.asarray((theta * leaf) @ theta.T + np.diag(own))
-
-    @functools.cached_property
-    def prefix_gain(self) -> Field:
-        """Sums of C over the borders before each edge (n + 1, p)."""
-        return cumulated(self.gain)
-
-    def correction(self, flow: Array, sums: Sequence[Array]) -> Array:
-        """Return C (s − Θ T) (..., lines, n) for flows T (..., lines, n); sums are by level, in units.
-
-        Of integers it is rounded so that sums from the line's start are nearest.
-        """
-        surplus = np.concatenate(sums, axis=-1) - self.windows.product(flow)
-        if surplus.dtype.kind == "f":
-            return surplus / self.windows.units @ self.gain.T
-        along = surplus / self.windows.units @ self.prefix_gain.T
-        return np.diff(np.rint(along, out=along), axis=-1).astype(surplus.dtype)
-
-    def adjoint(
-        self, weights: Field, sums: Sequence[Field]
-    ) -> Field:
-        """Return −ΘᵀCᵀw, the weights on T beside w, for w (lines, n) on `correction`; write Cᵀw into `sums`."""
-        back = weights @ self.gain
-        for level, part in enumerate(sums):
-            part[...] = back[:, self.windows.level == level] / (2 * self.widths[level])
-        return -back @ self.windows.theta
 
 
 class Crossings(NamedTuple):
@@ -215,7 +53,7 @@ class Crossings(NamedTuple):
         nx, ny = blocks
         east, north = _cut(draws[STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
         rising, falling = _cut(draws[DIAGONAL], [(nx - 1, ny - 1)] * 2)
-        numbers = zip(*(line.windows.numbers for line in lines), strict=True)
+        numbers = zip(*(line.numbers for line in lines), strict=True)
         levels = [
             _cut(draws[name], [(nx - 1, on_x), (ny - 1, on_y)])
             for name, (on_x, on_y) in zip(sums, numbers, strict=True)
@@ -233,19 +71,37 @@ class Crossings(NamedTuple):
             stop = min(start + step, number)
             yield slice(start, stop), slice(start + 1, stop + 1)
 
-    def estimate(self, some: slice, line: Lines | None) -> Array:
-        """Return the straight flow across some lines (..., some, places), with what the sums along them add."""
-        straight = self.straight[..., some, :]
-        if line is None:
-            return straight
-        # T of the lines: all flow across them, as the single draws have it.
-        across, falling = straight.copy(), self.falling[..., some, :]
-        across[..., :-1] += self.rising[..., some, :]
+    def across(self, some: slice) -> Array:
+        """Return T of some lines (..., some, places): all flow across them, as the single draws have it."""
+        out, falling = self.straight[..., some, :].copy(), self.falling[..., some, :]
+        out[..., :-1] += self.rising[..., some, :]
         if self.axis == 0:
-            across[..., 1:] += falling
+            out[..., 1:] += falling
         else:
-            across[..., 1:] -= falling
-        out = line.correction(across, [sums[..., some, :] for sums in self.sums])
+            out[..., 1:] -= falling
+        return out
+
+    def solve(self, line: Lines) -> Field:
+        """Return what sums say of each line (p, ..., lines), by least squares (`Lines.solve`)."""
+        surplus = np.concatenate(self.sums, axis=-1)
+        for some, _ in self.strips():
+            flow = self.across(some)
+            surplus[..., some, :] -= line.weigh(flow.reshape(-1, line.n)).reshape(*flow.shape[:-1], -1)
+        solved = line.solve(surplus.reshape(-1, surplus.shape[-1]).T)
+        return solved.reshape(len(solved), *surplus.shape[:-1])
+
+    def estimate(self, some: slice, line: Lines, solved: Field) -> Array:
+        """Return the straight flow across some lines (..., some, places), with what the sums along them add.
+
+        The sum from the line's start is rounded, of whole numbers.
+        """
+        straight = self.straight[..., some, :]
+        known = solved[..., some].reshape(len(solved), -1)
+        before = line.sums_before(known, 0, line.n, np.zeros(known.shape[1]))
+        if straight.dtype.kind != "f":
+            np.rint(before, out=before)
+        out = np.empty(straight.shape, dtype=straight.dtype)
+        np.subtract(before[:, 1:], before[:, :-1], out=out.reshape(-1, line.n), casting="unsafe")
         out += straight
         return out
 

@@ -18,6 +18,7 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
 from deltahist.space.workloads.cover import Pieces
 from deltahist.strategies.flow.decoder import estimated_flow
+from deltahist.strategies.flow.lines import Lines, hats, sums_on
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
     DIAGONAL,
@@ -26,9 +27,6 @@ from deltahist.strategies.flow.noise import (
     HUBS,
     STRAIGHT,
     Hubs,
-    Lines,
-    hats,
-    sums_on,
 )
 
 if TYPE_CHECKING:
