@@ -115,7 +115,13 @@ class Window:
                     "constant noise promises nothing for changes without end; say for how many steps the limit is to "
                     "hold, or what each step gets"
                 )
-        return Fraction(min(limit // (length or 1) for length, limit in self.rule.spans), NANO)
+        length, limit = self.binding
+        return Fraction(limit // length, NANO)
+
+    @property
+    def binding(self) -> tuple[int, int]:
+        """The steps of the span that equal shares fill first, and its limit in billionths."""
+        return min(((length or 1, limit) for length, limit in self.rule.spans), key=lambda span: span[1] // span[0])
 
     @property
     def last(self) -> int | None:

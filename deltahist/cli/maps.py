@@ -432,15 +432,19 @@ class ChosenMap:
 
         return self.cells[0].mechanism if self.cells else mechanism_for(self.near, workload=self.work, **how)
 
+    @property
+    def queries(self) -> str:
+        """Name of the queries: boxes of any place and size without a workload."""
+        return _ANYWHERE if self.work is None else self.name
+
     def describe_error(self, mechanism: Mechanism, asked: PlanOptions) -> str:
         """Tell the expected error of a mechanism; over boxes of any place and size without a workload."""
         from deltahist.planning import CellChoice
 
         expected = self.cells[0] if self.cells else CellChoice.of(mechanism, asked.number, self.work)
         about = f"for about {asked.number:,.0f} points" + ("" if asked.points else " (--points says how many)")
-        queries = _ANYWHERE if self.work is None else self.name
         return facts(
-            error=f"{expected.rmse:,.4g} points (root mean square) over {queries}, {about}",
+            error=f"{expected.rmse:,.4g} points (root mean square) over {self.queries}, {about}",
             of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
         )
 

@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
+from deltahist.budget import say_amount
 from deltahist.cli import console
-from deltahist.cli.groups import CONFIG, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
+from deltahist.cli.groups import CONFIG, LETTERS, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
 from deltahist.cli.maps import (
+    ChosenMap,
     Coordinates,
     MapOptions,
     PlanOptions,
@@ -23,8 +25,20 @@ from deltahist.cli.maps import (
     describe_limit,
     sources_option,
 )
-from deltahist.cli.options import amount, argument, length as read_length, option, whole_number, window_limit
+from deltahist.cli.options import (
+    amount,
+    argument,
+    flag,
+    length as read_length,
+    option,
+    whole_number,
+    window_limit,
+)
 from deltahist.errors import NANO, InputError, shortened, typed
+
+if TYPE_CHECKING:
+    from deltahist.mechanisms import Mechanism
+    from deltahist.publishers.stream import Stream
 
 #: Steps from which on a bar is shown on a terminal.
 _LONG = 20
@@ -89,6 +103,8 @@ def stream(
     asked: PlanOptions,
     rows: _Rows,
     weak_protection_accepted: bool = WEAK,
+    dry_run: bool = flag("Tell what steps would cost, and their errors; read no rows, draw nothing."),
+    anyway: bool = flag("Publish although regions would drown in noise (--regions and --points).", panel=PLAN),
     config: Path | None = CONFIG,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
@@ -134,6 +150,12 @@ def stream(
     plan = Stream(
         near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
     )
+    print(_describe_plan(plan, chosen, amounts, number))
+    if not anyway and amounts is None:
+        _refuse_drowning(plan, chosen, asked)
+    if dry_run:
+        plan.check(amounts, weak_protection_accepted)
+        return None
     reading = {name: value for name, value in vars(rows).items() if name != "user"}  # the stream's own
     bar = progress("publishing steps", number, None if number >= _LONG else False)
     with place.suggesting_options(coordinates), bar as advance:
@@ -163,6 +185,67 @@ def stream(
         )
     )
     return tally
+
+
+def _describe_plan(
+    plan: Stream, chosen: ChosenMap, amounts: Sequence[Fraction] | None, steps: int
+) -> str:
+    """Tell the cost of steps, the limit that binds, the rest of the budget, and errors of sums over steps."""
+    from deltahist.accounts.ledger import Ledger
+    from deltahist.planning.forecast import forecast
+
+    letter = LETTERS[plan.budget.unit]
+
+    def say(amount: Fraction) -> str:
+        return f"{letter} = {say_amount(amount, plan.budget.amount)}"
+
+    told: dict[str, str] = {}
+    if amounts is None:
+        length, limit = plan.shape.binding
+        share = plan.shape.equal
+        told["each_step"] = f"{say(share)}, since {length:,} steps in a row spend at most {say(Fraction(limit, NANO))}"
+        if length != plan.length:
+            told["each_step"] += (
+                f" (--window-limit): of {say(plan.budget.amount)}, any {plan.length:,} steps spend "
+                f"{say_amount(plan.length * share, plan.budget.amount)}"
+            )
+    if Ledger.exists(plan.ledger):
+        window = plan.window()
+        following = 0 if window.last is None else window.last + 1
+        told["left"] = f"{say(window.available(following))} for step {plan.clock.label(following)}"
+    if amounts is not None:
+        return console.facts(**told)
+    outlooks = forecast(_of_a_step(plan), plan.clock, steps, chosen.work)
+    rows = [
+        (
+            f"a {each.period}" if each.period != "all" else f"all {each.steps:,} steps",
+            f"{each.steps:,}",
+            say(each.spends),
+            "" if each.cell is None else f"{each.cell:,.4g}",
+            f"{each.queries:,.4g}",
+        )
+        for each in outlooks
+    ]
+    table = console.table(("sum over", "steps", "spends", "error of a cell", "error of a query"), rows)
+    return f"{console.facts(**told)}\n\n{table}\nQueries are {chosen.queries}; errors are of noise alone, in points.\n"
+
+
+def _of_a_step(plan: Stream) -> Mechanism:
+    """Return the mechanism of a step, with what all limits leave for it."""
+    return plan.mechanism.with_budget(plan.budget.of(plan.shape.equal))
+
+
+def _refuse_drowning(plan: Stream, chosen: ChosenMap, asked: PlanOptions) -> None:
+    """Raise InputError if regions have more noise in a step than points, by a figure that the caller gave."""
+    if asked.regions is None or asked.points is None or chosen.work is None:
+        return
+    mean, error = asked.number / len(chosen.work), _of_a_step(plan).rmse(chosen.work)
+    if error > mean:
+        raise InputError(
+            f"--points is {asked.number:,.0f} in a step, {mean:,.3g} in each of {len(chosen.work):,} regions, but the "
+            f"noise in a region has a standard error of {error:,.3g}: single steps would say nothing; take longer "
+            "steps, fewer regions or more budget, or say --anyway (sums over many steps may still be of use)"
+        )
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:

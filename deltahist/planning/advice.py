@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: dimensions of the plane's two.
 CLUMPING = 0.55
 #: Boxes that stand for all places and sizes.
-_BOXES = 2_000
+BOXES = 2_000
 #: Sides of cells that are tried, in δ, the largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
 #: Usual δ by what shall be hidden (docs/choosing.md).
@@ -84,7 +84,7 @@ class CellChoice(OfMechanism):
     def of(cls, mechanism: Mechanism, points: float, workload: Workload | None = None) -> CellChoice:
         """Return a mechanism's expected errors for a number of points on a workload; on boxes anywhere when None."""
         domain = mechanism.domain
-        queries = random_boxes(_BOXES, domain) if workload is None else workload
+        queries = random_boxes(BOXES, domain) if workload is None else workload
         spread = expected_spread(domain, points, contributions=mechanism.counting.contributions)
         placement = spread * float(cut_shares(queries, domain).mean())
         return cls(mechanism, mechanism.rmse(queries), math.sqrt(placement))

@@ -85,10 +85,10 @@ class Stream:
 
     def step(self, number: int) -> Step:
         """Return the place of a step's release in the stream."""
-        return Step(self.clock, number, self.length, self.budget, self._shape.limits)  # type: ignore[arg-type]
+        return Step(self.clock, number, self.length, self.budget, self.shape.limits)  # type: ignore[arg-type]
 
     @cached_property
-    def _shape(self) -> Window:
+    def shape(self) -> Window:
         """The accountant without its ledger."""
         return Window(self.length, *self.budget.exact, limits=self.limits)
 
@@ -117,7 +117,7 @@ class Stream:
             length = self.near.domain.length
             if length(said, name="delta") == length(self.near.delta, name="delta"):
                 about["neighbourhood"] = about["neighbourhood"] | {"delta": said}
-        return replace(self._shape, ledger=self.ledger, name=_ACCOUNT, about=about)
+        return replace(self.shape, ledger=self.ledger, name=_ACCOUNT, about=about)
 
     def publish(
         self,
@@ -161,7 +161,7 @@ class Stream:
         """
         source, out = Path(source), Path(out)
         check_folders(source, self.time, self.clock, gaps, out)
-        self._check_protection(amounts, weak_protection_accepted)
+        self.check(amounts, weak_protection_accepted)
         fresh, made = not Ledger.exists(self.ledger), not out.exists()
         if made:
             out.mkdir()
@@ -181,10 +181,10 @@ class Stream:
                 out.rmdir()
             raise
 
-    def _check_protection(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
+    def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
         """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
         if amounts is None:
-            _ = self._shape.equal
+            _ = self.shape.equal
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
         if most:
             mechanism = mechanism.with_budget(self.budget.of(most))

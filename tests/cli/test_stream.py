@@ -3,9 +3,11 @@
 import shutil
 from fractions import Fraction
 
+import geopandas as gpd
 import numpy as np
 import pandas as pd
 import pytest
+import shapely
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
@@ -371,3 +373,33 @@ def test_an_amount_that_is_no_number_is_refused_at_once(tmp_path, amount):
 def test_amounts_are_exact(tmp_path):
     (tmp_path / "b.csv").write_text("step,epsilon\n1,0.1\n2,1/3\n3,0\n")
     assert read_amounts(tmp_path / "b.csv", ["1", "2", "3"], "epsilon") == [Fraction(1, 10), Fraction(1, 3), 0]
+
+
+def test_a_dry_run_tells_the_cost_and_errors_of_a_year(folder, run, refused):
+    pd.DataFrame({"west": [0, 4], "south": [0, 4], "east": [4, 10], "north": [6, 10]}).to_csv(folder / "b.csv")
+    before = sorted(folder.iterdir())
+    said = run(*stream(folder, "--dry-run", "--boxes", folder / "b.csv", "--window-limit", "8:1.6", every="1w",
+                       until="2021-02-27")).out  # fmt: skip
+    assert sorted(folder.iterdir()) == before
+    assert "ε = 0.4, since 8 steps in a row spend at most ε = 3.2 (--window-limit): of ε = 2, any 4 steps" in said
+    near = dh.Neighbourhood(dh.Domain((0, 0, 10, 10), (5, 5)), delta=2, sources="boundary")
+    step = dh.Mechanism(near.capped(), dh.strategies.Identity(near.domain), dh.Budget(0.4))
+    boxes = dh.workloads.boxes([[0, 0, 4, 6], [4, 4, 10, 10]])
+    rows = {" ".join(line.split()[:2]): line.split()[2:] for line in said.splitlines()}
+    for name, steps in (("a step", 1), ("a month", 4), ("a year", 52)):
+        number, *spends, cell, query = rows[name]
+        assert (int(number), spends[2]) == (steps, f"{0.4 * steps:g}")
+        assert float(cell) == pytest.approx(step.noise_of_a_cell * steps**0.5, rel=1e-3)
+        assert float(query) == pytest.approx(step.rmse(boxes) * steps**0.5, rel=1e-3)
+    run(*stream(folder, until=DAYS[1]))
+    assert "left         ε = 1 for step 2020-03-03" in run(*stream(folder, "--dry-run")).out
+
+
+def test_regions_that_would_drown_are_refused_before_rows_are_read(folder, run, refused):
+    squares = [shapely.box(i, j, i + 1, j + 1) for i in range(10) for j in range(10)]
+    with pytest.warns(UserWarning, match="'crs' was not provided"):
+        gpd.GeoDataFrame(geometry=squares).to_file(folder / "d.gpkg")
+    asked = ("--regions", folder / "d.gpkg", "--points", "90")
+    refused(stream(folder, *asked), "--points is 90 in a step, 0.9 in each of 100 regions, but the noise in a region")
+    assert not (folder / "city.ledger").exists()
+    assert "published    12 steps" in run(*stream(folder, *asked, "--anyway")).out
