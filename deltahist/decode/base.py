@@ -28,6 +28,7 @@ from deltahist.space.workloads.cover import Pieces, box_sums, explicit
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
     from deltahist.strategies.base import Strategy
+    from deltahist.strategies.tiles import Tiling
 
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
@@ -211,12 +212,14 @@ class Decoder:
                 cells = cells + direction * ((total - cells.sum()) / spread)
         return cells.reshape(self.domain.shape)
 
-    def tile_summary(self, values: Sequence[NDArray[np.int64]], tile: tuple[int, int]) -> NDArray[np.float64]:
+    def tile_summary(
+        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]
+    ) -> NDArray[np.float64]:
         """Return what other tiles have to know of a tile (s,), from its values by layer (`Tiling.split`): their sum."""
         return np.array([float(values[0].sum())])
 
     def settle_tiles(
-        self, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
+        self, tiling: Tiling, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
     ) -> NDArray[np.float64]:
         """Return what all tiles need for their cells, once every tile is known.
 
@@ -228,7 +231,11 @@ class Decoder:
         raise NotImplementedError(f"{type(self).__name__} must define settle_tiles")
 
     def tile_cells(
-        self, values: Sequence[NDArray[np.int64]], tile: tuple[int, int], settled: NDArray[np.float64]
+        self,
+        tiling: Tiling,
+        tile: tuple[int, int],
+        values: Sequence[NDArray[np.int64]],
+        settled: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         """Return estimates of a tile's cells, as `estimate` does, from its values and from `settle_tiles`."""
         raise NotImplementedError(f"{type(self).__name__} must define tile_cells")

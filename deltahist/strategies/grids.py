@@ -320,13 +320,17 @@ class CellsDecoder(Decoder):
         return query
 
     def settle_tiles(
-        self, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
+        self, tiling: Tiling, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
     ) -> NDArray[np.float64]:
         missing = 0.0 if total is None else (total - float(sums.sum())) / self.domain.size
         return np.array([missing])
 
     def tile_cells(
-        self, values: Sequence[NDArray[np.int64]], tile: tuple[int, int], settled: NDArray[np.float64]
+        self,
+        tiling: Tiling,
+        tile: tuple[int, int],
+        values: Sequence[NDArray[np.int64]],
+        settled: NDArray[np.float64],
     ) -> NDArray[np.float64]:
         return values[0] + settled[0]
 

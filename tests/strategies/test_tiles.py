@@ -77,9 +77,9 @@ def test_tiles_estimate_the_cells_of_the_whole_map(tiling: Tiling, sources: str 
     total = 4000 if mechanism.total_known else None
     tiles = [(i, j) for i in range(tiling.shape[0]) for j in range(tiling.shape[1])]
     parts = {tile: tiling.split(tile, values[tiling.rows(tile)]) for tile in tiles}
-    sums = np.array([found.tile_summary(parts[tile], tile) for tile in tiles]).reshape(*tiling.shape, -1)
-    settled = found.settle_tiles(values[tiling.top], sums, total)
+    sums = np.array([found.tile_summary(tiling, tile, parts[tile]) for tile in tiles]).reshape(*tiling.shape, -1)
+    settled = found.settle_tiles(tiling, values[tiling.top], sums, total)
     cells = np.zeros(DOMAIN.shape)
     for tile in tiles:
-        cells[tiling.cells(tile)] = found.tile_cells(parts[tile], tile, settled)
+        cells[tiling.cells(tile)] = found.tile_cells(tiling, tile, parts[tile], settled)
     np.testing.assert_allclose(cells, found.estimate(values, total), rtol=1e-9, atol=1e-9)
