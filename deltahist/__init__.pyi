@@ -58,6 +58,7 @@ from .publishers.rappor import Clients as Clients
 from .releases import (
     Release as Release,
     Series as Series,
+    TiledRelease as TiledRelease,
 )
 from .remote import connect as connect
 from .space import workloads as workloads

@@ -55,7 +55,7 @@ def _as_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _check_digest(stated: Any, found: str, path: str) -> None:
+def check_digest(stated: Any, found: str, path: str) -> None:
     """Raise DamagedFile unless a file states the digest that its content has."""
     if stated is None:
         raise DamagedFile(f"release file {path!r} states no digest of its content (was it altered?)")
@@ -116,7 +116,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
         def read_alone(description: dict[str, Any]) -> _Read:
             stated = description.pop(DIGEST, None)
             found = read(description, None, str(path))
-            _check_digest(stated, digest_of(description, {}), str(path))
+            check_digest(stated, digest_of(description, {}), str(path))
             return found
 
         return _understood(path.read_bytes(), path, read_alone)
@@ -248,7 +248,7 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
     meta = file.schema_arrow.metadata
     stated = meta.get(DIGEST.encode())
     own = digest_of(json.loads(meta[KEY]), columns)
-    _check_digest(None if stated is None else stated.decode(errors="replace"), own, path)
+    check_digest(None if stated is None else stated.decode(errors="replace"), own, path)
     return columns
 
 

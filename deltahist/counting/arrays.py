@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting.private import Private, Unshown
+from deltahist.counting.sparse import SparseCounts, SparseTally
 from deltahist.errors import InputError, OutsideBounds, fits_memory, one_of, whole
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Operation
@@ -49,7 +50,7 @@ def count(
     user: ArrayLike | None = None,
     max_per_user: int | None = None,
     key: bytes | None = None,
-) -> Private:
+) -> Private | SparseCounts:
     """Count the points in each cell.
 
     Parameters
@@ -66,7 +67,8 @@ def count(
     Returns
     -------
     Private : acts as an int64 array of domain.shape, axis 0 is x. It knows how it was made (`counting`), and `publish`
-    takes from it whose points they are and what was left out.
+    takes from it whose points they are and what was left out. Of a map of more than 4096² cells it is SparseCounts,
+    which knows the same and holds full cells alone.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def count(
         for start in range(0, number, _BLOCK)
     )
     read = collect(blocks, "points", into, reading, operation)
-    return Private.of(into.counts(), read.counting, domain)
+    return into.private(read.counting)
 
 
 # --- the one way from batches to counts -----------------------------------------------------------------------
@@ -195,13 +197,18 @@ class CountedRows(Unshown):
 
 
 class Tally:
-    """Counts that grow by batches of points; a grid that does not fit into memory is refused before it is allocated."""
+    """Counts that grow by batches of points: of all cells, or of a large map's full cells alone.
+
+    A grid that does not fit into memory is refused before it is allocated.
+    """
 
     def __init__(self, domain: Domain) -> None:
-        # The counts, a batch's counts, and what publishing needs later.
-        fits_memory(40 * domain.size, f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells")
         self.domain = domain
-        self._flat = np.zeros(domain.size, dtype=np.int64)
+        self._sparse = SparseTally() if domain.is_large else None
+        if self._sparse is None:
+            # The counts, a batch's counts, and what publishing needs later.
+            fits_memory(40 * domain.size, f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells")
+            self._flat = np.zeros(domain.size, dtype=np.int64)
 
     def locate(self, columns: Columns) -> NDArray[np.int64]:
         """Return the flat cells of points given as finite columns."""
@@ -209,11 +216,16 @@ class Tally:
 
     def add(self, cells: NDArray[np.int64], number: NDArray[np.int64] | int = 1) -> None:
         """Count points, or numbers of them, by their flat cells; those below 0 are none."""
-        np.add.at(self._flat, cells[cells >= 0], number)
+        if self._sparse is not None:
+            self._sparse.add(cells[cells >= 0], number)
+        else:
+            np.add.at(self._flat, cells[cells >= 0], number)
 
-    def counts(self) -> NDArray[np.int64]:
-        """Return the counts so far (domain.shape)."""
-        return self._flat.reshape(self.domain.shape)
+    def private(self, counting: Preprocessing) -> Private | SparseCounts:
+        """Return the counts so far, which know how they were made."""
+        if self._sparse is not None:
+            return SparseCounts(*self._sparse.pairs(), self.domain, counting)
+        return Private.of(self._flat.reshape(self.domain.shape), counting, self.domain)
 
 
 class PlaceTally:

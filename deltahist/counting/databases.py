@@ -25,6 +25,7 @@ from deltahist.counting.engines import Engine, Session, unbound
 from deltahist.counting.expressions import make_safe, read_text
 from deltahist.counting.opening import open_engine
 from deltahist.counting.private import Private
+from deltahist.counting.sparse import SparseCounts
 from deltahist.counting.values import DTYPES, check_column, is_endless, kind_of, readable_columns
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
@@ -45,7 +46,7 @@ def count_table(
     user: str | None = None,
     max_per_user: int | None = None,
     key: bytes | None = None,
-) -> Private:
+) -> Private | SparseCounts:
     """Count the points of a table in each cell, in the database that holds it.
 
     Parameters
@@ -111,7 +112,7 @@ def count_table(
             tally.add(cells[cells >= 0], kept[cells >= 0])
     finally:
         engine.close()
-    return Private.of(tally.counts(), how, domain)
+    return tally.private(how)
 
 
 def cell_of(domain: Domain, *columns: Any) -> Any:

@@ -30,6 +30,7 @@ from deltahist.counting.arrays import (
 from deltahist.counting.conditions import Condition, refuse_place
 from deltahist.counting.parts import PartedTable, find_parts, is_address, open_parts
 from deltahist.counting.private import Private
+from deltahist.counting.sparse import SparseCounts
 from deltahist.counting.tables import (
     FORMATS,
     HEAD,
@@ -71,9 +72,9 @@ class Located(CountedRows):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted(CountedRows):
-    """Counts of a file, int64 (domain.shape), and numbers of its rows. Private."""
+    """Counts of a file, int64 (domain.shape) or of full cells alone, and numbers of its rows. Private."""
 
-    counts: Private
+    counts: Private | SparseCounts
 
     @property
     def kept(self) -> int:
@@ -146,7 +147,7 @@ def count_file(
     tally = Tally(domain)
     how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format)
     read = read_file(Path(path), tally, how)
-    return Counted(**vars(read), counts=Private.of(tally.counts(), read.counting, domain))
+    return Counted(**vars(read), counts=tally.private(read.counting))
 
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:

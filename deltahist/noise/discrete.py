@@ -17,6 +17,7 @@ from deltahist.noise.exact import (
     TABLE_BITS,
     Interval,
     InversionTable,
+    Rng,
     Words,
     certified,
     chance_table,
@@ -52,7 +53,7 @@ Shape = int | Sequence[int]
 
 
 def discrete_laplace(
-    scale: float | Fraction, shape: Shape = (), *, rng: np.random.Generator | None = None
+    scale: float | Fraction, shape: Shape = (), *, rng: Rng = None
 ) -> NDArray[np.int64]:
     """Two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly.
 
@@ -90,7 +91,7 @@ def discrete_gaussian(
     shape: Shape = (),
     *,
     variance: float | Fraction | None = None,
-    rng: np.random.Generator | None = None,
+    rng: Rng = None,
 ) -> NDArray[np.int64]:
     """Discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), exactly.
 

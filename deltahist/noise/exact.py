@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 
 #: Bytes.
-_CIPHER_BLOCK = 16
+_CIPHER_BLOCK, KEY_BYTES = 16, 32
 #: Plain text, again and again: a key stream is the cipher of zeros.
 _ZEROS = memoryview(bytes(1 << 16))
 #: The largest word.
@@ -53,16 +53,18 @@ class Words(Protocol):
 
 
 class KeyStream:
-    """AES-256 in counter mode under a fresh key from the operating system.
+    """AES-256 in counter mode, under a fresh key from the operating system or a given one that has no other use.
 
-    Nothing is kept between streams, so that a forked process cannot repeat its parent's words as long as
+    Nothing is kept between streams of fresh keys, so that a forked process cannot repeat its parent's words as long as
     each draw opens a stream of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key: bytes | None = None) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-        self._cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+        # A key of one stream alone needs no other start than zero.
+        key, start = (os.urandom(KEY_BYTES), os.urandom(_CIPHER_BLOCK)) if key is None else (key, bytes(_CIPHER_BLOCK))
+        self._cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
 
     def words(self, number: int) -> NDArray[np.uint64]:
         """Return the next `number` words of the key stream."""
@@ -84,13 +86,19 @@ class Seeded:
         return self._rng.integers(0, _MOST, number, dtype=np.uint64, endpoint=True)
 
 
-def source(rng: np.random.Generator | None) -> Words:
-    """Open a fresh cryptographic stream, or return the words of a seeded generator.
+#: A seeded generator, for experiments only; a stream that is open; or None for a fresh stream.
+Rng = np.random.Generator | KeyStream | None
 
-    Raises InputError if `rng` is neither None nor a numpy Generator.
+
+def source(rng: Rng) -> Words:
+    """Open a fresh cryptographic stream, or return one that is open or the words of a seeded generator.
+
+    Raises InputError if `rng` is none of these.
     """
     if rng is None:
         return KeyStream()
+    if isinstance(rng, KeyStream):
+        return rng
     if isinstance(rng, np.random.Generator):
         return Seeded(rng)
     raise InputError(

@@ -28,6 +28,7 @@ from deltahist.noise.discrete import (
 from deltahist.noise.exact import (
     Interval,
     InversionTable,
+    Rng,
     Words,
     chance_table,
     complement,
@@ -42,7 +43,6 @@ from deltahist.privacy import Gaussian, Laplace, Law, RoundedGaussian
 
 Integers = NDArray[np.int64]
 Level = float | Fraction
-Rng = np.random.Generator | None
 
 #: Values refined at a time, so that the working memory does not grow with the array.
 _BLOCK = 1 << 18

@@ -22,7 +22,7 @@ from deltahist.personal.aggregates import Aggregate, Columns
 from deltahist.personal.query import Expression, Query
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import UNPAID, Preprocessing
-from deltahist.publishers.histogram import check_public, publish
+from deltahist.publishers.histogram import check_public, check_whole, publish
 from deltahist.releases import Release
 from deltahist.releases.base import from_bytes
 from deltahist.space.crs import Operation, read_crs
@@ -157,6 +157,7 @@ class Map(Aggregate):
             near, self.strategy, epsilon=self.epsilon, rho=self.rho, workload=self.workload, counting=counting
         )
         # Once records are read, a refusal would cost everybody all that the map may cost them.
+        check_whole(made)
         check_public(made, self.weak_protection_accepted)
         object.__setattr__(self, "mechanism", made)
 
@@ -213,7 +214,9 @@ class Map(Aggregate):
         domain = self.near.domain
         counts = np.bincount(columns["cell"], minlength=domain.size).reshape(domain.shape)
         private = Private.of(counts.astype(np.int64), self.mechanism.counting, domain)
-        return publish(private, self.mechanism, weak_protection_accepted=self.weak_protection_accepted)
+        release = publish(private, self.mechanism, weak_protection_accepted=self.weak_protection_accepted)
+        assert isinstance(release, Release)
+        return release
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.accounts.window import Account
 from deltahist.budget import floor_nano
 from deltahist.checks import check_foreign
+from deltahist.counting.sparse import SparseCounts
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.histogram import sensitivity
@@ -25,17 +26,20 @@ from deltahist.publishers.publication import (
     publish_measured,
     refuse_choices,
 )
-from deltahist.releases import Release
+from deltahist.releases import Release, TiledRelease
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, check_groups, is_own
+from deltahist.strategies.tiles import Tiling
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
+#: Working memory per cell of a row of tiles, in bytes: counts, noise and values of two rows.
+_BYTES_OF_SLABS = 96
 
 
 def publish(
-    counts: ArrayLike,
+    counts: ArrayLike | SparseCounts,
     near: Neighbourhood | Mechanism,
     strategy: Strategy | str = "auto",
     epsilon: float | Fraction | None = None,
@@ -49,8 +53,9 @@ def publish(
     weak_protection_accepted: bool = False,
     account: Account | None = None,
     state: str | Path | None = None,
+    out: str | Path | None = None,
     rng: np.random.Generator | None = None,
-) -> Release:
+) -> Release | TiledRelease:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
 
     What is published is A c + Lap(Δ_A/ε), Δ_A the strategy's sensitivity.
@@ -82,11 +87,13 @@ def publish(
     state : a new file, for a release that can be refined (`dh.refine`): the first one of a chain that costs what
         its last release does. It holds the noise, is written before this returns, and must stay as secret as the
         data.
+    out : the release file, written as by `save`. A map of more than 4096² cells in two dimensions needs it, since it is
+        written tile by tile while it is drawn (docs/large.md).
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
     -------
-    Release
+    Release, or TiledRelease of a map of more than 4096² cells.
 
     Raises
     ------
@@ -96,7 +103,8 @@ def publish(
         On counts of another shape or type, a budget that is not finite and above zero, was charged as something else or
         is so large that hardly anything is protected, a state that exists already, Gaussian noise with pure ε, a
         strategy whose groups do not hold every draw once, a way to the map that tears points apart by more than a
-        hundredth of δ, or a grid too large for memory.
+        hundredth of δ, or a grid too large for memory; on a map of more than 4096² cells without `out`, with a state,
+        or by a strategy that needs all cells at once; on a file that cannot be written.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -129,16 +137,38 @@ def publish(
     check_public(mechanism, weak_protection_accepted, rng)
     if rng is None:
         _check_window_pays(mechanism, account)
+    if state is not None or out is None:
+        check_whole(mechanism)
     private = _checked(counts, mechanism.neighbourhood)
     total = int(private.sum()) if mechanism.total_known else None
+    if mechanism.domain.is_large:
+        from deltahist.publishers.tiles import publish_tiles
+
+        assert out is not None
+        mechanism.strategy.check_points(float(private.sum()))
+        return publish_tiles(private, mechanism, total, Path(out), account=account, rng=rng)
+    assert not isinstance(private, SparseCounts)
     # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
     measured = mechanism.strategy.measure(private)
     make = functools.partial(Release, total=total)
     if state is None:
-        return publish_measured(make, mechanism, measured, account=account, rng=rng)
-    from deltahist.publishers.gradual import begin
+        release = publish_measured(make, mechanism, measured, account=account, rng=rng)
+    else:
+        from deltahist.publishers.gradual import begin
 
-    return begin(make, mechanism, measured, state, account=account, rng=rng)
+        release = begin(make, mechanism, measured, state, account=account, rng=rng)
+    if out is not None:
+        release.save(out)
+    return release
+
+
+def check_whole(mechanism: Mechanism) -> None:
+    """Raise InputError for a large map, which only `publish` with a file can publish."""
+    if mechanism.domain.is_large:
+        raise InputError(
+            f"the map has {mechanism.domain.size:,} cells: more than 4096 × 4096 are published tile by tile into a "
+            "file, by publish(..., out='map.parquet') alone, without a state; use larger cells for anything else"
+        )
 
 
 def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
@@ -152,7 +182,10 @@ def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator 
                 f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
             )
     check_protection(mechanism, accepted, rng)
-    fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
+    if mechanism.domain.is_large:
+        check_slabs(strategy.tiling())
+    else:
+        fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
@@ -179,8 +212,17 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
         )
 
 
-def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
+def check_slabs(tiling: Tiling) -> None:
+    """Raise InputError if a row of tiles, with its noise, is more than memory holds."""
+    cells = tiling.side[0] * tiling.domain.shape[1]
+    fits_memory(_BYTES_OF_SLABS * cells, f"a row of tiles of {cells:,} cells")
+
+
+def _checked(counts: ArrayLike | SparseCounts, near: Neighbourhood) -> NDArray[np.int64] | SparseCounts:
     """Return counts as whole numbers, or raise InputError."""
+    if isinstance(counts, SparseCounts):
+        _check_number(counts.sum())
+        return counts
     array = np.asarray(counts)
     if array.shape != near.domain.shape:
         raise InputError(f"counts have shape {array.shape}: the domain has {near.domain.shape} (axis 0 is x)")
@@ -189,7 +231,10 @@ def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
         raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
     if array.size and array.min() < 0:
         raise InputError("counts have a negative entry: they must be numbers of points")
-    total = float(array.sum(dtype=np.float64))
+    _check_number(float(array.sum(dtype=np.float64)))
+    return array.astype(np.int64, copy=False)
+
+
+def _check_number(total: float) -> None:
     if total >= _MOST_POINTS:
         raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
-    return array.astype(np.int64, copy=False)

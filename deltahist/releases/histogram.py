@@ -39,6 +39,7 @@ _BYTES_PER_NUMBER = 48
 MOST_NONNEGATIVE = 1 << 15
 #: Cells whose errors are worked out together.
 _AT_ONCE = 1_000_000
+_OTHER_GROUPS = "has groups of rows that are not its strategy's"
 
 
 class CountEstimates(abc.ABC):
@@ -191,33 +192,39 @@ class Release(CountEstimates, BaseRelease):
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
         check_header(description, file, path, form=cls.FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
-        if "points outside" in description.get("dropped", ()) and (
-            description["neighbourhood"]["sources"] != "boundary"
-        ):
-            raise damaged(path, "states drops that do not go with its sources")
-        mechanism = Mechanism.from_description(description)
-        rows, strategy, total = file.metadata.num_rows, mechanism.strategy, description["total"]
+        mechanism = read_mechanism(description, path)
+        rows, strategy = file.metadata.num_rows, mechanism.strategy
         if strategy.shape[0] != rows:
             raise damaged(path, f"has {rows:,} values: its strategy has {strategy.shape[0]:,} rows")
         columns = read_columns(file, path, ["group", "value"])
-        if (total is not None) != mechanism.total_known:
-            raise damaged(path, "states a number of points against its own membership rule")
-        group, parts = columns["group"], strategy.parts
-        if description["groups"] != [part.name for part in parts] or not all(
-            np.all(group[part.members] == i) for i, part in enumerate(parts)
-        ):
-            raise damaged(path, "has groups of rows that are not its strategy's")
-        if [law.describe() for law in mechanism.laws] != description["laws"]:
-            raise damaged(path, "states noise that does not follow from its strategy and budget")
-        values, total = columns["value"], None if total is None else _total(total)
+        if not all(np.all(columns["group"][part.members] == i) for i, part in enumerate(strategy.parts)):
+            raise damaged(path, _OTHER_GROUPS)
+        total = read_total(mechanism, description, path)
         payment = Payment.from_description(description.get("account"))
-        return stamp(cls(mechanism, values, total, payment=payment), is_publishable(description))
+        return stamp(cls(mechanism, columns["value"], total, payment=payment), is_publishable(description))
 
 
-def _total(value: Any) -> int:
-    number = whole(least=0, total=value)
+def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:
+    """Return the mechanism of a release's description, whose noise is not compared yet (`read_total`)."""
+    if "points outside" in description.get("dropped", ()) and description["neighbourhood"]["sources"] != "boundary":
+        raise damaged(path, "states drops that do not go with its sources")
+    return Mechanism.from_description(description)
+
+
+def read_total(mechanism: Mechanism, description: dict[str, Any], path: str) -> int | None:
+    """Return the number of points that is stated; raise DamagedFile on what does not follow from the mechanism."""
+    total = description["total"]
+    if (total is not None) != mechanism.total_known:
+        raise damaged(path, "states a number of points against its own membership rule")
+    if description["groups"] != [part.name for part in mechanism.strategy.parts]:
+        raise damaged(path, _OTHER_GROUPS)
+    if [law.describe() for law in mechanism.laws] != description["laws"]:
+        raise damaged(path, "states noise that does not follow from its strategy and budget")
+    if total is None:
+        return None
+    number = whole(least=0, total=total)
     if number >= 1 << 63:
-        raise InputError(f"total is {value!r}: it must be less than 2^63")
+        raise InputError(f"total is {total!r}: it must be less than 2^63")
     return number
 
 

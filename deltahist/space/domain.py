@@ -22,6 +22,8 @@ STEPS_PER_CELL = 1_000_000
 _MOST_STEPS = 1 << 52
 #: Shortest lattice step: its inverse must be a float.
 _LEAST_STEP = 1e-290
+#: Maps of more cells are counted, published and answered by tiles, which need little memory.
+MOST_WHOLE = 4096 * 4096
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
 #: The CRS in which INSPIRE names cells.
@@ -277,6 +279,11 @@ class Domain:
     def size(self) -> int:
         """Number of cells N."""
         return math.prod(self.shape)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the map is counted and published by tiles: two dimensions, and more than 4096² cells."""
+        return self.ndim == 2 and self.size > MOST_WHOLE
 
     @property
     def low(self) -> tuple[float, ...]:

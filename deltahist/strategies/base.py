@@ -156,6 +156,9 @@ class Strategy:
             "tents, hierarchical or identity"
         )
 
+    def check_points(self, number: float) -> None:
+        """Raise InputError if values of this number of points might not fit 64 bits."""
+
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
@@ -264,6 +267,14 @@ def check_groups(strategy: Strategy) -> None:
 
 def _count_members(groups: Sequence[Group], number: int) -> tuple[int, int]:
     """Return how many members groups name, and how many different ones, of `number` members."""
+    slices = [group.members for group in groups if isinstance(group.members, slice)]
+    if len(slices) == len(groups) and all(each.step in (None, 1) for each in slices):
+        spans = [range(number)[each] for each in slices]
+        last = different = 0
+        for span in sorted(spans, key=lambda span: span.start):
+            different += max(0, span.stop - max(last, span.start))
+            last = max(last, span.stop)
+        return sum(map(len, spans)), different
     named = np.zeros(number, dtype=bool)
     total = 0
     for group in groups:

@@ -219,14 +219,17 @@ class Tents(Strategy):
         cells = along([axis.transpose for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
-    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return exact answers to the rows; InputError beyond 64 bits."""
+    def check_points(self, number: float) -> None:
         most = _MOST_ANSWER // self.scale
-        if float(counts.sum(dtype=np.float64)) >= most:
+        if number >= most:
             raise InputError(
                 f"counts add up to more than these tents hold: fewer than {most:,} points (take tents with a shorter "
                 "spacing or of a lower degree)"
             )
+
+    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return exact answers to the rows; InputError beyond 64 bits."""
+        self.check_points(float(counts.sum(dtype=np.float64)))
         return super().measure(counts)
 
     def decoder_class(self) -> type[Decoder]:

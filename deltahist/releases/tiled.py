@@ -1,0 +1,262 @@
+"""Release of a map that outgrows memory: one file with a row group for each tile, which are read one by one."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._files import DIGEST, KEY, check_digest, check_format, digest_of, first_line
+from deltahist.budget import Payment
+from deltahist.decode import Decoder
+from deltahist.errors import DamagedFile, InputError
+from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import stamp
+from deltahist.releases.base import BaseRelease, damaged, is_publishable
+from deltahist.releases.histogram import read_mechanism, read_total
+from deltahist.strategies.base import Strategy
+from deltahist.strategies.tiles import Integers, Tile, Tiling
+
+#: Version of the files.
+_VERSION = 1
+#: Where a file keeps the SHA-256 of each row group's values, one after another, as base64.
+_TILES = b"tiles"
+#: Bytes of a SHA-256.
+_HASH = 32
+#: zstd's level: higher ones take longer, and files are hardly smaller (docs/large.md).
+_LEVEL = 1
+#: Bytes that a row group may take in memory, besides its values twice over.
+_SLACK = 1 << 16
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TiledRelease(BaseRelease):
+    """A release of a map of more than 4096² cells: a file of tiles, each read when it is asked for.
+
+    The file is Parquet with a row group for each tile, x varying slowest, and one more for values that no tile holds
+    (`top`). The digest is the SHA-256 of the description and of each row group's SHA-256: a tile is verified alone.
+
+    Parameters
+    ----------
+    mechanism, total, publishable, payment : as of every release of counts.
+    path : of the file. hashes : (row groups, 32) SHA-256 of the values of each row group, little-endian int64.
+    footer : Parquet's own metadata of the file.
+    """
+
+    mechanism: Mechanism
+    path: Path
+    hashes: NDArray[np.uint8]
+    total: int | None = None
+    publishable: bool = field(default=False, init=False)
+    payment: Payment | None = None
+    footer: Any = None
+    FORMAT: ClassVar[str] = "deltahist-tiles"
+
+    def __post_init__(self) -> None:
+        """Check nothing: values are verified when they are read."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy that was measured."""
+        return self.mechanism.strategy
+
+    @property
+    def decoder(self) -> Decoder:
+        """Least squares for this release."""
+        return self.mechanism.decoder
+
+    @functools.cached_property
+    def tiling(self) -> Tiling:
+        """The tiles of the map."""
+        return self.strategy.tiling()
+
+    # -- tiles -----------------------------------------------------------------------------------------------
+
+    def tile_values(self, tile: Tile) -> list[Integers]:
+        """Return the values of each layer (blocks along x, along y) in a tile, verified.
+
+        Raises
+        ------
+        DamagedFile
+            If the tile was damaged or altered, or the file is no longer there.
+        InputError
+            If there is no such tile.
+        """
+        (i, j), (nx, ny) = tile, self.tiling.shape
+        if not (0 <= i < nx and 0 <= j < ny):
+            raise InputError(f"tile is {tile!r}: there are {nx:,} × {ny:,} tiles, numbered from 0")
+        return self.tiling.split(tile, self._read(i * ny + j, f"tile {tile}"))
+
+    @functools.cached_property
+    def top(self) -> Integers:
+        """Values that no tile holds (t,), verified."""
+        if self.tiling.top.start == self.tiling.top.stop:
+            return np.zeros(0, dtype=np.int64)
+        return self._read(len(self.hashes) - 1, "the values that are kept whole")
+
+    @functools.cached_property
+    def settled(self) -> NDArray[np.float64]:
+        """Figures of all tiles together that the cells of each need; the whole file is read for them, once."""
+        nx, ny = self.tiling.shape
+        tiles = [(i, j) for i in range(nx) for j in range(ny)]
+        sums = np.array([self.decoder.tile_summary(self.tile_values(tile), tile) for tile in tiles])
+        return self.decoder.settle_tiles(self.top, sums.reshape(nx, ny, -1), self.total)
+
+    def tile_cells(self, tile: Tile) -> NDArray[np.float64]:
+        """Return unbiased estimates of a tile's cells (cells along x, along y), equal to the whole map's."""
+        return self.decoder.tile_cells(self.tile_values(tile), tile, self.settled)
+
+    def _read(self, number: int, what: str) -> Integers:
+        """Return the values of a row group, verified."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        group = self.footer.row_group(number)
+        if group.column(0).total_uncompressed_size > 16 * group.num_rows + _SLACK:
+            raise damaged(str(self.path), f"is oversized in {what}")
+        try:
+            # Opened for each tile: that takes little, and no handle is shared by threads, or with a forked process.
+            with pq.ParquetFile(self.path, metadata=self.footer, page_checksum_verification=True) as file:
+                column = file.read_row_group(number, use_threads=False).column(0).combine_chunks()
+            values = np.asarray(np.from_dlpack(column), dtype=np.int64)
+        except (pa.ArrowException, OSError, BufferError) as problem:
+            raise DamagedFile(
+                f"release file {str(self.path)!r} cannot be read in {what}: {first_line(problem)}"
+            ) from None
+        if _hash(values) != self.hashes[number].tobytes():
+            raise damaged(str(self.path), f"has other values in {what} than its digest says")
+        return values
+
+    # -- the file --------------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"version": _VERSION, "total": self.total, "tile": list(self.tiling.side)}
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the description and of the SHA-256 of each row group, 64 hexadecimal digits."""
+        return digest_of(json.loads(json.dumps(self.describe())), {"tile": self.hashes.ravel()})
+
+    def write(self, target: Path | BinaryIO) -> None:
+        """Write the file of `save`: a copy, whose tiles are verified by whoever reads them."""
+        with self.path.open("rb") as own:
+            if isinstance(target, Path):
+                with target.open("wb") as copy:
+                    shutil.copyfileobj(own, copy)
+            else:
+                shutil.copyfileobj(own, target)
+
+    @classmethod
+    def write_parts(
+        cls,
+        target: Path,
+        mechanism: Mechanism,
+        parts: Iterable[Integers],
+        *,
+        total: int | None,
+        payment: Payment | None,
+        publishable: bool,
+    ) -> None:
+        """Write a file from the values of each tile in turn, and at last those that are kept whole."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        draft = stamp(cls(mechanism, target, np.zeros((0, _HASH), np.uint8), total, payment), publishable)
+        value = pa.field("value", pa.int64(), nullable=False)
+        schema = pa.schema([value], metadata={KEY: json.dumps(draft.describe()).encode()})
+        hashes = []
+        # Statistics would be a third of the footer, and tell readers nothing.
+        writer = pq.ParquetWriter(target, schema, compression="zstd", compression_level=_LEVEL, write_statistics=False,
+                                  write_page_checksum=True)  # fmt: skip
+        try:
+            for values in parts:
+                hashes.append(_hash(values))
+                column = pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+                writer.write_batch(pa.record_batch([column], schema=schema), row_group_size=len(values))
+            every = np.frombuffer(b"".join(hashes), dtype=np.uint8).reshape(-1, _HASH)
+            digest = stamp(cls(mechanism, target, every, total, payment), publishable).digest
+            writer.add_key_value_metadata({_TILES: base64.b64encode(every.tobytes()), DIGEST: digest})
+        finally:
+            writer.close()
+
+    @classmethod
+    def read(cls, description: dict[str, Any], file: Any, path: str) -> TiledRelease:
+        check_format(description, path, form=cls.FORMAT, version=_VERSION)
+        if file is None:
+            raise DamagedFile(f"file {path!r} describes a release, but has no tiles: it is no Parquet file")
+        footer = file.metadata
+        if math.prod(int(n) for n in description["domain"]["shape"]) > footer.num_rows:
+            raise damaged(path, f"has {footer.num_rows:,} values, fewer than cells")
+        mechanism = read_mechanism(description, path)
+        tiling = mechanism.strategy.tiling()
+        if description["tile"] != list(tiling.side):
+            raise damaged(path, "has tiles of another side than its strategy's")
+        rows = _sizes(tiling)
+        if footer.num_row_groups != len(rows) or any(
+            footer.row_group(k).num_rows != number for k, number in enumerate(rows)
+        ):
+            raise damaged(path, f"must have {len(rows):,} row groups of its tiles' sizes")
+        found = [(each.name, str(each.type), each.nullable) for each in file.schema_arrow]
+        if found != [("value", "int64", False)]:
+            raise DamagedFile(f"release file {path!r} has columns {found}: it must be one, 'value' (int64, required)")
+        stated = footer.metadata
+        hashes = np.frombuffer(base64.b64decode(stated[_TILES], validate=True), dtype=np.uint8)
+        if len(hashes) != _HASH * len(rows):
+            raise damaged(path, "must state a SHA-256 of each tile")
+        own = digest_of(description, {"tile": hashes})
+        check_digest(stated.get(DIGEST.encode(), b"").decode(errors="replace") or None, own, path)
+        total = read_total(mechanism, description, path)
+        payment = Payment.from_description(description.get("account"))
+        made = cls(mechanism, Path(path), hashes.reshape(-1, _HASH), total, payment, footer)
+        return stamp(made, is_publishable(description))
+
+    # -- what would need all values --------------------------------------------------------------------------
+
+    @property
+    def values(self) -> NDArray[np.int64]:  # type: ignore[override]
+        """Refuse to return all values: there are too many."""
+        raise self._refusal("values")
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Refuse to return all values: there are too many."""
+        raise self._refusal("values")
+
+    def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Refuse to return all cells: there are too many."""
+        raise self._refusal("cells")
+
+    def _refusal(self, what: str) -> InputError:
+        return InputError(
+            f"the release has {self.domain.size:,} cells in tiles: all {what} at once would need more memory than is "
+            "taken for granted; read tile by tile (`tile_cells`), or publish larger cells to export or draw the map"
+        )
+
+    def _repr_html_(self) -> str:
+        import html
+
+        return f"<pre>{html.escape(self.statement())}</pre>"
+
+
+def _hash(values: Integers) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values, dtype="<i8").data).digest()
+
+
+def _sizes(tiling: Tiling) -> list[int]:
+    """Return the number of values of each row group."""
+    (nx, ny), sizes = tiling.shape, np.zeros(tiling.shape, dtype=np.int64)
+    for layer in tiling.layers:
+        columns = [tiling.blocks(layer, (i, 0))[0] for i in range(nx)]
+        rows = [tiling.blocks(layer, (0, j))[1] for j in range(ny)]
+        sizes += np.outer([span.stop - span.start for span in columns], [span.stop - span.start for span in rows])
+    top = tiling.top.stop - tiling.top.start
+    return [*sizes.ravel().tolist(), *([top] if top else [])]

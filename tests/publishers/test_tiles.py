@@ -1,0 +1,77 @@
+"""Publishing by tiles: the numbers of the whole map, one file or none, and the account charged once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.noise.blocks import BlockDraws
+from deltahist.space import domain as space
+from deltahist.strategies import tiles
+
+DOMAIN = dh.Domain((0, 0, 22, 33), (22, 33))
+NEAR = dh.Neighbourhood(DOMAIN, 2)
+
+
+@pytest.fixture(autouse=True)
+def small_tiles(monkeypatch) -> None:
+    monkeypatch.setattr(space, "MOST_WHOLE", 700)
+    monkeypatch.setattr(tiles, "SIDE", 8)
+
+
+@pytest.fixture
+def points() -> np.ndarray:
+    return np.random.default_rng(2).random((500, 2)) * (22, 33)
+
+
+def test_the_file_holds_the_numbers_of_the_whole_map(points, tmp_path, monkeypatch) -> None:
+    counts = dh.count(points, DOMAIN)
+    release = dh.publish(counts, NEAR, "identity", 1, out=tmp_path / "m.parquet", rng=np.random.default_rng(7))
+    draws = BlockDraws(release.laws, np.random.default_rng(7))
+    noise = draws(0, 0, DOMAIN.shape, slice(0, 22))
+    values = np.zeros(DOMAIN.size, dtype=np.int64)
+    for tile in np.ndindex(*release.tiling.shape):
+        values[release.tiling.rows(tile)] = release.tile_values(tile)[0].ravel()
+    monkeypatch.setattr(space, "MOST_WHOLE", 10_000)
+    assert np.array_equal(values.reshape(DOMAIN.shape), np.asarray(dh.count(points, DOMAIN)) + noise)
+    assert (release.publishable, release.total) == (False, 500)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "array"])
+def test_counts_of_either_kind_are_published(points, kind, tmp_path) -> None:
+    counts = dh.count(points, DOMAIN)
+    if kind == "array":
+        counts = counts.slab(slice(0, 22))
+    account = dh.Account.total(epsilon=3, ledger=tmp_path / "city.ledger", name="city")
+    release = dh.publish(counts, NEAR, "identity", 1, out=tmp_path / "m.parquet", account=account)
+    assert (release.publishable, release.total, account.left) == (True, 500, 2)
+    assert release.payment.words in release.statement()
+    assert [each.name for each in tmp_path.glob("*.parquet")] == ["m.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "tile by tile into a file"),
+        ({"out": "m.parquet", "state": "s.state"}, "without a state"),
+        ({"out": "m.parquet", "strategy": "wavelet"}, "Wavelet needs all cells at once"),
+        ({"out": "none/m.parquet"}, "does not exist"),
+    ],
+)
+def test_refusals_cost_nothing_and_leave_nothing(points, options, message, tmp_path) -> None:
+    account = dh.Account.total(epsilon=3, ledger=tmp_path / "city.ledger", name="city")
+    options = {name: tmp_path / text if "." in text else text for name, text in options.items()}
+    with pytest.raises(dh.InputError, match=message):
+        dh.publish(
+            dh.count(points, DOMAIN), NEAR, **({"strategy": "identity"} | options), epsilon=1, account=account
+        )
+    assert account.left == 3
+    assert not list(tmp_path.glob("*m.parquet*"))
+
+
+def test_a_map_that_is_held_whole_is_written_to_out_as_well(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(space, "MOST_WHOLE", 10_000)
+    release = dh.publish(np.ones(DOMAIN.shape, dtype=int), NEAR, "identity", 1, out=tmp_path / "m.parquet")
+    assert isinstance(release, dh.Release)
+    assert dh.load(tmp_path / "m.parquet").digest == release.digest
