@@ -286,7 +286,8 @@ class MapOptions:
         make = Domain.on_grid if self.align or self.grid is not None else Domain.from_cell
         domain = make(box, side, crs)
         shape = " x ".join(f"{n:,}" for n in domain.shape)
-        fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {shape} cells")
+        if not domain.is_large:
+            fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {shape} cells")
         near = Neighbourhood(domain, self.delta, limits=self.limits)
         near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")

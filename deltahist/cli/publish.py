@@ -176,8 +176,7 @@ def publish(
         counted = count_file(source, domain, **columns, **vars(rows))
     note_rows(counted, " counted", "dropped" if rows.outside == "drop" else "counted in the nearest cell")
     with accounts.open(budget) as account:
-        release = publish_counts(counted.counts, mechanism, account=account, **ways)
-        release.save(out)
+        release = publish_counts(counted.counts, mechanism, account=account, out=out, **ways)
     print(
         console.facts(
             published=str(out),

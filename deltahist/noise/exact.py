@@ -53,7 +53,7 @@ class Words(Protocol):
 
 
 class KeyStream:
-    """AES-256 in counter mode, under a fresh key from the operating system or a given one that has no other use.
+    """AES-256 in counter mode, under a fresh key from the operating system or a given one of its own.
 
     Nothing is kept between streams of fresh keys, so that a forked process cannot repeat its parent's words as long as
     each draw opens a stream of its own.

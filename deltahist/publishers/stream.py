@@ -35,7 +35,7 @@ _ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
 _WHOLE, _LOST = "last whole step", "lost steps"
 
 #: Counts of a step, None for one without a file; and for a table the number of rows up to it.
-_Counts = Callable[[int], Private | None]
+_Counts = Callable[[int], Private | SparseCounts | None]
 _RowsUpto = Callable[[int], int] | None
 
 
