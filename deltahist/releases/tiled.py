@@ -51,6 +51,14 @@ class TiledRelease(BaseRelease):
     mechanism, total, publishable, payment : as of every release of counts.
     path : of the file. hashes : (row groups, 32) SHA-256 of the values of each row group, little-endian int64.
     footer : Parquet's own metadata of the file.
+
+    >>> import tempfile, deltahist as dh
+    >>> domain = dh.Domain((0, 0, 4100, 4100), (4100, 4100))
+    >>> counts, near = dh.count([[0.5, 0.5], [2000.5, 7.5]], domain), dh.Neighbourhood(domain, delta=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     release = dh.publish(counts, near, "identity", epsilon=1, out=f"{folder}/map.parquet")
+    ...     release.total, release.tiling.shape, [layer.shape for layer in release.tile_values((0, 16))]
+    (2, (17, 17), [(256, 4)])
     """
 
     mechanism: Mechanism
