@@ -115,14 +115,13 @@ class TiledRelease(BaseRelease):
     @functools.cached_property
     def settled(self) -> NDArray[np.float64]:
         """Figures of all tiles together that the cells of each need; the whole file is read for them, once."""
-        nx, ny = self.tiling.shape
-        tiles = [(i, j) for i in range(nx) for j in range(ny)]
-        sums = np.array([self.decoder.tile_summary(self.tile_values(tile), tile) for tile in tiles])
-        return self.decoder.settle_tiles(self.top, sums.reshape(nx, ny, -1), self.total)
+        tiling, decoder = self.tiling, self.decoder
+        sums = [decoder.tile_summary(tiling, tile, self.tile_values(tile)) for tile in np.ndindex(*tiling.shape)]
+        return decoder.settle_tiles(tiling, self.top, np.reshape(sums, (*tiling.shape, -1)), self.total)
 
     def tile_cells(self, tile: Tile) -> NDArray[np.float64]:
         """Return unbiased estimates of a tile's cells (cells along x, along y), equal to the whole map's."""
-        return self.decoder.tile_cells(self.tile_values(tile), tile, self.settled)
+        return self.decoder.tile_cells(self.tiling, tile, self.tile_values(tile), self.settled)
 
     def _read(self, number: int, what: str) -> Integers:
         """Return the values of a row group, verified."""
