@@ -36,7 +36,7 @@ def publish_tiles(
 
     def write(part: Path) -> None:
         payment = None if account is None else account.pay(mechanism.guarantee)
-        parts = tile_values(counts, mechanism, rng)
+        parts = _values(counts, mechanism, rng)
         TiledRelease.write_parts(
             part, mechanism, parts, total=total, payment=payment, publishable=rng is None
         )
@@ -45,7 +45,7 @@ def publish_tiles(
     return TiledRelease.load(out)
 
 
-def tile_values(
+def _values(
     counts: NDArray[np.int64] | SparseCounts, mechanism: Mechanism, rng: np.random.Generator | None
 ) -> Iterator[Integers]:
     """Yield the noisy values of each tile in turn, and at last any that are kept whole."""
