@@ -116,7 +116,7 @@ CASES = [
     (publish(cell="1e-300"), ["cells"]),
     (publish(cells_per_delta=2), ["--cell", "at most one"]),
     (publish(cell=None, cells_per_delta=0), ["0", "at least 1"]),
-    (publish(cell="0.00001", bounds="0,0,10,10"), ["GiB", "larger cells"]),
+    (publish(cell="0.00001", bounds="0,0,10,10"), ["2^34", "larger cells"]),
     # the bounds
     (publish(bounds="10,0,0,10"), ["10,0,0,10", "west 10 must be less than east 0"]),
     (publish(bounds="0,0,10"), ["'0,0,10'", "four numbers"]),

@@ -23,7 +23,7 @@ from deltahist.cli.options import (
     read_boxes,
     whole_number,
 )
-from deltahist.errors import BYTES_PER_CELL, InputError, OutsideBounds, fits_memory
+from deltahist.errors import BYTES_PER_CELL, InputError, OutsideBounds
 
 if TYPE_CHECKING:
     from deltahist.mechanisms import Mechanism
@@ -276,7 +276,7 @@ class MapOptions:
         return ""
 
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
-        from deltahist.space.domain import Domain
+        from deltahist.space.domain import Domain, check_room
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
 
@@ -285,9 +285,7 @@ class MapOptions:
             box = _out_of_degrees(box, crs, side, self.grid)
         make = Domain.on_grid if self.align or self.grid is not None else Domain.from_cell
         domain = make(box, side, crs)
-        shape = " x ".join(f"{n:,}" for n in domain.shape)
-        if not domain.is_large:
-            fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {shape} cells")
+        check_room(domain, BYTES_PER_CELL)
         near = Neighbourhood(domain, self.delta, limits=self.limits)
         near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")

@@ -14,10 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting.private import Private, Unshown
 from deltahist.counting.sparse import SparseCounts, SparseTally
-from deltahist.errors import InputError, OutsideBounds, fits_memory, one_of, whole
+from deltahist.errors import InputError, OutsideBounds, one_of, whole
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Operation
-from deltahist.space.domain import Domain
+from deltahist.space.domain import Domain, check_room
 from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees
 
 if TYPE_CHECKING:
@@ -205,9 +205,9 @@ class Tally:
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self._sparse = SparseTally() if domain.is_large else None
+        # The counts, a batch's counts, and what publishing needs later.
+        check_room(domain, 40)
         if self._sparse is None:
-            # The counts, a batch's counts, and what publishing needs later.
-            fits_memory(40 * domain.size, f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells")
             self._flat = np.zeros(domain.size, dtype=np.int64)
 
     def locate(self, columns: Columns) -> NDArray[np.int64]:

@@ -27,15 +27,15 @@ from deltahist.publishers.publication import (
     refuse_choices,
 )
 from deltahist.releases import Release, TiledRelease
+from deltahist.space.domain import check_room
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, check_groups, is_own
-from deltahist.strategies.tiles import Tiling
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
-#: Working memory per cell of a row of tiles, in bytes: counts, noise and values of two rows.
-_BYTES_OF_SLABS = 96
+#: Working memory per cell of two rows of tiles, in bytes: counts, noise and values.
+_BYTES_OF_TILES = 64
 
 
 def publish(
@@ -183,7 +183,8 @@ def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator 
             )
     check_protection(mechanism, accepted, rng)
     if mechanism.domain.is_large:
-        check_slabs(strategy.tiling())
+        strategy.tiling()
+        check_room(mechanism.domain, _BYTES_OF_TILES)
     else:
         fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
@@ -210,12 +211,6 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
             + ("no account pays" if account is None else f"account {account.name!r} pays for something else")
             + ": publish steps with Account(window, step) of that window, or by a Stream"
         )
-
-
-def check_slabs(tiling: Tiling) -> None:
-    """Raise InputError if a row of tiles, with its noise, is more than memory holds."""
-    cells = tiling.side[0] * tiling.domain.shape[1]
-    fits_memory(_BYTES_OF_SLABS * cells, f"a row of tiles of {cells:,} cells")
 
 
 def _checked(counts: ArrayLike | SparseCounts, near: Neighbourhood) -> NDArray[np.int64] | SparseCounts:

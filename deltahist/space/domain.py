@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, finite, positive, whole
+from deltahist.errors import InputError, finite, fits_memory, positive, whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
 #: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
@@ -22,8 +22,10 @@ STEPS_PER_CELL = 1_000_000
 _MOST_STEPS = 1 << 52
 #: Shortest lattice step: its inverse must be a float.
 _LEAST_STEP = 1e-290
-#: Maps of more cells are counted, published and answered by tiles, which need little memory.
-MOST_WHOLE = 4096 * 4096
+#: Maps of more cells are counted, published and answered by tiles, which need little memory; files hold so many tiles.
+MOST_WHOLE, MOST_IN_TILES = 4096 * 4096, 131_072 * 131_072
+#: Cells along x of two rows of tiles, about: one is written while the next is drawn.
+_AT_ONCE = 512
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
 #: The CRS in which INSPIRE names cells.
@@ -75,6 +77,17 @@ def _plain_length(value: float | str, crs: str | None, name: str) -> float:
     if isinstance(value, str) and not (math.isfinite(found) and found > 0):  # the text, not its metres
         raise InputError(f"{name} is {value!r}: it must be a finite length above zero")
     return float(positive(**{name: found}))
+
+
+def check_room(domain: Domain, each: int) -> None:
+    """Raise InputError if a map takes more than memory, at `each` bytes a cell, or has more cells than files hold.
+
+    Of a large map two rows of tiles are in memory.
+    """
+    grid = f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells"
+    if domain.is_large and domain.size > MOST_IN_TILES:
+        raise InputError(f"{grid} is more than the 2^34 that a file holds: use larger cells or a smaller domain")
+    fits_memory(each * (_AT_ONCE * domain.shape[1] if domain.is_large else domain.size), grid)
 
 
 class CellTooLarge(InputError):  # noqa: N818
