@@ -80,7 +80,7 @@ def _plain_length(value: float | str, crs: str | None, name: str) -> float:
 
 
 def check_room(domain: Domain, each: int) -> None:
-    """Raise InputError if a map takes more than memory, at `each` bytes a cell, or has more cells than files hold.
+    """Raise InputError if a map at `each` bytes a cell outgrows memory, or has more cells than files hold.
 
     Of a large map two rows of tiles are in memory.
     """
