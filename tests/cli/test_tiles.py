@@ -13,7 +13,8 @@ import pytest
 import deltahist as dh
 
 #: More than 4096² cells.
-LINE = "--x x --y y --bounds 0,0,4100,4100 --cell 1 --delta 5 --epsilon 1 --strategy identity".split()
+MAP = ["--x", "x", "--y", "y", "--bounds", "0,0,4100,4100", "--cell", "1", "--delta", "5"]
+LINE = [*MAP, "--epsilon", "1", "--strategy", "identity"]
 
 
 @pytest.fixture
