@@ -1,4 +1,4 @@
-"""Large maps by the command: published, inspected, and nothing half-written when the disk is full or the process dies."""
+"""Large maps by the command: published, inspected, and nothing half-written on a full disk or by a killed process."""
 
 import resource
 import signal
