@@ -26,7 +26,7 @@ _SHORT = 1 << 10
 
 
 class TileAnswerer(Answerer):
-    """What answers of a release in tiles need: an `Answerer` whose sums are read, a few numbers for each query.
+    """Answers of a release in tiles: an `Answerer` whose sums are read, a few numbers for each query.
 
     Within a cell points count as evenly spread: a cell that a query cuts enters by its share of area alone, and
     `placement_error` is that of a law that was learnt so (`ClumpingInTiles`).
@@ -119,5 +119,5 @@ class TileEstimates:
     def _spread(self, cover: RegionCover, own: Field) -> Field:
         """Return the variance of where points lie in the cells that queries cut (m,), from their estimates (k,)."""
         spread, share = self.sums.law.spread(own, self.sums.noise), cover.share
-        each = (np.bincount(cover.owner, part * spread, cover.number) for part in (share, share**2))
-        return placement_variance(*each)
+        one, two = (np.bincount(cover.owner, part * spread, cover.number) for part in (share, share**2))
+        return placement_variance(one.astype(np.float64), two.astype(np.float64))

@@ -24,6 +24,9 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.base import BaseRelease, damaged, is_publishable
 from deltahist.releases.histogram import read_mechanism, read_total
+from deltahist.releases.tileanswers import TileAnswerer
+from deltahist.releases.tilesums import TileSums, sums_of
+from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.tiles import Integers, Tile, Tiling
 
@@ -143,6 +146,24 @@ class TiledRelease(BaseRelease):
         if _hash(values) != self.hashes[number].tobytes():
             raise damaged(str(self.path), f"has other values in {what} than its digest says")
         return values
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def sums(self) -> TileSums:
+        """Sums over the cells, from the file beside the release: made once, which reads all tiles (docs/large.md)."""
+        return sums_of(self)
+
+    def answerer(self) -> TileAnswerer:
+        """Return all that answers need, made once."""
+        return self._answerer
+
+    @functools.cached_property
+    def _answerer(self) -> TileAnswerer:
+        return TileAnswerer(self)
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        return self.answerer().answer(work, level=level, nonnegative=nonnegative)
 
     # -- the file --------------------------------------------------------------------------------------------
 

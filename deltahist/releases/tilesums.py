@@ -184,15 +184,14 @@ class TileSums:
 
     def cells_at(self, x: Index, y: Index) -> Field:
         """Return the estimates of cells (k,)."""
-        (sx, sy), (_, ty), start = self.tables.side, self.tables.tiles, self.tables.starts["within"]
+        (sx, sy), (_, ty), starts = self.tables.side, self.tables.tiles, self.tables.starts
         (i, a), (j, b) = np.divmod(x, sx), np.divmod(y, sy)
-        at = start + 8 * (((i * ty + j) * sx + a) * sy + b)
-        last, left, below = (a > 0) & (b > 0), a > 0, b > 0
-        own, west, south, both = self._numbers.take(
-            np.concatenate([at, np.where(left, at - 8 * sy, at), np.where(below, at - 8, at),
-                            np.where(last, at - 8 * (sy + 1), at)])  # fmt: skip
-        ).reshape(4, -1)
-        return (own - np.where(left, west, 0.0)) - (np.where(below, south, 0.0) - np.where(last, both, 0.0))
+        own, none = starts["within"] + 8 * (((i * ty + j) * sx + a) * sy + b), starts["along_x"]
+        west, south = np.where(a > 0, own - 8 * sy, none), np.where(b > 0, own - 8, none)
+        both = np.where((a > 0) & (b > 0), own - 8 * (sy + 1), none)
+        at = np.stack([own, west, south, both])
+        own, west, south, both = self._numbers.take(at.ravel()).reshape(at.shape)
+        return np.asarray((own - west) - (south - both))
 
 
 # --- the file -----------------------------------------------------------------------------------------------
