@@ -137,13 +137,14 @@ def estimated_flow(
     are of the borders just before and just behind inner edges (docs/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonals, line.windows.theta, line.prefix_gain
-    mixed = cumulated((theta * leaf).T) - gain @ (line.spread(leaf, sums) / 2)
+    mixed = gain @ (line.spread(leaf, sums) / 2)
+    mixed -= cumulated((theta * leaf).T)
     corners = []
     for shift in (0, 1):
         at_edge = np.zeros_like(gain)
         at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
         corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
-    return LowRank(Overlap(cumulated(leaf)), -mixed, gain), corners[0], corners[1]
+    return LowRank(Overlap(cumulated(leaf)), mixed, gain), corners[0], corners[1]
 
 
 # -- hubs, over boxes ------------------------------------------------------------------------------------------
