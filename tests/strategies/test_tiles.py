@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from unittest import mock
 
 import numpy as np
 import pytest
-from examples import quiet, random_flow
+from examples import STRATEGIES, quiet, random_flow
 from hypothesis import given, strategies as st
 
 import deltahist as dh
 from deltahist.decode import decoder
 from deltahist.privacy import Laplace
-from deltahist.strategies import Flow, Identity
+from deltahist.strategies import Flow, Hierarchical, Identity, Tents
 from deltahist.strategies.flow.noise import DIAGONAL, STRAIGHT
 from deltahist.strategies.tiles import Tiling
 
@@ -53,11 +52,20 @@ EXAMPLES: dict[str, tuple[Callable[[], dh.Strategy], tuple[int, int]]] = {
         (6, 6),
     ),
     "flow with hubs and strips": (lambda: flow(1, (5,), hubs=3, hub_widths=(2,), hub_strips=True), (8, 11)),
+    "hierarchical": (lambda: Hierarchical(DOMAIN, 2, (1, 2, 1, 3, 1, 1, 2)), (4, 4)),
+    "hierarchical with one tile": (lambda: Hierarchical(DOMAIN, 3), (81, 81)),
+    "tents": (lambda: Tents(DOMAIN, (3, 5), 3, (1, 2)), (4, 6)),
+    "tents that are wider than tiles": (lambda: Tents(DOMAIN, (9, 4), 2), (4, 3)),
     "flow with two levels of hubs, in blocks": (lambda: flow((2, 1), (2,), hubs=1, hub_widths=(2, 4)), (4, 32)),
 }
 
 
 def with_side(strategy: dh.Strategy, side: tuple[int, int]) -> Tiling:
+    if isinstance(strategy, Hierarchical):  # tiles are blocks of a level
+        with mock.patch("deltahist.strategies.tiles.SIDE", side[0]):
+            tiling = strategy.tiling()
+        assert tiling.side == side
+        return tiling
     usual = strategy.tiling()
     return type(usual)(strategy, usual.layers, side)
 
@@ -69,10 +77,15 @@ def tiling(request: pytest.FixtureRequest) -> Tiling:
 
 
 def random_tiling(rng: np.random.Generator) -> Tiling:
-    """A flow on at most 30 × 30 cells, in tiles of at most five blocks a side."""
+    """A strategy on at most 30 × 30 cells, in tiles of at most five blocks a side."""
     while True:
         shape = tuple(rng.integers(1, 31, 2).tolist())
-        strategy = random_flow(rng, dh.Domain((0, 0, *shape), shape))
+        domain = dh.Domain((0, 0, *shape), shape)
+        kind = rng.integers(4)
+        others = ("Hierarchical", "Tents")
+        strategy = random_flow(rng, domain) if kind < 2 else STRATEGIES[others[kind - 2]](rng, domain)
+        if isinstance(strategy, Hierarchical):
+            return with_side(strategy, (int(rng.choice(strategy.widths)),) * 2)
         if strategy is not None:
             step = strategy.tiling().layers[-1].step
             return with_side(strategy, tuple(s * int(rng.integers(1, 6)) for s in step))
@@ -114,7 +127,8 @@ def check_whole(tiling: Tiling, rng: np.random.Generator) -> None:
     values, times = measure_in_tiles(tiling, counts, noise)
     assert (times == 1).all()
     assert np.array_equal(values, strategy.measure(counts) + strategy.scatter(noise))
-    laws = [Laplace(Fraction(int(scale))) for scale in rng.integers(2, 9, len(strategy.groups))]
+    # Scales of two points or more: a draw of one counts `unit` points.
+    laws = [Laplace(int(rng.integers(2, 9)) / group.unit) for group in strategy.groups]
     for total in (None, int(counts.sum()) + 100):
         found = decoder(strategy, laws, total_known=total is not None)
         cells = estimate_in_tiles(tiling, found, values, total)
@@ -140,6 +154,8 @@ def test_a_neighbour_publishes_the_same_tiles_with_draws_that_differ_by_its_chan
         (None, Flow(domain, 1, (2, 4)), (2, 2)),
         ("boundary", Flow(domain, (2, 1), (3,), None, "boundary", centred=True), (2, 4)),
         ("boundary", Flow(domain, 1, (3,), None, None, 3, (2,)), (1, 3)),
+        ("boundary", Hierarchical(domain, 2), (2, 2)),
+        ("boundary", Tents(domain, 2), (2, 3)),
     ):
         near = quiet(domain, 1.5, sources)
         tiling = with_side(strategy, side)

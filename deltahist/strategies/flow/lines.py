@@ -161,7 +161,8 @@ class Lines:
         spread = self.leaf[:, None] * theta.T
         if not self.widths:
             return cumulated(spread)
-        return cumulated(np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T)
+        gain = np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T
+        return cumulated(np.asarray(gain, dtype=np.float64))
 
     @functools.cached_property
     def numbers(self) -> list[int]:
