@@ -227,7 +227,8 @@ def _key(parameter: Any) -> str:
 def refuse_passwords(context: typer.Context) -> None:
     """Raise InputError if an option holds a password: others may read the file that `write_options` writes."""
     for each in context.command.params:
-        if _PASSWORD.search(str(context.meta["typed"].get(each.name))):
+        # Arguments are not written.
+        if each.param_type_name == "option" and _PASSWORD.search(str(context.meta["typed"].get(each.name))):
             raise InputError(
                 f"--{_key(each)} holds a password, and others may read what --write-config writes: leave the password "
                 "out, and keep it in PGPASSWORD or ~/.pgpass"

@@ -109,12 +109,16 @@ class RowOptions(Users):
         "HOW", "clamp to the edge, or drop (with --sources boundary). [default: at most 1% clamped]", panel=ROWS
     )
     drop_bad_rows: bool = flag("Leave out rows that cannot be used; the statement says so.", panel=ROWS)
+    table: str | None = option(
+        "NAME", "Table of INPUT, a database: city.duckdb, postgresql://user@host/city, sc://host.", panel=ROWS
+    )
 
     def counting(self) -> Preprocessing:
         """Return the preprocessing of rows, as releases state it."""
         from deltahist.preprocessing import Preprocessing
 
-        if self.where is not None:  # before anything takes long
+        # Of a database the columns are to be known.
+        if self.where is not None and self.table is None:  # before anything takes long
             from deltahist.counting.conditions import Condition
 
             Condition.of(self.where)
@@ -143,7 +147,7 @@ def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
         )
 
 
-def read_line(source: Path, domain: Domain, **how: Any) -> Located:
+def read_line(source: str | Path, domain: Domain, **how: Any) -> Located:
     """Read the points of a line; figures about them are for the publisher."""
     from deltahist.counting import points_file
 

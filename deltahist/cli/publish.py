@@ -75,8 +75,8 @@ _NO_RELEASES = tuple(
 def publish(
     context: Context,
     *,
-    source: Path = argument(
-        "INPUT", "CSV, JSON lines, Parquet (or a folder, or s3://, gs://, az://), Excel, GeoPackage, ...; - is stdin."
+    source: str = argument(
+        "INPUT", "CSV, JSON lines, Parquet (folder, s3://, gs://, az://), Excel, GeoPackage, ...; - is stdin; --table."
     ),
     coordinates: Coordinates,
     place: PaidPlace,
@@ -115,7 +115,7 @@ def publish(
           --bounds -74.3,40.45,-73.6,40.95 --cell 250m --delta 500m --epsilon 1 --out city.parquet
       deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 1 \\
           --user id --max-per-user 5 --dry-run --write-config city.toml --out city.parquet
-      deltahist publish visits.csv --config city.toml
+      deltahist publish city.duckdb --table visits --config city.toml
     """
     from deltahist.counting import count_file
     from deltahist.publishers import publish as publish_counts
@@ -198,7 +198,7 @@ def _refuse_for_sorted(**given: bool) -> None:
 
 
 def _publish_sorted(
-    source: Path,
+    source: str,
     coordinates: Coordinates,
     place: PaidPlace,
     order: SortedOptions,

@@ -88,8 +88,8 @@ class _Rows(RowOptions):
 
 def stream(
     *,
-    source: Path = argument(
-        "INPUT", "A table with its times (--time; - for standard input), or a folder with one file per step."
+    source: str = argument(
+        "INPUT", "A table with its times (--time; - is stdin; --table), or a folder with one file per step."
     ),
     steps: _Steps,
     coordinates: Coordinates,

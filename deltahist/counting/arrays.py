@@ -115,6 +115,7 @@ class Reading:
     where: str | None = None
     decimal: str = "."
     format: str | None = None
+    table: str | None = None
     time: str | int | None = None
 
     def __post_init__(self) -> None:
@@ -199,12 +200,12 @@ class CountedRows(Unshown):
 class Tally:
     """Counts that grow by batches of points: of all cells, or of a large map's full cells alone.
 
-    A grid that does not fit into memory is refused before it is allocated.
+    A grid that does not fit into memory is refused before it is allocated. With `steps` cells are step · cells + cell.
     """
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, *, steps: bool = False) -> None:
         self.domain = domain
-        self._sparse = SparseTally() if domain.is_large else None
+        self._sparse = SparseTally() if domain.is_large or steps else None
         # The counts, a batch's counts, and what publishing needs later.
         check_room(domain, 40)
         if self._sparse is None:
@@ -220,6 +221,11 @@ class Tally:
             self._sparse.add(cells[cells >= 0], number)
         else:
             np.add.at(self._flat, cells[cells >= 0], number)
+
+    def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return full cells of steps, rising, and the number of points in each."""
+        assert self._sparse is not None
+        return self._sparse.pairs()
 
     def private(self, counting: Preprocessing) -> Private | SparseCounts:
         """Return the counts so far, which know how they were made."""
@@ -315,27 +321,35 @@ def collect(
     # Before bad rows are: coordinates that are swapped or in another CRS often have no place on the map at all.
     if judged:
         seen.refuse_many()
-    trouble = "" if steps is None else steps.trouble()
-    if bad and not reading.drop_bad_rows:
-        more = "" if steps is None else " or times"
-        more += "" if reading.where is None else " or values that `where` asks for"
-        if bad == rows and reading.where is not None:
-            more += f", all of them: does {reading.where!r} compare a column with another kind of value than it holds?"
-        more += f" (the first is row {first:,}, about){trouble}"
-        raise bad_rows_error(bad, rows, rows_of, bound is not None, more)
-    if rows and bad == rows:
-        raise InputError(f"none of the {rows:,} {rows_of} can be used{trouble}: are these the right columns?")
+    refuse_bad_rows(bad, rows, rows_of, reading, steps, first)
     if bound is not None:
         into.add(bound.cells())
     people = None if bound is None else bound.users
     return CountedRows(rows, bad, unmatched, off, people, reading.preprocessing(operation))
 
 
-def bad_rows_error(bad: int, rows: int, rows_of: str, users: bool, more: str = "") -> InputError:
-    """Return the error for rows that cannot be used."""
-    which = f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite coordinates"
-    which += f"{' or a missing user' if users else ''}{more}: mend them"
-    return InputError(which + ("" if rows_of == "points" else ", or leave them out with drop_bad_rows=True"))
+def refuse_bad_rows(
+    bad: int, rows: int, rows_of: str, reading: Reading, steps: StepPlaces | None, first: int | None = None
+) -> None:
+    """Raise InputError on bad rows, unless they are dropped and others are left."""
+    trouble = "" if steps is None else steps.trouble()
+    if bad and not reading.drop_bad_rows:
+        which = f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite coordinates"
+        which += " or a missing user" if reading.user is not None else ""
+        which += "" if steps is None else " or times"
+        # In a database such a condition is not met; no row is bad for it.
+        if reading.where is not None and reading.table is None:
+            which += " or values that `where` asks for"
+            if bad == rows:
+                which += (
+                    f", all of them: does {reading.where!r} compare a column with another kind of value than it holds?"
+                )
+        # Rows of a database have no order.
+        which += f" (the first is row {first:,}, about)" if first is not None and reading.table is None else ""
+        cure = "" if rows_of == "points" else ", or leave them out with drop_bad_rows=True"
+        raise InputError(f"{which}{trouble}: mend them{cure}")
+    if rows and bad == rows:
+        raise InputError(f"none of the {rows:,} {rows_of} can be used{trouble}: are these the right columns?")
 
 
 def locate_cells(columns: Columns, domain: Domain) -> NDArray[np.int64]:

@@ -37,6 +37,15 @@ def refuse_place(stated: str, column: str, is_place: bool) -> None:
         )
 
 
+def refuse_times(stated: str, column: str, is_time: bool) -> None:
+    """Raise InputError if a condition asks for the column of times."""
+    if is_time:
+        raise InputError(
+            f"{stated}: column {column!r} holds the times, and which of them count is said by the first and the "
+            "last step; leave it out"
+        )
+
+
 class Reader:
     """A reader of one text: for each kind of node that sqlglot may find an operator or a method, else an error.
 

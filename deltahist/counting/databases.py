@@ -1,118 +1,209 @@
-"""Counting for a map inside a database: the cell of a point by the formula of `Domain.lattice`, bit for bit."""
+"""Counting for a map inside a database: the cell of a point by the formula of `Domain.lattice`, bit for bit.
+
+Where cells or steps cannot be computed there, coordinates and times come out in batches, as from a file.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counting.arrays import (
     SAMPLE,
+    Batch,
+    CountedRows,
     Outside,
+    PlaceTally,
     Reading,
     Tally,
     UserBound,
-    bad_rows_error,
-    named_rows,
+    collect,
+    refuse_bad_rows,
 )  # fmt: skip
-from deltahist.counting.conditions import refuse_place
+from deltahist.counting.conditions import refuse_place, refuse_times
 from deltahist.counting.engines import Engine, Session, unbound
 from deltahist.counting.expressions import make_safe, read_text
 from deltahist.counting.opening import open_engine
-from deltahist.counting.private import Private
-from deltahist.counting.sparse import SparseCounts
-from deltahist.counting.values import DTYPES, check_column, is_endless, kind_of, readable_columns
+from deltahist.counting.values import DTYPES, is_endless, kind_of, normalize, readable_columns
 from deltahist.errors import InputError
+from deltahist.preprocessing import SINCE_1970, Clock
+from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
+
+if TYPE_CHECKING:
+    from deltahist.counting.steps import StepPlaces
 
 #: Part of a lattice step by which a point may be moved to the lower edge: far too little to change its step.
 _NEAR = 2.0**-20
+#: Digits of seconds that databases do not bring to microseconds alike.
+_FINE = 9
 
 
-def count_table(
-    table: str,
-    domain: Domain,
-    *,
+def read_table(
     database: str | Path | Any,
-    x: str,
-    y: str | None = None,
-    where: str | None = None,
-    outside: str | None = None,
-    user: str | None = None,
-    max_per_user: int | None = None,
-    key: bytes | None = None,
-) -> Private | SparseCounts:
-    """Count the points of a table in each cell, in the database that holds it.
+    into: Tally | PlaceTally,
+    reading: Reading,
+    operation: Operation | None,
+    *,
+    steps: StepPlaces | None = None,
+    seen: Outside | None = None,
+) -> CountedRows:
+    """Read all rows of a database's table into a tally, as `collect` reads batches.
 
-    Parameters
-    ----------
-    table : a table or view, "visits" or "part.visits".
-    domain : Domain
-    database : a DuckDB file ("city.duckdb"), an address ("postgresql://user@host/city", "sc://host:15002" or
-        "spark://host:7077" of Spark), or an open connection of DuckDB or session of Spark.
-    x, y : columns of coordinates, in the domain's CRS; x alone in 1-D.
-    where : a condition on columns besides these, "kind = 'bus' and extract(hour from time) >= 22" (docs/queries.md).
-    outside, max_per_user, key : as for `count`.
-    user : the column that says whose a point is.
-
-    Returns
-    -------
-    Private : what `count` gives for the same points.
-
-    Raises
-    ------
-    InputError
-        On NULL, NaN or infinite coordinates or missing users (with how many), no such table or column, a condition that
-        cannot be taken or asks for coordinates, or a database that does not answer.
-    OutsideBounds
-        If many points lie outside, unless `outside` says what becomes of them.
-
-    >>> import duckdb
-    >>> city = duckdb.connect()
-    >>> _ = city.execute("CREATE TABLE visits AS SELECT * FROM (VALUES (0.1, 0.1), (0.1, 0.2), (0.7, 0.9)) AS v (x, y)")
-    >>> count_table("visits", Domain((0, 0, 1, 1), (2, 2)), database=city, x="x", y="y").tolist()
-    [[2, 0], [0, 1]]
+    Raises InputError as `count_table` does.
     """
-    reading = Reading(x, y, user=user, max_per_user=max_per_user, outside=outside, key=key, where=where)
-    bound, how = reading.user_bound(), reading.preprocessing()
-    tally = Tally(domain)
+    assert reading.table is not None
+    for name, usual in (("layer", None), ("format", None), ("decimal", ".")):
+        if (value := getattr(reading, name)) != usual:
+            raise InputError(f"{name} is {value!r} with the table {reading.table!r}: it is about files; leave it out")
+    is_path = isinstance(database, Path) or (isinstance(database, str) and "://" not in database)
+    if database and is_path and not Path(database).is_file():  # DuckDB would make one
+        kind = "is a folder" if Path(database).is_dir() else "does not exist"
+        raise InputError(f"input {str(database)!r} {kind}: a table is one of a database")
+    domain, bound = into.domain, reading.user_bound()
     engine = open_engine(database)
-    from ibis import _
-
     try:
-        records = unbound(table, engine.schema(table))
-        columns = dict(zip("xy", _places(records, domain, x, y), strict=False))
-        if user is not None:
-            check_column(user, records.columns)
-            columns["user"] = records[user]
-        points = _chosen(records, how.where, {x, y}, engine).select(**columns)
-        place = _place_of(domain, outside, *(points[name] for name in "xy"[: domain.ndim]))
+        rows = _Rows.of(engine, reading, domain, steps)
+        why = None
+        if operation is not None:
+            why = f"coordinates in {reading.crs!r} are projected"
+        elif not isinstance(into, Tally):
+            why = "places are read one by one"
+        elif steps is not None and not rows.has_steps(steps.clock):
+            why = f"times of type {rows.columns['time'].type()} are read"
+        elif bound is not None and not engine.bounds_users:
+            why = "users are bounded"
         with engine.snapshot() as look:
-            # One statement says all: the table may change between two.
-            if bound is None:
-                rows = look.fetch(points.select(place=place).group_by("place").agg(points=_.count()))
-                number = named = kept = rows["points"].to_numpy()
-            elif engine.bounds_users:
-                rows = look.fetch(_bounded(points.mutate(place=place), bound))
-                number, named, kept = (rows[name].to_numpy() for name in ("points", "named", "kept"))
-            else:
-                rows = look.fetch(points.select("user", place=place))
-                users = rows["user"].combine_chunks()
-                number, named = np.ones(len(users), dtype=np.int64), named_rows(users)
-            cells = _checked(look, points, domain, rows["place"], number, named)
-            if bound is not None and not engine.bounds_users:
-                bound.add(users, cells)
-                cells = bound.cells()
-                kept = np.ones(len(cells), dtype=np.int64)
-            tally.add(cells[cells >= 0], kept[cells >= 0])
+            total = None if reading.where is None else rows.total(look)
+            if why is None:
+                assert isinstance(into, Tally)
+                return _count(look, rows, into, reading, steps, total, bound)
+            if not engine.has_batches:
+                raise InputError(
+                    f"the database {engine.name} hands out no rows, and {why} outside of it: add columns that need "
+                    "none of it (coordinates on the map, times of a type of times), or take a file or another database"
+                )
+            batches = rows.batches(look, total)
+            return collect(batches, f"rows of {reading.table!r}", into, reading, operation, steps=steps, seen=seen)
     finally:
         engine.close()
-    return tally.private(how)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a table that meet a condition: coordinates "x" and "y", "user" and "time" as Ibis columns."""
+
+    columns: Any
+    axes: str
+    every: Any
+
+    @classmethod
+    def of(cls, engine: Engine, reading: Reading, domain: Domain, steps: StepPlaces | None) -> _Rows:
+        """Return the rows of a table; raise InputError if it lacks a column, or one is of another type."""
+        table = str(reading.table)
+        records = unbound(table, engine.schema(table))
+        axes, names = "xy"[: domain.ndim], reading.coordinates
+        if len(names) != domain.ndim:
+            need = "x and y" if domain.ndim == 2 else "x only"
+            raise InputError(f"input {table!r} needs columns for its coordinates: name {need}, as x= and y=")
+        columns = {axis: _coordinate(records, name, table) for axis, name in zip(axes, names, strict=True)}
+        if reading.user is not None:
+            columns["user"] = _column(records, str(reading.user), table)
+        if steps is not None:
+            columns["time"] = _time(_column(records, str(reading.time), table), engine)
+        chosen = _chosen(records, reading, engine).select(**columns)
+        if steps is not None:
+            steps.check_type(chosen.schema().to_pyarrow().field("time").type)
+        return cls(chosen, axes, records)
+
+    @property
+    def points(self) -> list[Any]:
+        """Columns of coordinates."""
+        return [self.columns[axis] for axis in self.axes]
+
+    def has_steps(self, clock: Clock) -> bool:
+        """Return whether the database can compute steps from the times."""
+        kind = self.columns["time"].type()
+        if kind.is_integer():
+            return not clock.every or clock.format in SINCE_1970
+        return bool(clock.every and kind.is_timestamp() and kind.scale != _FINE)
+
+    def total(self, look: Session) -> int:
+        """Return the number of rows, whether or not they meet the condition."""
+        return int(look.fetch(self.every.aggregate(rows=self.every.count()))["rows"][0].as_py())
+
+    def batches(self, look: Session, total: int | None) -> Iterator[Batch]:
+        """Yield the rows; those that do not meet the condition are told at the end."""
+        rows = 0
+        for table in look.batches(self.columns):
+            found = {name: table[name].combine_chunks() for name in table.column_names}
+            places = [found[axis].to_numpy(zero_copy_only=False) for axis in self.axes]
+            rows += len(table)
+            yield Batch(places, found.get("user"), times=found.get("time"))
+        if total is not None:
+            yield self._left_out(max(total - rows, 0))
+
+    def _left_out(self, number: int) -> Batch:
+        """Return a batch of rows of which none was chosen."""
+        nobody = self.columns.schema().to_pyarrow().empty_table()
+        found = {name: nobody[name].combine_chunks() for name in nobody.column_names}
+        places = [found[axis].to_numpy(zero_copy_only=False) for axis in self.axes]
+        chosen = np.zeros(number, dtype=np.bool_)
+        return Batch(places, found.get("user"), times=found.get("time"), chosen=chosen)
+
+
+def _count(
+    look: Session,
+    rows: _Rows,
+    into: Tally,
+    reading: Reading,
+    steps: StepPlaces | None,
+    total: int | None,
+    bound: UserBound | None,
+) -> CountedRows:
+    """Count rows in the database by step and place; one statement says all, as the table may change between two."""
+    import pyarrow.compute as pc
+
+    domain = into.domain
+    by = {"place": _place_of(domain, reading.outside == "drop", *rows.points)}
+    if steps is not None:
+        by["step"] = step_of(rows.columns["time"], steps.clock, steps.steps)
+    if bound is None:
+        points = rows.columns.select(**by)
+        found = look.fetch(points.group_by(list(by)).agg(points=points.count()))
+        number = named = kept = found["points"].to_numpy()
+    else:
+        found = look.fetch(_bounded(rows.columns.select("user", **by), bound))
+        number, named, kept = (found[name].to_numpy() for name in ("points", "named", "kept"))
+    has_place = pc.is_valid(found["place"]).to_numpy()
+    cells: NDArray[np.int64] = pc.fill_null(found["place"], 0).to_numpy()
+    off = cells < 0
+    is_timely, due, step = np.ones(len(cells), dtype=np.bool_), has_place, None
+    if steps is not None:
+        is_timely = pc.is_valid(found["step"]).to_numpy()
+        step = steps.enter(pc.fill_null(found["step"], -1).to_numpy(), is_timely, number)
+        due = has_place & (step >= steps.due)
+    if reading.outside is None and off[due].any():
+        _refuse_outside(look, rows, domain, steps, int(number[due].sum()), int(number[off & due].sum()))
+    usable = np.where(has_place & is_timely, named, 0)
+    read = int(number.sum())
+    bad = read - int(usable.sum())
+    unmatched = 0 if total is None else max(total - read, 0)
+    refuse_bad_rows(bad, read + unmatched, f"rows of {reading.table!r}", reading, steps)
+    cells = np.where(off, -1 if reading.outside == "drop" else -2 - cells, cells)
+    if step is not None:
+        cells = np.where((cells < 0) | (step < 0), -1, step * domain.size + cells)
+    counts = has_place & is_timely & (cells >= 0)
+    into.add(cells[counts], kept[counts])
+    outside = int(usable[off].sum())
+    return CountedRows(read + unmatched, bad, unmatched, outside, None, reading.preprocessing())
 
 
 def cell_of(domain: Domain, *columns: Any) -> Any:
@@ -133,10 +224,6 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
     """
     import ibis
 
-    @ibis.udf.scalar.builtin(name="floor", signature=(("float64",), "float64"))
-    def floor(value):  # type: ignore[no-untyped-def]
-        """Return the floor as a float: Ibis' own is cast to a whole number at each step, which takes long."""
-
     flat: Any = None
     for axis, column in enumerate(columns):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
@@ -144,49 +231,105 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
         # smaller than a float can be, which PostgreSQL takes for errors.
         near, far = low + step * _NEAR, high + (high - low)
         at = ibis.least(ibis.greatest(column, _number(near)), _number(far))
-        place = floor((at - _number(low)) * _number(1.0 / step) + _number(0.5))
+        place = _floor((at - _number(low)) * _number(1.0 / step) + _number(0.5))
         place = ibis.least(place, _number(domain.lattice_shape[axis] - 1))
         # All are whole, and below 2^53: floats are exact.
-        cell = floor(place / _number(domain.steps[axis]))
+        cell = _floor(place / _number(domain.steps[axis]))
         flat = cell if flat is None else flat * _number(domain.shape[axis]) + cell
     return ibis.cases((reduce(operator.and_, [_is_finite(column) for column in columns]), flat.cast("int64")))
 
 
-def _place_of(domain: Domain, outside: str | None, *columns: Any) -> Any:
-    """Return the cell of points inside; of those outside −2 − cell, −1 to drop them; NULL without a place."""
+def step_of(times: Any, clock: Clock, steps: int) -> Any:
+    """Return the step of times as an Ibis expression, int64, as `steps_of` gives it.
+
+    Parameters
+    ----------
+    times : Ibis column: timestamps in UTC, or whole numbers. clock, steps : as of `count_steps`.
+
+    Returns
+    -------
+    Ibis expression: -1 before the first step, `steps` after the last; NULL where there is no time.
+    """
+    import ibis
+
+    kind = times.type()
+    if kind.is_timestamp():
+        since = times.truncate("s").epoch_seconds().cast("float64")
+        most = float("inf")
+    elif clock.every:
+        since = _floor(times.cast("float64") / _number(1000.0 if clock.format == "unix-ms" else 1.0))
+        most = 1e11
+    else:
+        since, most = times.cast("float64"), 1e15
+    after = since - _number(float(clock.start))
+    # Both are whole, and below 2^53: the floor of their quotient is exact.
+    step = _floor(after / _number(float(clock.every))) if clock.every else after
+    end = _number(float(steps))
+    found = ibis.cases((step < _number(0.0), _number(-1.0)), (step >= end, end), else_=step)
+    known = since.notnull() if most == float("inf") else since.abs() < _number(most)
+    return ibis.cases((known, found)).cast("int64")
+
+
+def _floor(value: Any) -> Any:
+    """Return the floor as a float: Ibis' own is cast to a whole number at each step, which takes long."""
+    import ibis
+
+    @ibis.udf.scalar.builtin(name="floor", signature=(("float64",), "float64"))
+    def floor(value):  # type: ignore[no-untyped-def]
+        """Return the floor."""
+
+    return floor(value)
+
+
+def _place_of(domain: Domain, is_dropped: bool, *columns: Any) -> Any:
+    """Return the cell of points inside; -1 for points outside if they are dropped, else -2 - cell; NULL where none."""
     import ibis
 
     cell = cell_of(domain, *columns)
-    if outside == "clamp":
-        return cell
     # A NULL cell stays NULL.
-    off = _whole(-2) - cell if outside is None else ibis.cases((cell >= _whole(0), _whole(-1)))
+    off = ibis.cases((cell >= _whole(0), _whole(-1))) if is_dropped else _whole(-2) - cell
     return ibis.cases((_is_inside(domain, columns), cell), else_=off)
 
 
-def _places(records: Any, domain: Domain, x: str, y: str | None) -> list[Any]:
-    """Return the columns of coordinates, as floats."""
-    names = [x] if y is None else [x, y]
-    if len(names) != domain.ndim:
+def _column(records: Any, name: str, table: str) -> Any:
+    """Return a column of a table; raise InputError if it is not there."""
+    if name not in records.columns:
+        listed = ", ".join(each[:40] for each in records.columns[:20]) + (", ..." if len(records.columns) > 20 else "")
+        raise InputError(f"column {name!r} is not in {table!r}: its columns are {listed}")
+    return records[name]
+
+
+def _coordinate(records: Any, name: str, table: str) -> Any:
+    """Return a column of coordinates, as floats."""
+    column = _column(records, name, table)
+    kind = column.type()
+    if not kind.is_numeric() or is_endless(kind):
         raise InputError(
-            f"x is {x!r} and y is {y!r}: the domain has {domain.ndim} axes, and a column for each is needed"
+            f"column {name!r} is of type {kind}: coordinates are numbers; make a view that casts it, or that has the "
+            "coordinates of its points"
         )
-    out = []
-    for name in names:
-        check_column(name, records.columns)
-        kind = records[name].type()
-        if not kind.is_numeric() or is_endless(kind):
-            raise InputError(
-                f"column {name!r} is of type {kind}: coordinates are numbers, in the CRS of the "
-                f"domain ({domain.crs or 'none'}); add columns that are projected, or use count_file, which projects"
-            )
-        out.append(records[name].cast("float64"))
-    return out
+    return column.cast("float64")
 
 
-def _chosen(records: Any, where: str | None, places: set[str | None], engine: Engine) -> Any:
+def _time(column: Any, engine: Engine) -> Any:
+    """Return a column of times: timestamps of UTC, numbers, or text."""
+    kind = column.type()
+    if kind.is_timestamp() and kind.scale == _FINE:
+        return column
+    if kind.is_timestamp() or kind.is_date():
+        return normalize(engine.narrow(column)).cast(DTYPES["time"])
+    if kind.is_integer() and not kind.is_uint64():
+        return column.cast("int64")
+    if kind.is_numeric() and not is_endless(kind):
+        return column.cast("float64")
+    if kind.is_string():
+        return column
+    raise InputError(f"column {column.get_name()!r} is of type {kind}: times are timestamps, dates, numbers or text")
+
+
+def _chosen(records: Any, reading: Reading, engine: Engine) -> Any:
     """Return the records that meet the condition."""
-    if where is None:
+    if (where := reading.where) is None:
         return records
     import ibis
 
@@ -198,14 +341,16 @@ def _chosen(records: Any, where: str | None, places: set[str | None], engine: En
     if made.kind != "truth":
         raise InputError(f"where is {where!r}, of the kind {made.kind!r}: a condition is true or false")
     for column in sorted(made.columns):
-        refuse_place(f"where is {where!r}", column, column in places)
+        refuse_place(f"where is {where!r}", column, column in reading.coordinates)
+        refuse_times(f"where is {where!r}", column, column == reading.time)
     return records.filter(made.value)
 
 
 def _bounded(points: Any, bound: UserBound) -> Any:
-    """Return numbers of points by place: of all, of those with a user, and of those that stay.
+    """Return numbers of points by place and step: of all, of those with a user, and of those that stay.
 
-    The score of a user's i-th point is a keyed hash of both, and the user's smallest scores stay, as in `UserBound`.
+    The score of a user's i-th usable point of a step is a keyed hash of all three, and the smallest scores stay, as in
+    `UserBound`.
     """
     import ibis
 
@@ -213,57 +358,47 @@ def _bounded(points: Any, bound: UserBound) -> Any:
     def monotonically_increasing_id():  # type: ignore[no-untyped-def]
         """Return a number of the row, from where it stands in the table."""
 
+    by = [name for name in ("place", "step") if name in points.columns]
     user = points["user"]
     named = user.notnull()
     if user.type().is_string():
         named = user != ""
     elif user.type().is_floating():
         named &= ~user.isnan()
+    named = named.fill_null(False)
+    usable = reduce(operator.and_, [points[name].notnull() for name in by], named)
     # The key comes as a row of a table: constants are shown by the engine's pages and logs.
     secret = ibis.memtable({"secret": [bound.secret]}, schema={"secret": "string"})
-    rows = points.select("place", "user", named=named.fill_null(False), row=monotonically_increasing_id())
+    rows = points.select(*by, "user", named=named, usable=usable, row=monotonically_increasing_id())
     rows = rows.cross_join(secret)
-    rows = rows.mutate(number=ibis.row_number().over(group_by="user", order_by="row"))
-    score = (rows.secret + rows.number.cast("string") + ":" + rows.user.cast("string")).hexdigest("sha256")
-    rows = rows.mutate(score=score)
-    rows = rows.mutate(rank=ibis.row_number().over(group_by="user", order_by=["score", "number"]))
-    return rows.group_by("place").agg(
-        points=rows.count(), named=rows.count(where=rows.named), kept=rows.count(where=rows["rank"] < bound.most)
+    each = ["user", "usable", *by[1:]]
+    rows = rows.mutate(number=ibis.row_number().over(group_by=each, order_by="row"))
+    text = rows.secret + rows.number.cast("string") + ":"
+    if "step" in by:
+        text += rows.step.cast("string") + ":"
+    rows = rows.mutate(score=(text + rows.user.cast("string")).hexdigest("sha256"))
+    rows = rows.mutate(rank=ibis.row_number().over(group_by=each, order_by=["score", "number"]))
+    return rows.group_by(by).agg(
+        points=rows.count(),
+        named=rows.count(where=rows.named),
+        kept=rows.count(where=rows.usable & (rows["rank"] < bound.most)),
     )
 
 
-def _checked(
-    look: Session,
-    points: Any,
-    domain: Domain,
-    place: Any,
-    number: NDArray[np.int64],
-    named: NDArray[np.int64] | NDArray[np.bool_],
-) -> NDArray[np.int64]:
-    """Return cells (k,) for places that `_place_of` gives, −1 for points dropped; raise what `count` raises.
-
-    Parameters
-    ----------
-    number, named : (k,) points at each place, and how many of them have a user.
-    """
-    import pyarrow.compute as pc
-
-    has_place = pc.is_valid(place).to_numpy()
-    cells: NDArray[np.int64] = pc.fill_null(place, -1).to_numpy()
-    off = cells < -1
-    if off.any():
-        seen = Outside(domain)
-        columns = [points[name] for name in "xy"[: domain.ndim]]
-        outside = reduce(operator.and_, map(_is_finite, columns)) & ~_is_inside(domain, columns)
-        some = look.fetch(points.filter(outside).select(*columns).limit(SAMPLE))
-        sample = [column.to_numpy() for column in some.columns]
-        seen.look(sample, sample)
-        seen.points, seen.outside = int(number[has_place].sum()), int(number[off].sum())
-        seen.refuse_many()
-    rows = int(number.sum())
-    if bad := rows - int(named[has_place].sum()):
-        raise bad_rows_error(bad, rows, "points", "user" in points.columns)
-    return np.where(off, -2 - cells, cells)
+def _refuse_outside(
+    look: Session, rows: _Rows, domain: Domain, steps: StepPlaces | None, points: int, outside: int
+) -> None:
+    """Raise OutsideBounds if too many points of the steps that are due lie outside, by their numbers."""
+    off = reduce(operator.and_, map(_is_finite, rows.points)) & ~_is_inside(domain, rows.points)
+    if steps is not None:
+        step = step_of(rows.columns["time"], steps.clock, steps.steps)
+        off &= step.between(_whole(steps.due), _whole(steps.steps - 1))
+    some = look.fetch(rows.columns.filter(off).select(*rows.axes).limit(SAMPLE))
+    sample = [column.to_numpy() for column in some.columns]
+    seen = Outside(domain)
+    seen.look(sample, sample)
+    seen.points, seen.outside = points, outside
+    seen.refuse_many()
 
 
 def _is_inside(domain: Domain, columns: Sequence[Any]) -> Any:

@@ -18,12 +18,14 @@ from typing import Any, ClassVar, NoReturn
 from deltahist._postgres import own_schemas, settle
 from deltahist.errors import InputError
 
+#: Of a batch: rows, and bytes where they come as text.
+_ROWS, _BYTES = 1 << 18, 1 << 24
 #: Ibis makes its compilers at first use, which is not safe for two threads at once.
 _COMPILING = threading.Lock()
 
 
 class Session:
-    """One transaction in a database. Engines define `_statement`, `_run`, `_append` and `_stop`."""
+    """One transaction in a database. Engines define `_statement`, `_run`, `_parts`, `_append` and `_stop`."""
 
     def __init__(self, connection: Any, engine: Engine) -> None:
         self._connection, self._engine = connection, engine
@@ -32,6 +34,17 @@ class Session:
         """Return an Ibis table, which is bound to no database, as an Arrow table."""
         with self._engine.failures():
             return self._run(self._statement(expression), expression)
+
+    def batches(self, expression: Any) -> Iterator[Any]:
+        """Yield an Ibis table, which is bound to no database, as Arrow tables of some rows at a time."""
+        with self._engine.failures():
+            parts = self._parts(self._statement(expression), expression)
+        while True:
+            with self._engine.failures():
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def plan(self, expression: Any) -> Callable[[], Any]:
         """Have the database plan an Ibis table, and return a function that fetches it.
@@ -85,6 +98,10 @@ class Session:
         """Return the rows of a statement as an Arrow table, in the expression's types."""
         raise NotImplementedError
 
+    def _parts(self, statement: str, expression: Any) -> Iterator[Any]:
+        """Yield the rows of a statement as `_run` returns them, in memory that does not grow with their number."""
+        raise NotImplementedError
+
     def _append(self, table: str, columns: str, rows: Any) -> None:
         raise NotImplementedError
 
@@ -107,6 +124,8 @@ class Engine:
     has_transactions: ClassVar[bool] = True
     #: Whether each user's points are bounded in the database, by a keyed hash; else users and cells are fetched for it.
     bounds_users: ClassVar[bool] = False
+    #: Whether rows can be fetched in batches, for what is not done in the database.
+    has_batches: ClassVar[bool] = True
     #: What messages say of it after `losses`.
     lost: ClassVar[str] = (
         "went away, or ran out of room, while records were read: nothing was answered; try again when it is back"
@@ -240,6 +259,13 @@ class _DuckDBSession(Session):
     def _run(self, statement: str, expression: Any) -> Any:
         return self._connection.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
 
+    def _parts(self, statement: str, expression: Any) -> Iterator[Any]:
+        import pyarrow as pa
+
+        schema = expression.schema().to_pyarrow()
+        for batch in self._connection.execute(statement).to_arrow_reader(_ROWS):
+            yield pa.Table.from_batches([batch]).cast(schema)
+
     def _append(self, table: str, columns: str, rows: Any) -> None:
         self._connection.register("deltahist_rows", rows)
         self._connection.execute(f"INSERT INTO {quote(table)} ({columns}) SELECT {columns} FROM deltahist_rows")
@@ -341,15 +367,24 @@ def _checked_path(path: str) -> str:
         return path
     if not path or "\0" in path:
         raise InputError(f"database is {path!r}: it must be the path of a DuckDB file")
-    try:
-        with Path(path).open("rb") as file:
-            start = file.read(16)
-    except OSError:  # DuckDB says what is wrong with it, or makes it
-        start = b""
-    if start and start[8:12] != b"DUCK":
+    start = _first_bytes(Path(path))
+    if start and not is_duckdb(Path(path)):
         kind = "a SQLite file" if start.startswith(b"SQLite format 3") else "another file"
         raise InputError(f"database {path!r} is {kind}: it must be a DuckDB file (or is it a ledger, or a table?)")
     return str(Path(path).resolve())
+
+
+def is_duckdb(path: Path) -> bool:
+    """Return whether a file begins as DuckDB files do."""
+    return _first_bytes(path)[8:12] == b"DUCK"
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(16)
+    except OSError:  # DuckDB says what is wrong with it, or makes it
+        return b""
 
 
 def _is_there(cursor: Any, table: str, part: str | None) -> bool:
@@ -380,23 +415,22 @@ class _PostgreSQLSession(Session):
         return sql_of(expression, "postgres", lambda text: Literal(text).as_string(self._connection))
 
     def _run(self, statement: str, expression: Any) -> Any:
-        from pyarrow import csv
+        import pyarrow as pa
 
+        schema = expression.schema().to_pyarrow()
+        return pa.concat_tables([schema.empty_table(), *self._parts(statement, expression)])
+
+    def _parts(self, statement: str, expression: Any) -> Iterator[Any]:
         text = io.BytesIO()
         copy = f"COPY ({statement}) TO STDOUT (FORMAT csv)"
         with self._connection.cursor() as cursor, cursor.copy(copy) as rows:
             for row in rows:
                 text.write(row)
-        schema = expression.schema().to_pyarrow()
-        if not text.tell():
-            return schema.empty_table()
-        text.seek(0)
-        convert = csv.ConvertOptions(
-            column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
-            true_values=["t"], false_values=["f"],
-        )  # fmt: skip
-        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-        return csv.read_csv(text, csv.ReadOptions(column_names=schema.names), lines, convert).cast(schema)
+                if text.tell() >= _BYTES:
+                    yield _from_csv(text, expression)
+                    text = io.BytesIO()
+        if text.tell():
+            yield _from_csv(text, expression)
 
     def _append(self, table: str, columns: str, rows: Any) -> None:
         from pyarrow import csv
@@ -424,6 +458,24 @@ class _PostgreSQLSession(Session):
         self._there.add(name)
 
 
+def _is_port(port: Any) -> bool:
+    return port is None or str(port).replace(",", "").isdigit()
+
+
+def _from_csv(text: io.BytesIO, expression: Any) -> Any:
+    """Return whole rows of PostgreSQL's CSV as an Arrow table, in the expression's types."""
+    from pyarrow import csv
+
+    schema = expression.schema().to_pyarrow()
+    text.seek(0)
+    convert = csv.ConvertOptions(
+        column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+        true_values=["t"], false_values=["f"],
+    )  # fmt: skip
+    lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+    return csv.read_csv(text, csv.ReadOptions(column_names=schema.names), lines, convert).cast(schema)
+
+
 class PostgreSQL(Engine):
     """A PostgreSQL database; every block has a connection of its own.
 
@@ -442,9 +494,13 @@ class PostgreSQL(Engine):
         try:
             # The address may hold a password: messages show the rest.
             told = conninfo_to_dict(where)
+            # Of a password with such signs a part would be taken for something else, and shown.
+            if any("@" in str(told.get(name, "")) for name in ("host", "dbname")) or not _is_port(told.get("port")):
+                raise ProgrammingError
         except ProgrammingError:
             raise InputError(
-                "database is an address that cannot be read: it must be postgresql://user@host/name"
+                "database is an address that cannot be read: it must be postgresql://user@host/name (signs such as / "
+                "and @ in a password are written %2F and %40)"
             ) from None
         self.name = repr(f"{told.get('dbname', '')} on {told.get('host', 'localhost')}")
         with self.connection(changes=True):

@@ -27,7 +27,8 @@ from deltahist.counting.arrays import (
     finite_rows,
     named_rows,
 )
-from deltahist.counting.conditions import Condition, refuse_place
+from deltahist.counting.conditions import Condition, refuse_place, refuse_times
+from deltahist.counting.engines import is_duckdb
 from deltahist.counting.parts import PartedTable, find_parts, is_address, open_parts
 from deltahist.counting.private import Private
 from deltahist.counting.sparse import SparseCounts
@@ -99,6 +100,7 @@ def count_file(
     where: str | None = None,
     decimal: str = ".",
     format: str | None = None,
+    table: str | None = None,
 ) -> Counted:
     """Count the points of a table: Parquet, CSV, JSON lines, Excel, GeoPackage, GeoJSON, FlatGeobuf or shapefile.
 
@@ -123,6 +125,7 @@ def count_file(
         counted, before users are bounded. It is public, and releases state it (docs/counting.md says what that means).
     decimal : "." or ",": of numbers in text.
     format : "csv", "jsonl", "parquet", "excel" or "geo"; told by the file's ending when None.
+    table : of a database, which `path` is the file or the address of (as of `count_table`).
 
     Returns
     -------
@@ -145,15 +148,71 @@ def count_file(
     (2, [[1, 0], [1, 0]])
     """
     tally = Tally(domain)
-    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format)
-    read = read_file(Path(path), tally, how)
+    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, progress, key, where, decimal, format,
+                  table)  # fmt: skip
+    read = read_file(path, tally, how)
+    return Counted(**vars(read), counts=tally.private(read.counting))
+
+
+def count_table(
+    table: str,
+    domain: Domain,
+    *,
+    database: str | Path | Any,
+    x: str,
+    y: str | None = None,
+    crs: str | None = None,
+    where: str | None = None,
+    outside: str | None = None,
+    drop_bad_rows: bool = False,
+    user: str | None = None,
+    max_per_user: int | None = None,
+    key: bytes | None = None,
+) -> Counted:
+    """Count the points of a table in each cell, in the database that holds it.
+
+    Parameters
+    ----------
+    table : a table or view, "visits" or "part.visits".
+    domain : Domain
+    database : a DuckDB file ("city.duckdb"), an address ("postgresql://user@host/city", "sc://host:15002" or
+        "spark://host:7077" of Spark), or an open connection of DuckDB or session of Spark.
+    x, y : columns of coordinates; x alone in 1-D.
+    crs : of the coordinates; the domain's own when None. Others are projected here, in batches.
+    where : a condition on columns besides these, "kind = 'bus' and extract(hour from time) >= 22" (docs/queries.md).
+    outside, drop_bad_rows, max_per_user, key : as for `count_file`.
+    user : the column that says whose a point is.
+
+    Returns
+    -------
+    Counted : what `count_file` gives for the same rows. On Spark it does not know the number of users.
+
+    Raises
+    ------
+    InputError
+        On NULL, NaN or infinite coordinates or missing users (with how many), no rows unless `outside` is given, no
+        such table or column, a condition that cannot be taken or asks for coordinates, a CRS that Spark would have to
+        project, or a database that does not answer.
+    OutsideBounds
+        If many points lie outside, unless `outside` says what becomes of them.
+
+    >>> import duckdb
+    >>> city = duckdb.connect()
+    >>> _ = city.execute("CREATE TABLE visits AS SELECT * FROM (VALUES (0.1, 0.1), (0.1, 0.2), (0.7, 0.9)) AS v (x, y)")
+    >>> count_table("visits", Domain((0, 0, 1, 1), (2, 2)), database=city, x="x", y="y").counts.tolist()
+    [[2, 0], [0, 1]]
+    """
+    tally = Tally(domain)
+    own = domain.crs if crs is None else crs
+    how = Reading(x, y, own, user, max_per_user, outside, drop_bad_rows, key=key, where=where, table=table)
+    read = read_file(database, tally, how)
     return Counted(**vars(read), counts=tally.private(read.counting))
 
 
 def points_file(path: str | Path, domain: Domain, **how: Any) -> Located:
     """Read the points of a file on a line, on the domain's lattice, as `count_file` reads them."""
     places = PlaceTally(domain, lambda columns: domain.lattice(columns[0])[:, 0])
-    read = read_file(Path(path), places, Reading(**how))
+    read = read_file(path, places, Reading(**how))
     # `Domain.lattice` gives back the steps of these coordinates.
     points = np.asarray(domain.low[0] + places.places() * domain.step[0], dtype=np.float64)
     return Located(**vars(read), points=Private.of(points, read.counting, domain))
@@ -173,24 +232,32 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Prep
 
 
 def read_file(
-    path: Path,
+    path: str | Path | Any,
     into: Tally | PlaceTally,
     reading: Reading,
     *,
     steps: StepPlaces | None = None,
     seen: Outside | None = None,
 ) -> CountedRows:
-    """Read all rows of a file into a tally, as `collect` does."""
-    source = open_source(path, reading, into.domain.ndim)
-    operation = operation_of(reading.crs, source.crs, into.domain, source.name)
-    wanted = False if reading.progress is None and source.size < _LONG else reading.progress
-    batches = _show_progress(source, wanted)
-    read = collect(batches, f"rows of {source.name!r}", into, reading, operation, steps=steps, seen=seen)
+    """Read all rows of a file, or of a database's table, into a tally, as `collect` does."""
+    if reading.table is not None:
+        from deltahist.counting.databases import read_table
+
+        name = reading.table
+        operation = operation_of(reading.crs, None, into.domain, name)
+        read = read_table(path, into, reading, operation, steps=steps, seen=seen)
+    else:
+        source = open_source(Path(path), reading, into.domain.ndim)
+        name = source.name
+        operation = operation_of(reading.crs, source.crs, into.domain, name)
+        wanted = False if reading.progress is None and source.size < _LONG else reading.progress
+        batches = _show_progress(source, wanted)
+        read = collect(batches, f"rows of {name!r}", into, reading, operation, steps=steps, seen=seen)
     # Whoever says what becomes of points outside gets a release where nobody is, too: its absence would tell
     # (docs/counting.md).
     if not read.rows and seen is None and reading.outside is None:
         raise InputError(
-            f"input {source.name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
+            f"input {name!r} is empty: it has no rows; if it is meant, say what becomes of points outside: "
             "outside='clamp' or outside='drop'"
         )
     return read
@@ -373,11 +440,7 @@ def _check_condition(condition: Condition, places: dict[str, int], table: Opened
     stated = f"where is {condition.text!r}"
     for column in condition.kinds:
         refuse_place(stated, column, places[column] in coordinates)
-        if reading.time is not None and places[column] == places[str(reading.time)]:
-            raise InputError(
-                f"{stated}: column {column!r} holds the times, and which of them count is said by the first and the "
-                "last step; leave it out"
-            )
+        refuse_times(stated, column, reading.time is not None and places[column] == places[str(reading.time)])
     for value in condition.texts:
         if value in table.missing:
             raise InputError(f"{stated}: {value!r} stands for a missing value in a file of text; write: is null")
@@ -402,6 +465,8 @@ def find_input(path: Path, format: str | None = None) -> Input:
         raise InputError(f"input {str(path)!r} is empty: it has no rows")
     member = _member(path, format) if path.suffix.lower() == ".zip" else None
     found = format or format_of(member or path.name)
+    if found is None and is_duckdb(path):
+        raise InputError(f"input {str(path)!r} is a database: say which of its tables, table='visits'")
     if found is None:
         packed, plain = (
             ", ".join(e for kind in FORMATS.values() if kind.streamed == streamed for e in kind.endings)

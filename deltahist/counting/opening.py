@@ -14,6 +14,15 @@ from deltahist.errors import InputError
 ENGINES: tuple[type[Engine], ...] = (DuckDB, PostgreSQL, Spark)
 
 
+def is_database(address: str) -> bool:
+    """Return whether an address is of a kind of database.
+
+    >>> is_database("postgresql://host/city"), is_database("s3://bucket/visits")
+    (True, False)
+    """
+    return address.startswith(tuple(prefix for engine in ENGINES for prefix in engine.prefixes))
+
+
 def open_engine(where: Any) -> Engine:
     """Open a database by its path, its address, an open DuckDB connection, or an open Spark session.
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from deltahist.counting.arrays import Reading
+from deltahist.counting.opening import is_database
 from deltahist.counting.tables import (
     Batches,
     Input,
@@ -294,6 +295,8 @@ def _list_objects(path: Path, format: str | None) -> tuple[str, dict[str, Input]
     scheme, rest = match[1].lower(), match[2]
     bucket, _, key = rest.partition("/")
     # Neither is shown: a password or a signature may stand there.
+    if is_database(f"{scheme}://"):
+        raise InputError(f"input is a database, {scheme}://…: say which of its tables, table='visits'")
     if scheme not in _STORES:
         raise InputError(f"input is an address that begins with {scheme}: it must be a file, or s3://, gs:// or az://")
     if "@" in bucket or ":" in bucket or "?" in rest or "#" in rest:

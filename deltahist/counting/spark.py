@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -73,6 +74,8 @@ class Spark(Engine):
     session = _SparkSession
     has_transactions = False
     bounds_users = True
+    # Spark hands a result over as a whole.
+    has_batches = False
     lost = (
         "did not read all records: is it away, out of room, or without an executor, or was a file of the table "
         "changed? Nothing was answered"
@@ -83,8 +86,9 @@ class Spark(Engine):
         if not self._own:
             self.name, self._session = "of the Spark session", where
             return
-        # What follows may be a token.
-        self.name = repr(where.split("/;")[0])
+        # A user's name and password may come before the host, and a token after it.
+        scheme, _, rest = where.partition("://")
+        self.name = repr(f"{scheme}://{re.split('[/;?]', rest)[0].rpartition('@')[2]}")
         failed = None
         try:
             self._session = _connect(where) if where.startswith("sc://") else _drive(where)

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.arrays import Batch, CountedRows, PlaceTally, Reading, locate_cells
+from deltahist.counting.arrays import Batch, CountedRows, Reading, Tally
 from deltahist.counting.files import STDIN, read_file
 from deltahist.counting.parts import is_address
 from deltahist.counting.private import Private
-from deltahist.errors import InputError, fits_memory, one_of
+from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import SINCE_1970, Clock
 from deltahist.space.domain import Domain
 
@@ -29,7 +29,7 @@ class Stepped(CountedRows):
 
     Parameters
     ----------
-    keys : (m,) step · cells + cell, sorted.
+    keys, numbers : (m,) step · cells + cell of full cells, rising, and the number of points in each.
     domain : of the cells.
     before, after : rows before the first step, and after the last.
     upto : (steps,) rows in the steps up to and with each one, before users were bounded.
@@ -37,17 +37,24 @@ class Stepped(CountedRows):
     """
 
     keys: NDArray[np.int64]
+    numbers: NDArray[np.int64]
     domain: Domain
     before: int
     after: int
     upto: NDArray[np.int64]
     trouble: str
 
+    @property
+    def kept(self) -> int:
+        """Number of points counted."""
+        return int(self.numbers.sum())
+
     def counts(self, step: int) -> Private:
         """Return the counts (domain.shape) of one step."""
         size = self.domain.size
         first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
-        counts = np.bincount(self.keys[first:last] - step * size, minlength=size)
+        counts = np.zeros(size, dtype=np.int64)
+        counts[self.keys[first:last] - step * size] = self.numbers[first:last]
         return Private.of(counts.reshape(self.domain.shape), self.counting, self.domain)
 
 
@@ -63,12 +70,7 @@ class StepPlaces:
     def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the step of each row, -1 for none, and the rows whose times can be read; `start` rows came before."""
         step, good = steps_of(batch.times, self.clock)
-        early, late = good & (step < 0), good & (step >= self.steps)
-        self.before += int(early.sum())
-        self.after += int(late.sum())
-        step = np.where(early | late | ~good, -1, step)
-        np.add.at(self.seen, step[step >= 0], 1)
-        self.unread += int((~good).sum())
+        step = self.enter(step, good, np.ones(len(step), dtype=np.int64))
         if not self._example and not good.all():
             texts = [str(batch.times[int(i)].as_py() or "").strip() for i in np.flatnonzero(~good)[:_EXAMPLES]]
             self._example = f"is {texts[0][:40]!r}" if texts[0] else "is missing"
@@ -77,9 +79,28 @@ class StepPlaces:
                 self._example += f" (then time_format={' or '.join(map(repr, guesses[:2]))})"
         return step, good
 
+    def check_type(self, kind: Any) -> None:
+        """Raise InputError if an Arrow type has no times; numbers are none unless the format tells."""
+        import pyarrow as pa
+
+        steps_of(pa.chunked_array([], kind), self.clock)
+
+    def enter(
+        self, step: NDArray[np.int64], good: NDArray[np.bool_], number: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Count numbers of rows by their step, if it can be read; return the step, -1 for none."""
+        early, late = good & (step < 0), good & (step >= self.steps)
+        self.before += int(number[early].sum())
+        self.after += int(number[late].sum())
+        self.unread += int(number[~good].sum())
+        step = np.where(early | late | ~good, -1, step)
+        np.add.at(self.seen, step[step >= 0], number[step >= 0])
+        return step
+
     def trouble(self) -> str:
         """Return an example for the person at the keyboard, its row, and the format that would read it."""
-        return f"; {self.unread:,} of them have no time that can be read: it {self._example}" if self.unread else ""
+        example = self._example or "is missing"
+        return f"; {self.unread:,} of them have no time that can be read: it {example}" if self.unread else ""
 
 
 def count_steps(
@@ -101,16 +122,16 @@ def count_steps(
     """
     if steps * domain.size >= 1 << 62:
         raise InputError(f"there are {steps:,} steps of {domain.size:,} cells: too many for one table; use fewer")
-    fits_memory(48 * domain.size, f"a grid of {domain.size:,} cells")
-    keys = PlaceTally(domain, lambda columns: locate_cells(columns, domain))
-    places = StepPlaces(clock, steps, due)
-    read = read_file(Path(path), keys, Reading(time=time, **how), steps=places)
-    found, upto = np.sort(keys.places()), np.cumsum(places.seen)
-    return Stepped(**vars(read), keys=found, domain=domain, before=places.before, after=places.after, upto=upto,
-                   trouble=places.trouble())  # fmt: skip
+    tally, places = Tally(domain, steps=True), StepPlaces(clock, steps, due)
+    read = read_file(path, tally, Reading(time=time, **how), steps=places)
+    keys, numbers = tally.pairs()
+    return Stepped(**vars(read), keys=keys, numbers=numbers, domain=domain, before=places.before, after=places.after,
+                   upto=np.cumsum(places.seen), trouble=places.trouble())  # fmt: skip
 
 
-def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -> None:
+def check_folders(
+    source: Path, time: Any, clock: Clock, gaps: str, out: Path, table: str | None = None
+) -> None:
     """Raise InputError unless the input and the output folder go with each other, and are there."""
     one_of(("error", "empty"), gaps=gaps)
     if source != STDIN and not is_address(source) and not source.exists():
@@ -118,6 +139,8 @@ def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path) -
     if time is None and not source.is_dir():
         shown = "an address" if is_address(source) else repr(str(source))
         raise InputError(f"time is missing with {shown}: a table needs the column of its times")
+    if table is not None and source.is_dir():
+        raise InputError(f"table is {table!r} with the folder {str(source)!r}: a table is one of a database")
     if time is None and clock.format is not None:
         raise InputError(
             f"time_format is {clock.format!r} with the folder {str(source)!r}: its files are named by their "

@@ -140,7 +140,7 @@ class Stream:
 
         Parameters
         ----------
-        source : a table with a column of times (`time`), or a folder with one file per step.
+        source : a table with a column of times (`time`), or a folder with one file per step; with `table` a database.
         out : the folder of the releases, one file per step, named by the clock; it is made if need be.
         steps : how many there are up to now.
         amounts : what each step gets, 0 for none; equal shares when None.
@@ -160,8 +160,8 @@ class Stream:
         BudgetExceeded
             If a step's amount is more than its window has left.
         """
-        source, out = Path(source), Path(out)
-        check_folders(source, self.time, self.clock, gaps, out)
+        out = Path(out)
+        check_folders(Path(source), self.time, self.clock, gaps, out, reading.get("table"))
         self.check(amounts, weak_protection_accepted)
         fresh, made = not Ledger.exists(self.ledger), not out.exists()
         if made:
@@ -213,7 +213,7 @@ class _Run:
 
     def publish(
         self,
-        source: Path,
+        source: str | Path,
         amounts: Sequence[Fraction] | None,
         gaps: str,
         advance: Callable[[], None],
@@ -305,13 +305,13 @@ class _Run:
             )
 
     def _counter(
-        self, source: Path, gaps: str, amounts: Sequence[Fraction] | None, reading: dict[str, Any]
+        self, source: str | Path, gaps: str, amounts: Sequence[Fraction] | None, reading: dict[str, Any]
     ) -> tuple[_Counts, _RowsUpto]:
         """Return counts of each step, and for a table the number of rows up to it."""
         domain, labels = self.stream.near.domain, self.labels
         reading = dict(user=self.stream.user, **reading)
         if self.stream.time is None:
-            found = step_files(source, labels)
+            found = step_files(Path(source), labels)
             missing = [label for label in labels[self.done + 1 :] if label not in found]
             if missing and gaps == "error":
                 raise InputError(
@@ -335,7 +335,7 @@ class _Run:
             return of_file, None
         time = self.stream.time
         stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
-        self.tell(f"{stepped.rows:,} rows read, {len(stepped.keys):,} points kept")
+        self.tell(f"{stepped.rows:,} rows read, {stepped.kept:,} points kept")
         for text in choice_notes(stepped):
             self.tell(text)
         if stepped.bad_rows:

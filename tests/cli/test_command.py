@@ -1,5 +1,6 @@
 """cli/app.py: help in panels, and options from a file, of `publish` and `stream`."""
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -49,6 +50,20 @@ def test_a_dry_run_writes_options_that_a_file_holds(refused, run, place):
     assert release.epsilon == 2
     assert [str(limit.factor) for limit in release.neighbourhood.limits] == ["4"]
     refused(["publish", "v.csv", "--config", "d.toml", "--overwrite", "--out", "d.toml"], "is the file that is read")
+
+
+def test_a_table_of_a_database_is_published_by_options_without_its_address(refused, run, place):
+    with duckdb.connect("city.duckdb") as city:
+        city.execute("CREATE TABLE visits AS SELECT *, 'bus' AS kind FROM 'v.csv'")
+    options = [*LINE, "--epsilon", "1", "--table", "visits", "--where", "lower(kind) = 'bus'", "--out", "r.parquet"]
+    run("publish", "postgresql://me:hidden@nowhere/city", *options, "--dry-run", "--write-config", "c.toml")
+    assert "hidden" not in (place / "c.toml").read_text()
+    said = run("publish", "city.duckdb", "--config", "c.toml")
+    assert "50 rows read, 50 points counted" in said.err
+    release = dh.load("r.parquet")
+    assert (release.total, release.counting.where) == (50, "lower(kind) = 'bus'")
+    line = ["publish", "postgresql://me:hidden@nowhere/city", *LINE, "--epsilon", "1", "--out", "s.parquet"]
+    assert "hidden" not in refused(line, "say which of its tables, --table visits")
 
 
 def test_numbers_of_a_file_are_the_decimals_that_stand_there(run, place):

@@ -3,6 +3,7 @@
 import shutil
 from fractions import Fraction
 
+import duckdb
 import geopandas as gpd
 import numpy as np
 import pandas as pd
@@ -69,6 +70,26 @@ def files(folder):
 
 def charges(folder):
     return Ledger(folder / "city.ledger").charges("stream")
+
+
+def test_a_table_of_a_database_goes_on_where_it_was(folder, run, refused):
+    """Its times are timestamps, and rows that come late are told as those of files are."""
+    where = folder / "city.duckdb"
+    with duckdb.connect(where) as city:
+        made = 'SELECT * REPLACE ("when"::TIMESTAMPTZ AS "when") FROM read_csv(?)'
+        city.execute(f"CREATE TABLE visits AS {made}", [str(folder / "visits.csv")])
+        (early,) = city.execute("SELECT count(*) FROM visits WHERE \"when\" < '2020-03-04 00:00:00Z'").fetchone()
+    options = ("--table", "visits", "--where", "abs(who) >= 0", *USERS)
+    said = run(*stream(folder, *options, source=where.name, until="2020-03-03"))
+    assert f"{600 - early} rows lie after the last" in said.err
+    said = run(*stream(folder, *options, source=where.name))
+    assert "published    9 steps" in said.out
+    assert files(folder) == DAYS
+    with duckdb.connect(where) as city:
+        city.execute("INSERT INTO visits FROM visits LIMIT 1")
+    refused(stream(folder, *options, source=where.name, until="2020-03-13"), "came late")
+    other = folder / "other.ledger"
+    refused(stream(folder, *options, source="daily", time=None, state=other), "--table is 'visits' with the folder")
 
 
 def test_one_release_per_day_each_with_its_share(folder, run, refused):

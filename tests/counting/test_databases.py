@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from dataclasses import replace
 
 import duckdb
 import ibis
@@ -10,14 +11,18 @@ import numpy as np
 import pandas as pd
 import psycopg
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from points import DOMAINS, nasty_coordinates
 
 import deltahist as dh
+from deltahist.counting import points_file
 from deltahist.counting.arrays import UserBound
 from deltahist.counting.databases import _bounded, cell_of
 from deltahist.counting.engines import sql_of
 from deltahist.counting.opening import open_engine
+from deltahist.counting.steps import count_steps
+from deltahist.preprocessing import Clock
 
 
 def _same_cells(engine, domain, columns):
@@ -82,20 +87,20 @@ def fill(request, tmp_path):
 def test_counts_are_those_of_arrays(fill, frame):
     where, points = fill(frame), frame[["east", "north"]].to_numpy()
     how = {"database": where, "x": "east", "y": "north"}
-    counted = dh.count_table("visits", DOMAIN, **how)
+    counted = dh.count_table("visits", DOMAIN, **how).counts
     assert (counted == dh.count(points, DOMAIN)).all()
     assert counted.counting == dh.count(points, DOMAIN).counting
-    chosen = dh.count_table("visits", DOMAIN, **how, where="lower(kind) like 'b%'")
+    chosen = dh.count_table("visits", DOMAIN, **how, where="lower(kind) like 'b%'").counts
     assert (chosen == dh.count(points[frame["kind"] == "bus"], DOMAIN)).all()
     assert chosen.counting.where == "lower(kind) like 'b%'"
     small = dh.Domain((1, 0, 3, 2), (4, 3))
     for outside in ("clamp", "drop"):
-        counted = dh.count_table("visits", small, **how, outside=outside)
+        counted = dh.count_table("visits", small, **how, outside=outside).counts
         assert (counted == dh.count(points, small, outside=outside)).all()
     most = dh.Domain((0, 0, 3.99, 2), (4, 3))
-    assert (dh.count_table("visits", most, **how) == dh.count(points, most)).all()
+    assert (dh.count_table("visits", most, **how).counts == dh.count(points, most)).all()
     line = dh.Domain((0, 4), (9,))
-    assert (dh.count_table("visits", line, database=where, x="east") == dh.count(points[:, 0], line)).all()
+    assert (dh.count_table("visits", line, database=where, x="east").counts == dh.count(points[:, 0], line)).all()
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +131,7 @@ def file_and_table(tmp_path_factory):
 def test_conditions_choose_what_they_choose_of_a_file(file_and_table, where):
     """They are read twice, for files and for databases: what both take means the same."""
     (path, city), domain = file_and_table, dh.Domain((0, 1), (6,))
-    found = dh.count_table("visits", domain, database=city, x="x", where=where)
+    found = dh.count_table("visits", domain, database=city, x="x", where=where).counts
     assert found.tolist() == dh.count_file(path, domain, x="x", where=where).counts.tolist()
     assert 0 < sum(found.tolist()) < 6
 
@@ -134,7 +139,7 @@ def test_conditions_choose_what_they_choose_of_a_file(file_and_table, where):
 def test_points_of_users_are_bounded_as_those_of_arrays_are(fill, frame):
     where, small = fill(frame), dh.Domain((1, 0, 3, 2), (4, 3))
     how = {"max_per_user": 30, "key": bytes(32), "outside": "drop"}
-    counted = dh.count_table("visits", small, database=where, x="east", y="north", user="who", **how)
+    counted = dh.count_table("visits", small, database=where, x="east", y="north", user="who", **how).counts
     same = dh.count(frame[["east", "north"]].to_numpy(), small, user=frame["who"], **how)
     assert (counted == same).all()
     assert counted.counting == same.counting
@@ -147,11 +152,11 @@ def test_bad_rows_are_refused_in_the_words_of_arrays(fill, frame):
     how, users = {"x": "east", "y": "north"}, {"user": "who", "max_per_user": 3}
     where = fill(spoilt)
     for bounds in ({}, users):
-        with pytest.raises(dh.InputError, match="3 of 3,000 points have missing, unreadable, NaN or infinite coord"):
+        with pytest.raises(dh.InputError, match="3 of 3,000 rows of 'visits' have missing, unreadable, NaN or inf"):
             dh.count_table("visits", DOMAIN, database=where, **how, **bounds)
     where = fill(frame.assign(who=frame["who"].replace({"zoe": ""})))
     missing = int((frame["who"] == "zoe").sum())
-    with pytest.raises(dh.InputError, match=f"{missing:,} of 3,000 points have .* or a missing user"):
+    with pytest.raises(dh.InputError, match=f"{missing:,} of 3,000 rows of .* or a missing user"):
         dh.count_table("visits", DOMAIN, database=where, **how, **users)
 
 
@@ -168,16 +173,16 @@ def test_points_outside_are_refused_with_the_likely_cause(fill, frame):
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"y": None}, "x is 'east' and y is None: the domain has 2 axes"),
-        ({"y": "up"}, "column 'up', which is not there: there are 'east', 'kind', 'north', 'who'"),
-        ({"y": "kind"}, "column 'kind' is of type string: coordinates are .* or use count_file"),
+        ({"y": None}, "'visits' needs columns for its coordinates: name x and y"),
+        ({"y": "up"}, "column 'up' is not in 'visits': its columns are east, north, who, kind"),
+        ({"y": "kind"}, "column 'kind' is of type string: coordinates are numbers; make a view"),
         ({"where": "east > 3"}, "'east' says where a point is, so that a point could vanish by moving"),
         ({"where": "kind"}, "where is 'kind', of the kind 'text': a condition is true or false"),
         ({"where": "random() > 0.5"}, "asks for 'RAND\\(\\)'"),
         ({"where": "lat > 3"}, "column 'lat', which is not there"),
         ({"outside": "lose"}, "outside is 'lose'"),
         ({"user": "who"}, "give both or neither"),
-        ({"user": "whom", "max_per_user": 3}, "column 'whom', which is not there"),
+        ({"user": "whom", "max_per_user": 3}, "column 'whom' is not in 'visits'"),
         *(({"table": name}, f"has no table '{name}'") for name in ("nowhere", "", "part.visits")),
     ],
 )
@@ -193,7 +198,7 @@ def test_tables_that_cannot_be_counted_are_refused(how, message):
 def test_libraries_that_are_not_installed_are_named(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(dh.InputError, match=rf"need {module}, which is not installed: .*deltahist\[duckdb\]"):
-        dh.count_table("visits", dh.Domain((0, 1), (4,)), database="city.duckdb", x="x")
+        dh.count_table("visits", dh.Domain((0, 1), (4,)), database=__file__, x="x")
 
 
 def test_frames_and_tables_without_rows(frame):
@@ -202,8 +207,10 @@ def test_frames_and_tables_without_rows(frame):
     with pytest.raises(dh.InputError, match=r"has no table 'visits' \(frames and temporary tables are seen"):
         dh.count_table("visits", DOMAIN, database=city, **how)
     city.execute("CREATE TABLE none (east INTEGER, north DECIMAL(9, 2), who INTEGER)")
-    counted = dh.count_table("none", DOMAIN, database=city, **how, user="who", max_per_user=2)
+    counted = dh.count_table("none", DOMAIN, database=city, **how, user="who", max_per_user=2, outside="clamp").counts
     assert counted.tolist() == dh.count(np.zeros((0, 2)), DOMAIN).tolist()
+    with pytest.raises(dh.InputError, match="input 'none' is empty: it has no rows"):
+        dh.count_table("none", DOMAIN, database=city, **how)
 
 
 @pytest.mark.parametrize("ending", ["csv", "json", "parquet", "md", "duckdb"])
@@ -222,7 +229,7 @@ def test_a_table_is_one_of_the_database_never_a_file(tmp_path, monkeypatch, fram
         for name in (path, f"{tmp_path}/{path}", "points", f"main.{path}"):
             with pytest.raises(dh.InputError, match="has no table"):
                 dh.count_table(name, DOMAIN, database=database, x="east", y="north")
-    others = {"": "must be the path of a DuckDB file", "points\0.duckdb": "must be the path of a DuckDB file"}
+    others = {"": "must be the path of a DuckDB file", "points\0.duckdb": "does not exist", ".": "is a folder"}
     others |= {} if ending == "duckdb" else {path: "is another file: it must be a DuckDB file"}
     for where, message in others.items():
         with pytest.raises(dh.InputError, match=message):
@@ -252,7 +259,7 @@ def test_tables_are_found_in_parts_in_any_capitals_and_as_views():
         database.execute("CREATE SCHEMA part; CREATE TABLE part.Visits AS SELECT 0.5 AS east, 0.5 AS north")
         database.execute("CREATE VIEW seen AS SELECT * FROM part.visits")
         for name in ("part.visits", "PART.VISITS", "seen"):
-            assert dh.count_table(name, DOMAIN, database=database, x="east", y="north").sum() == 1
+            assert dh.count_table(name, DOMAIN, database=database, x="east", y="north").counts.sum() == 1
 
 
 def test_spark_is_asked_in_its_own_sql(monkeypatch):
@@ -266,9 +273,208 @@ def test_spark_is_asked_in_its_own_sql(monkeypatch):
     assert text.count("ROW_NUMBER() OVER (PARTITION BY") == 2
     assert re.search(r"SHA2\((CONCAT\()+`\w+`\.`secret`, CAST\(`\w+`\.`number` AS STRING\)", text)
     assert re.search(r"MONOTONICALLY_INCREASING_ID\(\) AS `row`", text)
-    assert re.search(r"`user` ORDER BY `\w+`\.`row` ", text)
+    assert re.search(r"`usable` ORDER BY `\w+`\.`row` ", text)
     assert bound.secret not in text
 
 
 class _Settings(ibis.config.Config):
     treat_nan_as_null: bool = False
+
+
+# --- a table of a database, and a file of the same rows ----------------------------------------------------------
+
+LAST = "0001-01-01 00:00:00", "1969-12-31 23:59:59.999999", "1969-12-31 23:59:59", "1970-01-01", "2262-04-12 12:00"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Rows whose coordinates are in degrees and on the map, with times at the borders of steps, and others."""
+    rng, number = np.random.default_rng(8), 3000
+    when = np.datetime64("2026-05-01", "us") + (rng.random(number) * 6 * 86_400e6).astype("timedelta64[us]")
+    when[:200] = np.datetime64("2026-05-01", "us") + np.arange(-100, 100) * np.timedelta64(21_600_000_000, "us")
+    when[100:200] -= np.timedelta64(1, "us")
+    when[200 : 200 + len(LAST)] = np.array(LAST, "datetime64[us]")
+    lon, lat = rng.uniform(-74.1, -73.9, number), rng.uniform(40.6, 40.8, number)
+    x, y = rng.uniform(0, 4, number), rng.uniform(0, 2, number)
+    day = when.astype("datetime64[D]").astype("datetime64[s]")
+    day[200], day[204] = np.datetime64("1800-01-01"), np.datetime64("2200-01-01")  # pandas reads no others as days
+    return pa.table(
+        {
+            "lon": lon, "lat": lat, "x": x, "y": y, "who": rng.choice(["ann", "bob", "zoë"], number),
+            "kind": rng.choice(["bus", "tram"], number), "at": pa.array(when),
+            "zoned": pa.array(when).cast(pa.timestamp("us", "Europe/Berlin")),
+            "day": pa.array(day).cast(pa.date32()), "words": np.datetime_as_string(when),
+            "number": rng.integers(-5, 30, number), "unix": when.astype("datetime64[s]").astype(np.int64),
+            "millis": when.astype("datetime64[ms]").astype(np.int64), "size": rng.uniform(0, 30, number).round(),
+        }
+    )  # fmt: skip
+
+
+@pytest.fixture(params=["duckdb", "postgresql"])
+def both(request, tmp_path):
+    """Puts rows into a file and into a table `visits`; gives `path` for the file, and those for the table."""
+    is_postgres = request.param == "postgresql"
+    where = request.getfixturevalue("postgres_url") if is_postgres else str(tmp_path / "city.duckdb")
+    kinds = {pa.float64(): "FLOAT8", pa.string(): "TEXT", pa.int64(): "BIGINT", pa.date32(): "DATE"}
+    kinds |= {pa.timestamp("us"): "TIMESTAMP", pa.timestamp("us", "Europe/Berlin"): "TIMESTAMPTZ"}
+
+    def put(rows):
+        pq.write_table(rows, tmp_path / "visits.parquet")
+        made = ", ".join(f'"{field.name}" {kinds[field.type]}' for field in rows.schema)
+        with (psycopg if is_postgres else duckdb).connect(where) as connection:
+            connection.execute("DROP TABLE IF EXISTS visits")
+            connection.execute(f"CREATE TABLE visits ({made})")
+        engine = open_engine(where)
+        with engine.change() as change:
+            change.append("visits", rows)
+        engine.close()
+        return {"path": tmp_path / "visits.parquet"}, {"path": where, "table": "visits"}
+
+    return put
+
+
+def _known(read):
+    """All that is known of rows, as plain values."""
+    known = dict(vars(read))
+    known.pop("trouble", None)
+    for name in ("keys", "numbers", "upto", "counts"):
+        if name in known:
+            known[name] = np.asarray(known[name]).tolist()
+    return known
+
+
+def _spoilt(rows, **values):
+    """Rows of which some have other values: every 100th in the first column given, the one after in the next."""
+    for first, (name, value) in enumerate(values.items()):
+        place = rows.column_names.index(name)
+        column = rows[name].to_pylist()
+        column[10 + first :: 100] = [value] * len(column[10 + first :: 100])
+        rows = rows.set_column(place, rows.schema.field(name), [column])
+    return rows
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {}, {"where": "kind = 'bus'"}, {"outside": "drop", "where": "size > 7"}, {"outside": "clamp"},
+        {"user": "who", "max_per_user": 40, "key": bytes(32), "outside": "drop"},
+        {"x": "lon", "y": "lat", "crs": "EPSG:4326"},
+        {"x": "lon", "y": "lat", "crs": "EPSG:4326", "outside": "drop",
+         "user": "who", "max_per_user": 9, "key": b"k" * 32},
+    ],
+    ids=lambda how: "-".join(map(str, how)) or "plain",
+)  # fmt: skip
+def test_a_table_is_counted_as_a_file_of_the_same_rows(both, rows, how, monkeypatch):
+    monkeypatch.setattr("deltahist.counting.engines._ROWS", 700)
+    monkeypatch.setattr("deltahist.counting.engines._BYTES", 40_000)
+    domain = dh.Domain((1, 0, 3, 2) if how.get("outside") == "drop" else (0, 0, 4, 2), (8, 5))
+    if "crs" in how:
+        domain = dh.Domain((577_000, 4_495_000, 591_000, 4_517_000), (16, 22), "EPSG:32618")
+    bad = _spoilt(rows, **{how.get("x", "x"): None, how.get("y", "y"): float("nan"), "lon": float("inf"), "who": None})
+    file, table = both(bad)
+    reading = {"x": "x", "y": "y", "outside": "clamp"} | how
+    with pytest.raises(dh.InputError, match=r"rows of 'visits\.parquet' have missing") as one:
+        dh.count_file(**file, domain=domain, **reading)
+    with pytest.raises(dh.InputError, match="rows of 'visits' have missing") as other:
+        dh.count_file(**table, domain=domain, **reading)
+    assert re.findall(r"[\d,]+ of [\d,]+", str(one.value)) == re.findall(r"[\d,]+ of [\d,]+", str(other.value))
+    found = [dh.count_file(**each, domain=domain, **reading, drop_bad_rows=True) for each in (file, table)]
+    if "max_per_user" not in how:
+        found[1] = replace(found[1], users=found[0].users)
+    assert _known(found[0]) == _known(found[1])
+    assert (np.asarray(found[0].counts) > 0).sum() > 30 or how.get("max_per_user")
+    assert found[0].outside > 0 or how.get("outside") != "drop"
+    assert bool(found[0].unmatched) == ("where" in how)
+
+
+DOMAIN_OF_STEPS = dh.Domain((0, 0, 4, 2), (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("time", "clock"),
+    [
+        ("at", Clock.of("2026-05-01", "6h")), ("zoned", Clock.of("2026-05-01T03:00+02:00", "1d")),
+        ("at", Clock.of("1969-12-31T23:59:59", "1s")), ("day", Clock.of("2026-05-01", "1d")),
+        ("words", Clock.of("2026-05-01", "1d")), ("number", Clock.of("3", None)), ("size", Clock.of("3", None)),
+        ("unix", Clock.of("2026-05-01", "7h", "unix")), ("millis", Clock.of("1969-12-31", "1d", "unix-ms")),
+    ],
+    ids=lambda each: each if isinstance(each, str) else f"{each.start}-{each.every}",
+)  # fmt: skip
+def test_steps_of_a_table_are_those_of_a_file_of_the_same_rows(both, rows, time, clock):
+    missing = {"x": None, time: None}
+    file, table = both(_spoilt(rows, **missing))
+    how = {"domain": DOMAIN_OF_STEPS, "clock": clock, "steps": 20, "time": time, "x": "x", "y": "y", "due": 2}
+    users = {"user": "who", "max_per_user": 2, "key": bytes(32), "where": "kind = 'bus'"}
+    with pytest.raises(dh.InputError, match=r"60 of 3,000 rows of 'visits' .* or times.*; 30 of them have no time"):
+        count_steps(**table, **how)
+    for more in ({}, users):
+        found = [count_steps(**each, **how, **more, drop_bad_rows=True) for each in (file, table)]
+        assert _known(found[0]) == _known(found[1])
+        assert found[0].before > 0
+        assert len(found[0].keys) > 0
+    assert found[0].after > 0 or time == "size"
+
+
+def test_times_of_nanoseconds_are_read_as_those_of_files_are(tmp_path):
+    """DuckDB cuts them to microseconds toward 1970, which is the next second."""
+    when = np.array([-1, -1000, 0, -1_000_000_001], "datetime64[ns]")
+    pq.write_table(pa.table({"x": [0.5] * 4, "at": when}), path := tmp_path / "visits.parquet", version="2.6")
+    with duckdb.connect(tmp_path / "city.duckdb") as city:
+        city.execute(f"CREATE TABLE visits AS FROM '{path}'")
+    how = {"domain": dh.Domain((0, 1), (1,)), "clock": Clock.of("1969-12-31T23:59:58", "1s"), "steps": 5, "x": "x"}
+    ways = (path, None), (tmp_path / "city.duckdb", "visits")
+    found = [count_steps(each, time="at", **how, table=table) for each, table in ways]
+    assert found[0].numbers.tolist() == [1, 2, 1]
+    assert _known(found[0]) == _known(found[1])
+
+
+def test_points_outside_stop_a_stream_only_in_steps_that_are_due(both, rows):
+    file, table = both(rows)
+    small = dh.Domain((0, 0, 2, 2), (2, 2))
+    how = {"domain": small, "clock": Clock.of("0", None), "steps": 30, "time": "number", "x": "x", "y": "y"}
+    said = []
+    for each in (file, table):
+        with pytest.raises(dh.OutsideBounds) as refused:
+            count_steps(**each, **how, due=20)
+        said.append(str(refused.value))
+        assert count_steps(**each, **how, due=30).outside > 1000
+    assert said[0] == said[1]
+    with pytest.raises(dh.InputError, match="'number' holds the times"):
+        count_steps(**table, **how, where="number > 3")
+    with pytest.raises(dh.InputError, match="the time column holds numbers: with every="):
+        count_steps(**table, **how | {"clock": Clock.of("2026-05-01", "1d")})
+
+
+def test_sorted_points_come_from_a_table(both, rows):
+    found = [np.asarray(points_file(**each, domain=dh.Domain((0, 4), (9,)), x="x").points) for each in both(rows)]
+    assert (np.sort(found[0]) == np.sort(found[1])).all()
+    assert len(found[0]) == 3000
+
+
+@pytest.mark.parametrize(
+    ("path", "how", "message"),
+    [
+        ("city.duckdb", {"table": None}, "is a database: say which of its tables, table='visits'"),
+        ("postgresql://me:hidden@host/city", {"table": None}, "a database, postgresql://…: say which of its tables"),
+        ("visits.csv", {}, "'visits.csv' is another file: it must be a DuckDB file"),
+        ("nowhere.duckdb", {}, "'nowhere.duckdb' does not exist: a table is one of a database"),
+        (".", {}, "is a folder: a table is one of a database"), ("s3://me:hidden@b/v", {}, "database is 's3'"),
+        ("postgresql://me:hid@den@host/city", {}, "an address that cannot be read"),
+        ("postgresql://me:hid/den@host/city", {}, "an address that cannot be read"),
+        ("postgresql://me:hidden@127.0.0.1:1/city", {}, "'city on 127.0.0.1' does not answer"),
+        ("city.duckdb", {"decimal": ","}, "decimal is ',' with the table 'visits': it is about files"),
+        ("city.duckdb", {"format": "csv"}, "format is 'csv' with the table"),
+        ("city.duckdb", {"crs": "EPSG:4326"}, "degrees"),
+        ("city.duckdb", {"table": "nowhere"}, "has no table 'nowhere'"),
+    ],
+)  # fmt: skip
+def test_databases_and_tables_that_cannot_be_read_are_refused(tmp_path, monkeypatch, path, how, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "visits.csv").write_text("x,y\n0.5,0.5\n")
+    with duckdb.connect("city.duckdb") as city:
+        city.execute("CREATE TABLE visits AS SELECT 0.5 AS x, 0.5 AS y")
+    with pytest.raises(dh.InputError, match=message) as refused:
+        dh.count_file(path, DOMAIN, x="x", y="y", **{"table": "visits"} | how)
+    assert "hid" not in str(refused.value)
+    assert "den" not in str(refused.value).replace("hidden", "")
+    assert sorted(os.listdir()) == ["city.duckdb", "visits.csv"]

@@ -39,7 +39,7 @@ def test_large_maps_have_the_counts_of_all_cells(points, way, bounded, tmp_path,
             with duckdb.connect() as database:
                 database.register("frame", points)
                 database.execute("CREATE TABLE visits AS FROM frame")
-                return dh.count_table("visits", DOMAIN, database=database, x="x", y="y", **users)
+                return dh.count_table("visits", DOMAIN, database=database, x="x", y="y", **users).counts
         file = tmp_path / f"points.{way}"
         points.to_csv(file, index=False) if way == "csv" else points.to_parquet(file)
         read = dh.count_file(file, DOMAIN, x="x", y="y", **users)

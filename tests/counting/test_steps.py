@@ -61,13 +61,13 @@ def test_rows_without_usable_times_are_refused(table, tmp_path):
     with pytest.raises(dh.InputError, match=stated):
         count_steps(path, DOMAIN, DAYS, 6, **HOW)
     found = count_steps(path, DOMAIN, DAYS, 6, **HOW, drop_bad_rows=True)
-    assert (found.rows, found.bad_rows, len(found.keys), found.counting.dropped) == (500, 3, 497, ("bad rows",))
+    assert (found.rows, found.bad_rows, found.kept, found.counting.dropped) == (500, 3, 497, ("bad rows",))
     assert "'yesterday' in row 4" in found.trouble
     how = {**HOW, "where": "kind = 'bus'"}
     with pytest.raises(dh.InputError, match=r"1 of 500 rows .*row 401.*'someday' in row 401"):
         count_steps(path, DOMAIN, DAYS, 6, **how)
     found = count_steps(path, DOMAIN, DAYS, 6, **how, drop_bad_rows=True)
-    assert (found.unmatched, len(found.keys), found.upto[-1]) == (400, 99, 99)
+    assert (found.unmatched, found.kept, found.upto[-1]) == (400, 99, 99)
     with pytest.raises(dh.InputError, match=r"'when' holds the times.* first and the last step"):
         count_steps(path, DOMAIN, DAYS, 6, **HOW, where="\"when\" > '2021-02-28'")
 

@@ -77,7 +77,7 @@ def visits(spark, tmp_path, frame):
 
 def test_counts_are_those_of_arrays(spark, frame, visits):
     points = frame[["east", "north"]].to_numpy(np.float64)
-    counted = dh.count_table("visits", DOMAIN, database=spark, **HOW)
+    counted = dh.count_table("visits", DOMAIN, database=spark, **HOW).counts
     assert (counted == dh.count(points, DOMAIN)).all()
     assert counted.counting == dh.count(points, DOMAIN).counting
     conditions = {
@@ -87,15 +87,15 @@ def test_counts_are_those_of_arrays(spark, frame, visits):
         "1 / exact > 1.5": visits["exact"].to_pandas().astype(float).rdiv(1) > 1.5,
     }  # fmt: skip
     for where, chosen in conditions.items():
-        found = dh.count_table("visits", DOMAIN, database=spark, **HOW, where=where)
+        found = dh.count_table("visits", DOMAIN, database=spark, **HOW, where=where).counts
         assert (found == dh.count(points[chosen], DOMAIN)).all()
         assert 0 < found.sum() < 3000
     small = dh.Domain((1, 0, 3, 2), (4, 3))
     for outside in ("clamp", "drop"):
-        found = dh.count_table("visits", small, database=spark, **HOW, outside=outside)
+        found = dh.count_table("visits", small, database=spark, **HOW, outside=outside).counts
         assert (found == dh.count(points, small, outside=outside)).all()
     points[:, 1] = visits["exact"].to_pandas().astype(float)
-    found = dh.count_table("default.visits", DOMAIN, database=spark, x="east", y="exact")
+    found = dh.count_table("default.visits", DOMAIN, database=spark, x="east", y="exact").counts
     assert (found == dh.count(points, DOMAIN)).all()
 
 
@@ -128,13 +128,13 @@ def test_points_of_users_are_bounded_whatever_their_places_are(spark, tmp_path, 
     kept = {}
     for name, given in (("stay", rows), ("moved", moved), ("more", more)):
         _table(spark, name, tmp_path / f"{name}.parquet", given)
-        kept[name] = np.asarray(dh.count_table(name, line, database=spark, x="at", **how))
+        kept[name] = np.asarray(dh.count_table(name, line, database=spark, x="at", **how).counts)
     assert (kept["stay"] == kept["moved"][::-1]).all()
     assert (np.flatnonzero(kept["more"] - kept["stay"]) == [5]).all()
     whose = frame["who"].to_numpy()[np.flatnonzero(kept["stay"])]
     assert pd.Series(whose).value_counts().to_dict() == dict.fromkeys(["ann", "bob", "eve", "zoë"], 30)
     assert kept["stay"].max() == 1
-    others = [dh.count_table("stay", line, database=spark, x="at", **how | {"key": key}) for key in (None, None)]
+    others = [dh.count_table("stay", line, database=spark, x="at", **how | {"key": key}).counts for key in (None, None)]
     assert (others[0] != others[1]).any()
     # A third of the rows before the first third: neither the first nor the last ones are preferred.
     assert 15 < (np.flatnonzero(kept["stay"]) < number / 3).sum() < 65
@@ -195,8 +195,8 @@ def test_counts_come_through_spark_connect_and_a_server_that_goes_away_is_an_err
     engine = open_engine(address)
     engine._session.sql(f"CREATE TABLE visits USING parquet LOCATION '{tmp_path}/visits.parquet'").collect()
     points = frame[["east", "north"]].to_numpy(np.float64)
-    assert (dh.count_table("visits", DOMAIN, database=address, **HOW) == dh.count(points, DOMAIN)).all()
-    kept = dh.count_table("visits", DOMAIN, database=address, **HOW, user="who", max_per_user=30)
+    assert (dh.count_table("visits", DOMAIN, database=address, **HOW).counts == dh.count(points, DOMAIN)).all()
+    kept = dh.count_table("visits", DOMAIN, database=address, **HOW, user="who", max_per_user=30).counts
     assert kept.sum() == 120
     with engine.snapshot() as look:
         connect_server.kill()
