@@ -30,12 +30,14 @@ def export(
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
       deltahist export city.parquet --unbiased --out cells.parquet      # estimates that can be added up at will
     """
-    from deltahist.releases import Release
+    from deltahist.releases import Release, TiledRelease
     from deltahist.releases.export import check_form, export as write
 
     check_form(out)
     console.check_target(out, release)
     published = open_release(release, estimates.nonnegative)
+    if isinstance(published, TiledRelease):
+        published.cells()  # refuses, with the reason
     if not isinstance(published, Release):
         raise InputError(
             f"{release} holds no counts but {published.mechanism.words}, which `export` does not take: it must be a "

@@ -64,10 +64,12 @@ class BlockDraws:
             start, stop = max(first, rows.start), min(last, rows.stop)
             out[start - rows.start : stop - rows.start] = drawn[start - first : stop - first]
 
-        if rows.stop > rows.start:
-            blocks = range(rows.start // height, -(-rows.stop // height))
+        some = range(rows.start // height, -(-rows.stop // height)) if rows.stop > rows.start else range(0)
+        if len(some) < 2:
+            list(map(fill, some))
+        else:
             with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
-                list(pool.map(fill, blocks))
+                list(pool.map(fill, some))
         return out
 
     def _block(self, group: int, part: int, shape: tuple[int, ...], block: int, rows: int) -> NDArray[np.int64]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _Write: TypeAlias = Callable[[Path], Any]
+_Frame = TypeVar("_Frame", bound="pd.DataFrame")
 
 #: Form of a file by its suffix.
 FORMS = {
@@ -46,6 +48,8 @@ _DATATYPES = {"i": "integer", "f": "double", "O": "string"}
 _CLEAR, _CLASSES, _TOP = 3, 6, 0.9995
 #: Points below which a cell is pale however surely it is not empty: where most cells surely are, errors are tiny.
 _SPECK = 0.5
+#: Estimates in text are rounded to a part of their standard error; and decimals of a degree that are a millimetre.
+_PART_OF_ERROR, _MILLIMETRE = 10, 8
 
 
 def check_form(path: str | Path) -> str:
@@ -78,7 +82,8 @@ def export(release: BaseRelease, path: str | Path, *, nonnegative: bool | None =
     Each file says what its columns are, in which units, and what was promised: in Parquet's metadata and a member of
     GeoJSON (both "deltahist_export"), the metadata of a GeoPackage's layer, the tags of a GeoTIFF; beside a CSV file
     lies the same for "CSV on the Web", called like it with "-metadata.json" at its end.
-    The file appears whole or not at all.
+    The file appears whole or not at all. In text (CSV, GeoJSON) estimates have the digits that mean something: they are
+    rounded to a tenth of the least standard error.
 
     Parameters
     ----------
@@ -114,8 +119,9 @@ def _to_geoparquet(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
 def _to_geojson(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
     frame = geo_frame(release, nonnegative=nonnegative)
     about = describe_file(release, frame, nonnegative)
-    frame = in_degrees(frame, release.domain)
+    frame = in_degrees(_round(frame), release.domain)
     members = {
+        **({} if release.domain.crs is None else {"COORDINATE_PRECISION": str(_MILLIMETRE)}),
         "NATIVE_DATA": json.dumps({"type": "FeatureCollection", KEY: about}, ensure_ascii=False),
         "NATIVE_MEDIA_TYPE": "application/vnd.geo+json",
     }
@@ -156,7 +162,7 @@ def _to_geopackage(release: BaseRelease, nonnegative: bool, path: Path) -> _Writ
 
 
 def _to_csv(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
-    frame = cells_frame(release, nonnegative=nonnegative)
+    frame = _round(cells_frame(release, nonnegative=nonnegative))
     companion = _describe_csv(path.name, frame, describe_file(release, frame, nonnegative))
 
     def write(part: Path) -> None:
@@ -165,6 +171,14 @@ def _to_csv(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:
         write_whole(beside, lambda other: other.write_text(companion, encoding="utf-8"))
 
     return write
+
+
+def _round(frame: _Frame) -> _Frame:
+    """Return cells with the digits that mean something in text: a tenth of the least standard error, or less."""
+    errors = frame["std_error"].to_numpy()
+    least = errors[errors > 0].min(initial=np.inf)
+    digits = 0 if np.isinf(least) else max(0, math.ceil(-math.log10(least / _PART_OF_ERROR)))
+    return frame.round({"estimate": digits, "std_error": digits + 1})
 
 
 def _to_geotiff(release: BaseRelease, nonnegative: bool, path: Path) -> _Write:

@@ -104,7 +104,8 @@ def columns_of(domain: Domain, estimator: str) -> dict[str, dict[str, str]]:
     out |= {axis: (where, f"{axis} of the cell's centre") for axis in axes}
     out["estimate"] = ("points", f"points in the cell, {kind}")
     whose = "unbiased estimate" if estimator == NEAREST else f"estimate beside it, which is {estimator}"
-    out["std_error"] = ("points", f"standard error of the {whose}")
+    sums = "errors of cells depend on each other and do not add up to that of a sum, for which the release is asked"
+    out["std_error"] = ("points", f"standard error of the {whose}; {sums}")
     return {name: {"unit": unit, "description": text} for name, (unit, text) in out.items()}
 
 

@@ -24,7 +24,10 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.base import BaseRelease, damaged, is_publishable
 from deltahist.releases.histogram import read_mechanism, read_total
-from deltahist.strategies.base import Strategy
+from deltahist.releases.tileanswers import TileAnswerer
+from deltahist.releases.tilesums import TileSums, sums_of
+from deltahist.space.workloads import Workload
+from deltahist.strategies.base import Members, Strategy
 from deltahist.strategies.tiles import Integers, Tile, Tiling
 
 #: Version of the files.
@@ -35,6 +38,8 @@ _TILES = b"tiles"
 _HASH = 32
 #: zstd's level: higher ones take longer, and files are hardly smaller (docs/large.md).
 _LEVEL = 1
+#: Variance of the noise from which on differences of values take less room than a dictionary of them.
+_WIDE = 20.0**2
 #: Bytes that a row group may take in memory, besides its values twice over.
 _SLACK = 1 << 16
 
@@ -144,6 +149,24 @@ class TiledRelease(BaseRelease):
             raise damaged(str(self.path), f"has other values in {what} than its digest says")
         return values
 
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def sums(self) -> TileSums:
+        """Sums over the cells, from the file beside the release: made once, which reads all tiles (docs/large.md)."""
+        return sums_of(self)
+
+    def answerer(self) -> TileAnswerer:
+        """Return all that answers need, made once."""
+        return self._answerer
+
+    @functools.cached_property
+    def _answerer(self) -> TileAnswerer:
+        return TileAnswerer(self)
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        return self.answerer().answer(work, level=level, nonnegative=nonnegative)
+
     # -- the file --------------------------------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
@@ -184,7 +207,7 @@ class TiledRelease(BaseRelease):
         hashes = []
         # Statistics would be a third of the footer, and tell readers nothing.
         writer = pq.ParquetWriter(target, schema, compression="zstd", compression_level=_LEVEL, write_statistics=False,
-                                  write_page_checksum=True)  # fmt: skip
+                                  write_page_checksum=True, **_encoding(mechanism))  # fmt: skip
         try:
             for values in parts:
                 hashes.append(_hash(values))
@@ -252,6 +275,18 @@ class TiledRelease(BaseRelease):
         import html
 
         return f"<pre>{html.escape(self.statement())}</pre>"
+
+
+def _encoding(mechanism: Mechanism) -> dict[str, Any]:
+    """Return how values are encoded, by the noise that most draws have: a public figure."""
+
+    def number(members: Members) -> int:
+        return len(range(mechanism.draws)[members]) if isinstance(members, slice) else len(members)
+
+    _, usual = max(mechanism.noise_groups, key=lambda group: number(group[0]))
+    if usual.variance() < _WIDE:
+        return {"use_dictionary": True}
+    return {"use_dictionary": False, "column_encoding": {"value": "DELTA_BINARY_PACKED"}}
 
 
 def _hash(values: Integers) -> bytes:

@@ -14,12 +14,12 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Decoder
+from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, Joint, Terms
 from deltahist.errors import InputError, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span, range_gram
-from deltahist.space.workloads.cover import aligned_spans
+from deltahist.space.workloads.cover import RegionCover, aligned_spans
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.tiles import Layer, Starts, Tiling, spread_blocks, sum_blocks
 
@@ -37,6 +37,7 @@ _PRIOR = 1e-6
 _MOST_GREEDY = 40_000_000
 #: Noise this close to whole numbers (in points) is treated as whole.
 _NEAR_WHOLE = 0.25
+Sums = NDArray[np.float64]
 
 
 class Grids(Strategy):
@@ -344,6 +345,23 @@ class CellsDecoder(Decoder):
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
+    def moments(self, work: Asked) -> Moments:
+        return self._of_regions(work) if isinstance(work, RegionCover) else super().moments(work)
+
+    def _of_regions(self, cover: RegionCover) -> Moments:
+        """Return errors of regions from the shares f that they hold: Σ (f − Σ f / n)² and the fourth powers."""
+        area, law = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number), self.laws[0]
+        powers = [
+            np.asarray(area + np.bincount(cover.owner, cover.share**power, cover.number), dtype=np.float64)
+            for power in range(1, 5)
+        ]
+        left = _central(powers, float(self.domain.size) if self.total_known else math.inf)
+        variance, fourth = law.variance() * left[0], law.kurtosis() * law.variance() ** 2 * left[1]
+        variance[variance < self.rounding_floor] = 0.0
+        some = variance > LEAST_SQUARED
+        excess = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=some)
+        return Moments(variance, excess)
+
     def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         cells = np.ones(len(variance))
         for low, high in spans:
@@ -365,11 +383,17 @@ class FourthOfCells(Joint):
     size: float
 
     def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        first, second, third, fourth = (
+        powers = [
             math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1)) for power in range(1, 5)
-        )
-        mean = first / self.size
-        return fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**3 * first
+        ]
+        return _central(powers, self.size)[1]
+
+
+def _central(powers: Sequence[Sums], size: float) -> tuple[Sums, Sums]:
+    """Return Σ (q − s / n)², and the same of fourth powers, over n cells, from sums of powers; s is the first."""
+    first, second, third, fourth = powers
+    mean = first / size
+    return second - mean * first, fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**3 * first
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,10 @@ from deltahist.errors import whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span
+from deltahist.strategies import tiles
 from deltahist.strategies.base import Strategy, numbers_of, read_shares
 from deltahist.strategies.grids import Grids
-from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
+from deltahist.strategies.tiles import Draws, Integers, Layer, Starts, Tiling, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -82,6 +84,12 @@ class Hierarchical(Grids):
     def decoder_class(self) -> type[Decoder]:
         return TreeDecoder
 
+    def tiling(self) -> Tiling:
+        # A tile is a block of a level, of about the usual side.
+        side = min(self.widths, key=lambda width: abs(math.log(width / tiles.SIDE)))
+        levels = [level for level, width in enumerate(self.widths) if width <= side]
+        return HierarchicalTiling(self, [Layer(level, (self.widths[level],) * 2) for level in levels], (side, side))
+
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
         return cls(near.domain, *numbers_of(text, 1))  # type: ignore[arg-type]
@@ -93,8 +101,44 @@ class Hierarchical(Grids):
                 yield f"Hierarchical (branching {branching})", cls(near.domain, branching)
 
 
-class TreeDecoder(Decoder):
-    """Nested grids, coarse to fine, the last one of single cells.
+class HierarchicalTiling(Tiling):
+    """Levels of blocks in tiles, down to the cells; levels of blocks larger than a tile are kept whole."""
+
+    strategy: Hierarchical
+
+    @property
+    def top(self) -> slice:  # type: ignore[override]
+        finest = self.layers[0].part
+        return slice(0, self.strategy.groups[finest].members.start)  # type: ignore[union-attr]
+
+    def measure_top(self, slab: int, counts: Integers) -> Integers:
+        cells, along_y = self.cells((slab, 0))[0].start, counts.sum(axis=0)
+        found = []
+        for level in range(self.layers[0].part):
+            x, y = self.strategy.starts[level]
+            sums = np.zeros((len(x), len(y)), dtype=np.int64)
+            # No block of these levels ends within a slab.
+            sums[np.searchsorted(x, cells, side="right") - 1] = np.add.reduceat(along_y, y)
+            found.append(sums.ravel())
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+    def noise_of_top(self, draws: Draws) -> Integers:
+        found = [np.zeros(0, dtype=np.int64)]
+        for level in range(self.layers[0].part):
+            shape = self.strategy.blocks[level]
+            found.append(draws(level, 0, shape, slice(0, shape[0])).ravel())
+        return np.concatenate(found)
+
+
+class Ascent(NamedTuple):
+    """Per level but the last the sums of the children's estimates, and per level the best estimates."""
+
+    sums: list[Field]
+    best: list[Field]
+
+
+class Tree:
+    """Nested grids, coarse to fine, of which the last one's blocks have estimates of known variance.
 
     Up, from the cells to the whole domain: the best estimate z of a block from its own value y, of variance v, and from
     its children's sum S = Σ z of variance V_S, weighted by precision:
@@ -106,8 +150,57 @@ class TreeDecoder(Decoder):
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
 
-    In the code S is `sums`, V_S `of_sums`, u `of_best`, z `best`, t `_trust`, x `cells`.
+    In the code S is `sums`, V_S `of_sums`, u `of_best`, z `best`, t `trust`, x `cells`.
+
+    Parameters
+    ----------
+    own : variance of a block's own value, per level but the last. last : variances of the last level's estimates.
+    starts : first place of every block, per level and axis, in places of the last level's or finer ones.
     """
+
+    def __init__(self, own: Sequence[float], last: Field, starts: Sequence[Starts]) -> None:
+        self.own = own
+        #: First child of every block, per level and axis, counted in blocks of the next level.
+        self.children: list[Starts] = [
+            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
+            for a, b in itertools.pairwise(starts)
+        ]
+        #: V_S of each block, per level but the last, and u of each block, per level.
+        self.of_sums: list[Field] = []
+        self.of_best = [last]
+        for variance, children in zip(own[::-1], reversed(self.children), strict=True):
+            of_sums = sum_blocks(self.of_best[0], children)
+            self.of_sums.insert(0, of_sums)
+            self.of_best.insert(
+                0, variance * of_sums / (variance + of_sums) if variance > 0 else np.zeros_like(of_sums)
+            )
+
+    def trust(self, level: int) -> Field:
+        """Return the weight of a block's own value against its children's sum."""
+        # Where noise is so small that its variance is zero as a float, blocks and children agree.
+        return _ratio(self.of_sums[level], self.own[level] + self.of_sums[level])
+
+    def up(self, own: Sequence[NDArray[Any]]) -> Ascent:
+        """Return the best estimates from the values of blocks below, per level."""
+        sums: list[Field] = []
+        best = [np.asarray(own[-1], dtype=np.float64)]
+        for level in range(len(self.children) - 1, -1, -1):
+            sums.insert(0, sum_blocks(best[0], self.children[level]))
+            best.insert(0, sums[0] + self.trust(level) * (own[level] - sums[0]))
+        return Ascent(sums, best)
+
+    def down(self, root: Field, up: Ascent) -> Field:
+        """Return the last level's estimates from the first level's, and from the way up."""
+        cells = root
+        for level, total in enumerate(up.sums):
+            fine = up.best[level + 1]
+            surplus = _ratio(cells - total, self.of_sums[level])
+            cells = fine + self.of_best[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
+        return cells
+
+
+class TreeDecoder(Decoder):
+    """Nested grids, coarse to fine, the last one of single cells, by both passes of `Tree`."""
 
     strategy: Hierarchical
 
@@ -122,68 +215,87 @@ class TreeDecoder(Decoder):
         )
         self._small = not self.regular and self.domain.size <= MOST_DENSE
 
-    # These have arrays of the whole map, which planning does without.
     @functools.cached_property
-    def children(self) -> list[Starts]:
-        """First child of every block, per level and axis, counted in blocks of the next level."""
-        return [
-            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
-            for a, b in itertools.pairwise(self.strategy.starts)
-        ]
-
-    @functools.cached_property
-    def _variances(self) -> tuple[list[Field], list[Field]]:
-        """V_S of each block, per level but the last, and u of each block, per level."""
-        of_sums: list[Field] = []
-        of_best = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
-        for own, children in zip(self.level_variance[-2::-1], reversed(self.children), strict=True):
-            of_sums.insert(0, sum_blocks(of_best[0], children))
-            of_best.insert(0, own * of_sums[0] / (own + of_sums[0]) if own > 0 else np.zeros_like(of_sums[0]))
-        return of_sums, of_best
+    def _tree(self) -> Tree:
+        """The tree of the whole map, whose arrays planning does without."""
+        cells = np.full(self.strategy.blocks[-1], self.level_variance[-1])
+        return Tree(self.level_variance[:-1], cells, self.strategy.starts)
 
     def solve(self, values: Field) -> Field:
         groups = zip(self.strategy.groups, self.strategy.blocks, strict=True)
         own = [values[group.members].reshape(blocks) for group, blocks in groups]
-        of_sums, of_best = self._variances
-        sums: list[Field] = []
-        best = [own[-1]]
-        for level in range(len(self.children) - 1, -1, -1):
-            sums.insert(0, sum_blocks(best[0], self.children[level]))
-            best.insert(0, sums[0] + self._trust(level) * (own[level] - sums[0]))
-        cells = best[0]
-        for level, total in enumerate(sums):
-            fine = best[level + 1]
-            surplus = _ratio(cells - total, of_sums[level])
-            cells = fine + of_best[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
-        return cells.ravel()
+        up = self._tree.up(own)
+        return self._tree.down(up.best[0], up).ravel()
+
+    # -- tiles: those of one shape are trees alike, and their roots are the lowest level of a tree above ------
+
+    @functools.cached_property
+    def _trees_of_tiles(self) -> dict[tuple[int, ...], Tree]:
+        """Trees of tiles by their cells along each axis: most tiles have the same."""
+        return {}
+
+    def _tree_of_tile(self, shape: tuple[int, ...], levels: int) -> Tree:
+        """Return the tree of a tile of this shape, of the lowest levels."""
+        if shape not in self._trees_of_tiles:
+            starts = [
+                tuple(np.arange(0, n, min(width, n)) for n in shape) for width in self.strategy.widths[-levels:]
+            ]
+            cells = np.full(shape, self.level_variance[-1])
+            self._trees_of_tiles[shape] = Tree(self.level_variance[-levels:-1], cells, starts)
+        return self._trees_of_tiles[shape]
+
+    def tile_summary(self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]) -> Field:
+        """Return the best estimate of the tile's sum from its own values (1,)."""
+        return self._tree_of_tile(values[-1].shape, len(values)).up(values).best[0].ravel()
+
+    def settle_tiles(self, tiling: Tiling, top: NDArray[np.int64], sums: Field, total: int | None) -> Field:
+        """Return the estimates of all tiles' sums (tiles along x, along y)."""
+        levels, domain = len(tiling.layers), self.domain
+        sides = zip(tiling.side, domain.shape, strict=True)
+        shapes = [[min(side, n - start) for start in range(0, n, side)] for side, n in sides]
+        roots = np.zeros(tiling.shape)
+        for shape in itertools.product(*map(set, shapes)):
+            same = np.logical_and.outer(*(np.array(s) == own for s, own in zip(shapes, shape, strict=True)))
+            roots[same] = self._tree_of_tile(shape, levels).of_best[0].item()
+        coarse = self.strategy.starts[: len(self.strategy.starts) - levels]
+        starts = [tuple(first // side for first, side in zip(s, tiling.side, strict=True)) for s in coarse]
+        every = tuple(np.arange(n) for n in tiling.shape)
+        tree = Tree(self.level_variance[: len(starts)], roots, [*starts, every])
+        own, begin = [], 0
+        for s in starts:
+            own.append(top[begin : begin + math.prod(map(len, s))].reshape(*map(len, s)))
+            begin += own[-1].size
+        up = tree.up([*own, sums[..., 0]])
+        known = total is not None and tree.of_best[0].item() > 0
+        return tree.down(np.full((1, 1), total, dtype=np.float64) if known else up.best[0], up)
+
+    def tile_cells(
+        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]], settled: Field
+    ) -> Field:
+        tree = self._tree_of_tile(values[-1].shape, len(values))
+        return tree.down(settled[tile].reshape(1, 1), tree.up(values))
 
     def adjoint(self, query: Field) -> Field:
         """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""
-        levels, (of_sums, of_best) = len(self.children), self._variances
+        levels, of_sums, of_best = len(self._tree.children), self._tree.of_sums, self._tree.of_best
         on_cells = query.reshape(self.domain.shape)
         on_estimate: list[Field] = [np.zeros(0)] * (levels + 1)
         on_sum: list[Field] = [np.zeros(0)] * levels
         # x_child = z_child + u_child / V_S · (x − S), from the cells up
         for level in range(levels - 1, -1, -1):
-            passed = sum_blocks(of_best[level + 1] * on_cells, self.children[level])
+            passed = sum_blocks(of_best[level + 1] * on_cells, self._tree.children[level])
             on_estimate[level + 1], on_cells = on_cells, _ratio(passed, of_sums[level])
             on_sum[level] = -on_cells
         on_estimate[0] = on_cells
         # z = S + t (y − S) with S the children's sum, from the whole domain down
         on_values = []
         for level in range(levels):
-            trust = self._trust(level)
+            trust = self._tree.trust(level)
             on_values.append((on_estimate[level] * trust).ravel())
             on_sum[level] = on_sum[level] + on_estimate[level] * (1 - trust)
             fine = on_estimate[level + 1]
-            on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self.children[level], fine.shape)
+            on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self._tree.children[level], fine.shape)
         return np.concatenate([*on_values, on_estimate[levels].ravel()])
-
-    def _trust(self, level: int) -> Field:
-        """Return the weight of a block's own value against its children's sum."""
-        # Where noise is so small that its variance is zero as a float, blocks and children agree.
-        of_sums = self._variances[0][level]
-        return _ratio(of_sums, self.level_variance[level] + of_sums)
 
     @property
     def closed(self) -> bool:
@@ -218,15 +330,15 @@ class TreeDecoder(Decoder):
         variance V_S of its children's sum leaves, since it is that of the block itself.
         """
         out: list[tuple[Field, Field, Starts]] = []
-        share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
-        for level in range(len(self.children), -1, -1):
+        share, of_sums, of_best = np.ones(self.domain.shape), self._tree.of_sums, self._tree.of_best
+        for level in range(len(self._tree.children), -1, -1):
             weight = of_best[level].copy()
-            if level < len(self.children):
+            if level < len(self._tree.children):
                 weight -= of_sums[level]
             out.insert(0, (weight, share, self.strategy.starts[level]))
             if level:
                 part = _ratio(np.ones_like(of_sums[level - 1]), of_sums[level - 1])
-                own = of_best[level] * spread_blocks(part, self.children[level - 1], of_best[level].shape)
+                own = of_best[level] * spread_blocks(part, self._tree.children[level - 1], of_best[level].shape)
                 share = share * spread_blocks(own, self.strategy.starts[level], self.domain.shape)
         return out
 
@@ -234,7 +346,7 @@ class TreeDecoder(Decoder):
     def _with_total(self) -> PublicTotal:
         """Variance that a public total takes away: V1 = Σ u g over the blocks of the first level."""
         _, share, starts = self._blocks_apart[0]
-        return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
+        return PublicTotal(share * spread_blocks(self._tree.of_best[0], starts, self.domain.shape))
 
     @functools.cached_property
     def _covariance(self) -> Field:

@@ -51,7 +51,7 @@ class Draws(Protocol):
     """Noise draws of a release, in arrays of which a part is the same whenever it is asked for."""
 
     def __call__(self, group: int, part: int, shape: tuple[int, ...], rows: slice) -> Integers:
-        """Return some rows of an array of draws.
+        """Return some rows of an array of draws, which the caller may change.
 
         Parameters
         ----------

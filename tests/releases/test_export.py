@@ -76,7 +76,8 @@ def test_geojson_is_in_longitude_and_latitude(release, tmp_path):
     assert 40 < south < north < 41
     back = frame.to_crs("EPSG:32618")
     assert np.allclose(back.total_bounds, release.domain.bounds, atol=0.1)
-    assert np.allclose(frame["std_error"], release.estimates(nonnegative=True)[1].ravel())
+    errors = release.estimates(nonnegative=True)[1].ravel()
+    assert np.abs(frame["std_error"] - errors).max() <= errors.min() / 20
 
 
 @pytest.mark.parametrize("form", ["geojson", "parquet", "gpkg"])
@@ -153,12 +154,13 @@ def test_a_file_holds_nonnegative_estimates_unless_others_are_asked_for_and_says
     empty = noisy()
     export(empty, tmp_path / f"cells.{form}", nonnegative=asked)
     estimates, said = in_file(tmp_path / f"cells.{form}")
-    expected = empty.cells(nonnegative=asked is not False)
-    assert np.allclose(np.sort(np.ravel(estimates)), np.sort(expected, axis=None))
+    expected, errors = empty.estimates(nonnegative=asked is not False)
+    rounding = errors.min() / 20 if form in ("csv", "geojson") else 1e-9
+    assert np.abs(np.sort(np.ravel(estimates)) - np.sort(expected, axis=None)).max() <= rounding
     assert (np.min(np.asarray(estimates)) < 0) == (asked is False)
     mine, other = (CALIBRATED, "unbiased")[:: 1 if asked is not False else -1]
     assert f"Estimates of points per cell, {mine}, with standard errors" in said
-    assert f"standard error of the estimate beside it, which is {mine}" in said
+    assert f"standard error of the estimate beside it, which is {mine}; errors of cells depend on each other" in said
     assert other not in said.replace(empty.statement(), "")
 
 
@@ -179,8 +181,8 @@ def test_large_maps_and_undetermined_cells_are_exported_as_they_were_measured(tm
     monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", SHAPE[0] * SHAPE[1] - 1)
     assert [each.shows_nonnegative() for each in (noisy(), grids, line)] == [False, False, True]
     assert noisy().shows_nonnegative(True)
-    export(release := noisy(), tmp_path / "cells.csv")
-    assert pd.read_csv(tmp_path / "cells.csv")["estimate"].tolist() == release.cells().ravel().tolist()
+    export(release := noisy(), tmp_path / "cells.parquet")
+    assert pd.read_parquet(tmp_path / "cells.parquet")["estimate"].tolist() == release.cells().ravel().tolist()
 
 
 @pytest.mark.parametrize("asked", [None, False])
@@ -188,7 +190,7 @@ def test_sorted_points_have_one_kind_of_estimates(tmp_path, asked):
     line = dh.publish_sorted(np.arange(100), dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5), 1.0)
     export(line, tmp_path / "cells.csv", nonnegative=asked)
     estimates, said = in_file(tmp_path / "cells.csv")
-    assert estimates.tolist() == line.cells().tolist()
+    assert np.abs(estimates - line.cells()).max() <= line.estimates()[1].min() / 20
     assert "points in the cell, non-negative (isotonic regression)" in said
     assert "unbiased" not in said.replace(line.statement(), "")
 
@@ -326,7 +328,9 @@ def test_a_companion_describes_the_csv_file(release, tmp_path, dimensions):
     assert made.statement() in said["dc:description"]
     columns = said["tableSchema"]["columns"]
     frame = pd.read_csv(tmp_path / "cells.csv")
-    pd.testing.assert_frame_equal(frame, made.to_pandas(nonnegative=True))
+    whole = made.to_pandas(nonnegative=True)
+    pd.testing.assert_frame_equal(frame, whole, rtol=0, atol=whole["std_error"].min() / 20)
+    assert all(len(f"{each:.12g}".partition(".")[2]) <= 3 for each in frame["estimate"])
     assert [column["name"] for column in columns] == list(frame.columns)
     kinds = {"i": "integer", "f": "double"}
     assert [column["datatype"] for column in columns] == [kinds[kind.kind] for kind in frame.dtypes]

@@ -84,6 +84,15 @@ def test_a_copy_is_the_file(release, tmp_path) -> None:
     assert (tmp_path / "copy.parquet").read_bytes() == release.path.read_bytes() == release.to_bytes()
 
 
+@pytest.mark.parametrize(("epsilon", "encoding"), [(1, "RLE_DICTIONARY"), (0.01, "DELTA_BINARY_PACKED")])
+def test_the_noise_alone_decides_on_the_encoding(epsilon, encoding, tmp_path) -> None:
+    for name, points in (("empty", 0), ("full", 10**6)):
+        counts = np.full(DOMAIN.shape, points)
+        release = dh.publish(counts, dh.Neighbourhood(DOMAIN, 2), "identity", epsilon, out=tmp_path / name)
+        groups = [release.footer.row_group(k).column(0) for k in range(release.footer.num_row_groups)]
+        assert all(encoding in group.encodings for group in groups)
+
+
 @pytest.mark.parametrize("ask", ["values", "cells", "to_pandas", "plot", "columns"])
 def test_nothing_holds_all_cells(release, ask) -> None:
     with pytest.raises(dh.InputError, match=r"726 cells in tiles: all .* would need more memory"):

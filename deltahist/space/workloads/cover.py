@@ -337,7 +337,7 @@ class BoxCover(Cover):
             before = np.take(prefix, x[:, None] * row + y[0] if y else x, axis=0)
             rule = "im,jm,ijm->m" if y else "im,im->m"
             for found, (place, weight) in zip(out, wanted, strict=True):
-                np.einsum(rule, *(_weights(p, weight) for p in pieces), before[..., place], out=found[some])
+                np.einsum(rule, *(weights_of(p, weight) for p in pieces), before[..., place], out=found[some])
         return list(out)
 
 
@@ -346,7 +346,7 @@ def explicit(work: Any) -> Any:
     return work.rows if isinstance(work, RegionCover) else work
 
 
-def _weights(pieces: Pieces, weight: str) -> Field:
+def weights_of(pieces: Pieces, weight: str) -> Field:
     """Return the weights of the sums before both edges of the first and of the last cell (4, m).
 
     A cell's weight enters at its end, less that at its start.

@@ -32,7 +32,8 @@ from deltahist.strategies.flow.noise import (
     Crossings,
     Hubs,
 )
-from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
+from deltahist.strategies.flow.tiling import flow_tiling
+from deltahist.strategies.tiles import Starts, Tiling, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -268,6 +269,9 @@ class Flow(Strategy):
 
     def decoder_class(self) -> type[Decoder]:
         return FlowDecoder
+
+    def tiling(self) -> Tiling:
+        return flow_tiling(self)
 
     # -- how noise enters ----------------------------------------------------------------------------------
 

@@ -60,6 +60,7 @@ from deltahist.strategies.tiles import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
+    from deltahist.strategies.tiles import Tiling
 
 _ONE = float(1 << BITS)
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
@@ -136,13 +137,14 @@ def estimated_flow(
     are of the borders just before and just behind inner edges (docs/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonals, line.windows.theta, line.prefix_gain
-    mixed = cumulated((theta * leaf).T) - gain @ (line.spread(leaf, sums) / 2)
+    mixed = gain @ (line.spread(leaf, sums) / 2)
+    mixed -= cumulated((theta * leaf).T)
     corners = []
     for shift in (0, 1):
         at_edge = np.zeros_like(gain)
         at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
         corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
-    return LowRank(Overlap(cumulated(leaf)), -mixed, gain), corners[0], corners[1]
+    return LowRank(Overlap(cumulated(leaf)), mixed, gain), corners[0], corners[1]
 
 
 # -- hubs, over boxes ------------------------------------------------------------------------------------------
@@ -321,36 +323,67 @@ class FlowDecoder(Decoder):
 
     def estimate(self, values: NDArray[Any], total: int | None) -> Field:
         sums = self._sums(values)
-        if self.total_known and total is not None and not self.strategy.keeps_total:
-            if self._hubs_alone is None:
-                return super().estimate(values, total)
-            places, onto, spread = self._hubs_alone
+        if self.total_known and total is not None and self._entering is not None:
+            places, onto, spread = self._entering
             if spread > 0:
                 sums.ravel()[places] += onto * ((total - sums.sum()) / spread)
         return self._cells(values, sums).reshape(self.domain.shape)
+
+    def tile_summary(self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]) -> Field:
+        return np.array([values[-1].sum() / _ONE])
+
+    def settle_tiles(self, tiling: Tiling, top: NDArray[np.int64], sums: Field, total: int | None) -> Field:
+        if total is None or self._entering is None or not self._entering[2] > 0:
+            return np.zeros(1)
+        return np.array([(total - sums.sum()) / self._entering[2]])
+
+    def tile_cells(
+        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]], settled: Field
+    ) -> Field:
+        sums, ny = values[-1] / _ONE, self.strategy.blocks[1]
+        rows, columns = tiling.blocks(tiling.layers[-1], tile)
+        if settled[0] and self._entering is not None:
+            places, onto, _ = self._entering
+            for row in range(rows.start, rows.stop):
+                some = slice(*np.searchsorted(places, (row * ny + columns.start, row * ny + columns.stop)).tolist())
+                sums[row - rows.start, places[some] - row * ny - columns.start] += onto[some] * settled[0]
+        if self.strategy.plain:
+            return sums
+        cells, sides = values[0], self.strategy.sides
+        starts = tuple(np.arange(0, n, side) for n, side in zip(cells.shape, sides, strict=True))
+        gain = (sums - sum_blocks(cells, starts)) / sum_blocks(np.ones(cells.shape), starts)
+        return np.asarray(cells + spread_blocks(gain, starts, cells.shape))
 
     def coefficients(self, query: Field) -> Field:
         return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
 
     @functools.cached_property
     def onto_total(self) -> tuple[Field, Field, float]:
-        if self._hubs_alone is None:
+        if self._entering is None:
             return super().onto_total
-        flow, (places, onto, spread) = self.strategy, self._hubs_alone
+        flow, (places, onto, spread) = self.strategy, self._entering
         values = np.zeros(flow.shape[0])
         values[flow.shape[0] - flow.size + places] = onto * _ONE
         return self.adjoint(np.ones(self.domain.size)), self.solve(values), spread
 
-    @property
-    def _hubs_alone(self) -> tuple[Index, Field, float] | None:
-        """Blocks of hubs, their part in moving estimates onto a public total, and its sum, where nothing else enters.
+    @functools.cached_property
+    def _entering(self) -> tuple[Index, Field, float] | None:
+        """Blocks where something enters, in order, their part in moving estimates onto a public total, and its sum.
 
-        Flows between blocks do not change the total.
+        Flows between blocks do not change the total: these are hubs, and blocks with arrivals.
         """
-        if self._hubs is None or self.strategy.arrivals is not None:
+        if self.strategy.keeps_total:
             return None
+        entries, entering = self.strategy.entries, np.full(len(self.strategy.entries), self._entry)
+        if self._hubs is None:
+            return entries, entering, float(entering.sum())
         (x, y), (core, spread) = self._hubs.hubs.axes, self._hubs.onto_total
-        return self._hubs.hubs.places, (x.waves.T @ core @ y.waves).ravel(), spread
+        places, onto = self._hubs.hubs.places, (x.waves.T @ core @ y.waves).ravel()
+        if len(entries):
+            spread += float(entering.sum())
+            places, which = np.unique(np.concatenate([entries, places]), return_inverse=True)
+            onto = np.bincount(which, np.concatenate([entering, onto])).astype(np.float64)
+        return places, onto, spread
 
     @functools.cached_property
     def _block_sizes(self) -> Field:

@@ -148,15 +148,6 @@ class Lines:
         """W (p,), as planned."""
         return np.array(self.sums, dtype=np.float64)[self.windows.level]
 
-    @functools.cached_property
-    def gain(self) -> Field:
-        """C (n, p)."""
-        theta = self.windows.theta
-        spread = self.leaf[:, None] * theta.T
-        if not self.widths:
-            return spread
-        return np.asarray(np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T)
-
     def spread(self, leaf: Field, sums: Sequence[float]) -> Field:
         """Return Θ V Θᵀ + W (p, p) for variances V of borders (n,), and of each level of sums."""
         theta = self.windows.theta
@@ -166,7 +157,12 @@ class Lines:
     @functools.cached_property
     def prefix_gain(self) -> Field:
         """Sums of C over the borders before each edge (n + 1, p)."""
-        return cumulated(self.gain)
+        theta = self.windows.theta
+        spread = self.leaf[:, None] * theta.T
+        if not self.widths:
+            return cumulated(spread)
+        gain = np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T
+        return cumulated(np.asarray(gain, dtype=np.float64))
 
     @functools.cached_property
     def numbers(self) -> list[int]:
@@ -305,7 +301,7 @@ class Lines:
         self, weights: Field, sums: Sequence[Field]
     ) -> Field:
         """Return −ΘᵀCᵀw, the weights on T beside w, for w (lines, n) on `correction`; write Cᵀw into `sums`."""
-        back = weights @ self.gain
+        back = self.solve(self.weigh(weights * self.leaf).T).T
         for level, part in enumerate(sums):
             part[...] = back[:, self.windows.level == level] / (2 * self.widths[level])
         return -back @ self.windows.theta

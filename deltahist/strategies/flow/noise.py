@@ -21,7 +21,7 @@ BITS = 4
 #: Axes of hubs.
 _X, _Y = -2, -1
 #: Flows across lines that are worked on at a time, so that arrays in between stay small and near.
-_AT_A_TIME = 1 << 17
+AT_A_TIME = 1 << 17
 #: Eigenvalues of sums' weights below this, against the largest, are rounding.
 _ROUNDING = 1e-12
 
@@ -66,7 +66,7 @@ class Crossings(NamedTuple):
     def strips(self) -> Iterator[tuple[slice, slice]]:
         """Yield a few lines at a time: the blocks before them, and behind them."""
         number = self.straight.shape[-2]
-        step = max(1, _AT_A_TIME * number // max(1, self.straight.size))
+        step = max(1, AT_A_TIME * number // max(1, self.straight.size))
         for start in range(0, number, step):
             stop = min(start + step, number)
             yield slice(start, stop), slice(start + 1, stop + 1)

@@ -1,0 +1,44 @@
+"""Maps of 10⁶ to 10⁹ cells by the command: seconds, memory and size of `publish`, a process for each."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.processes import run
+
+POINTS, SIDES, STRATEGIES = 1_000_000, (1024, 4096, 8192, 16384, 32768), ("identity", "auto")
+
+
+def main() -> None:
+    print(f"{POINTS:,} points, cells of 100 m, delta 500 m, epsilon 1")
+    print("| cells | strategy | s | s of processors | GiB | file, MiB | bits a cell |\n|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for side in SIDES:
+            points, out, far = Path(folder, "points.parquet"), Path(folder, "map.parquet"), 100 * side
+            rng = np.random.default_rng(1)
+            towns = rng.random((50, 2)) * far
+            places = towns[rng.integers(0, 50, POINTS)] + rng.normal(0, far / 80, (POINTS, 2))
+            places = np.clip(places, 0, far)
+            pq.write_table(pa.table({"x": places[:, 0], "y": places[:, 1]}), points)
+            for strategy in STRATEGIES:
+                out.unlink(missing_ok=True)
+                spent = run(
+                    *("-m", "deltahist.cli", "publish", str(points), "--x", "x", "--y", "y"),
+                    *("--bounds", f"0,0,{far},{far}", "--cell", "100", "--delta", "500", "--epsilon", "1"),
+                    *("--strategy", strategy, "--out", str(out)),
+                )
+                size = out.stat().st_size
+                print(
+                    f"| {side:,}² | {strategy} | {spent.clock:.1f} | {spent.processor:.1f} | {spent.peak:.2f} "
+                    f"| {size / 2**20:,.1f} | {8 * size / side**2:.2f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""Sums over the cells of a release in tiles: a derived file beside it, from which answers read a few numbers.
+
+The sum of the cells up to an edge (a, b) is one number of each of four tables: of whole tiles, of cells along x times
+tiles along y, of tiles along x times cells along y, and of the cells in the tile that holds the edge (docs/large.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import mmap
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._files import write_whole
+from deltahist._progress import progress
+from deltahist.decode.placement import Clumping, ClumpingInTiles, block_variance
+from deltahist.errors import DamagedFile, InputError
+
+if TYPE_CHECKING:
+    from deltahist.releases.tiled import TiledRelease
+
+Field = NDArray[np.float64]
+Index = NDArray[np.int64]
+#: How files begin; their description fills the first page, and tables begin at pages.
+_MAGIC, _PAGE = b"deltahist sums 1\n", 4096
+#: The suffix of the file beside a release.
+SUFFIX = ".sums"
+#: Bytes of a mapped file that a process may hold before it lets go of them.
+_MAPPED = 1 << 29
+#: Where a machine has numbers of more than 64 bits, sums over a whole map are taken in them.
+_LONG = np.longdouble
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Where the tables of a file lie.
+
+    Parameters
+    ----------
+    cells : number along each axis of the map. side : cells of a tile along each axis. settled : number of its figures.
+    """
+
+    cells: tuple[int, int]
+    side: tuple[int, int]
+    settled: int
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Number of tiles along each axis."""
+        x, y = (-(-n // side) for n, side in zip(self.cells, self.side, strict=True))
+        return x, y
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tables, in their order: float64 each, little-endian.
+
+        `whole` has sums of whole tiles in two parts, the second of which is what the first was rounded by; `spreads`
+        each tile's mean of `Clumping.spread`; `settled` what `Decoder.settle_tiles` says.
+        """
+        (nx, ny), (tx, ty) = self.cells, self.tiles
+        return {
+            "settled": (self.settled,),
+            "spreads": (tx, ty),
+            "whole": (2, tx + 1, ty + 1),
+            "along_x": (nx + 1, ty + 1),
+            "along_y": (ny + 1, tx + 1),
+            "within": (tx, ty, *self.side),
+        }
+
+    @property
+    def starts(self) -> dict[str, int]:
+        """Bytes at which tables begin, and at last the length of the file, ""."""
+        found, at = {}, _PAGE
+        for name, shape in self.shapes.items():
+            found[name] = at
+            at += -(-8 * math.prod(shape) // _PAGE) * _PAGE
+        return found | {"": at}
+
+
+class Numbers(Protocol):
+    """Numbers of a file, read at any places."""
+
+    def take(self, at: Index) -> Field:
+        """Return the float64 that begin at bytes (k,)."""
+
+    def part(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` up to `end`."""
+
+
+class MappedNumbers:
+    """Numbers of a file on disk, mapped into memory: what was read stays with the system, not with the process."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_RANDOM"):
+            self._map.madvise(mmap.MADV_RANDOM)
+        self._flat = np.frombuffer(self._map, dtype="<f8", count=len(self._map) // 8)
+        self._taken = 0
+
+    def take(self, at: Index) -> Field:
+        """Return the float64 that begin at bytes (k,)."""
+        found = np.take(self._flat, at >> 3)
+        self._taken += _PAGE * len(at)
+        if self._taken > _MAPPED and hasattr(mmap, "MADV_DONTNEED"):
+            # The pages stay in the system's cache, to be mapped again.
+            self._map.madvise(mmap.MADV_DONTNEED)
+            self._taken = 0
+        return found
+
+    def part(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` up to `end`."""
+        return self._map[start:end]
+
+
+class TileSums:
+    """Sums over the cells of a release in tiles.
+
+    Parameters
+    ----------
+    numbers : of the file. tables : where they lie.
+    law : how points clump (`ClumpingInTiles`). noise : typical variance of a cell's estimate.
+    """
+
+    def __init__(self, numbers: Numbers, tables: Tables, law: Clumping, noise: float) -> None:
+        self._numbers, self.tables, self.law, self.noise = numbers, tables, law, noise
+        first, then = self._table("whole")
+        #: Sums of whole tiles up to each of their corners.
+        self._whole = first.astype(_LONG) + then
+        self.settled, self.spreads = self._table("settled"), self._table("spreads")
+        # Cells up to each edge of tiles, and the spreads of all cells up to each corner.
+        self._edges = [np.append(np.arange(0, n, s), n) for n, s in zip(tables.cells, tables.side, strict=True)]
+        sizes = np.multiply.outer(*(np.diff(edges) for edges in self._edges))
+        self._spread = np.zeros(self._whole.shape)
+        self._spread[1:, 1:] = (self.spreads * sizes).cumsum(axis=0).cumsum(axis=1)
+
+    def _table(self, name: str) -> Field:
+        shape, start = self.tables.shapes[name], self.tables.starts[name]
+        return np.frombuffer(self._numbers.part(start, start + 8 * math.prod(shape)), dtype="<f8").reshape(shape)
+
+    # -- sums ------------------------------------------------------------------------------------------------
+
+    def up_to(self, x: Index, y: Index) -> tuple[NDArray[Any], Field]:
+        """Return sums of the cells up to edges (any shape): of whole tiles, and of strips and cells (3, ...)."""
+        starts, (sx, sy), (_, ty) = self.tables.starts, self.tables.side, self.tables.tiles
+        (i, a), (j, b) = np.divmod(x, sx), np.divmod(y, sy)
+        # Where an edge is one of tiles, the first number stands for none: it is 0.
+        none = starts["along_x"]
+        of_x = np.where(a > 0, none + 8 * (x * (ty + 1) + j), none)
+        of_y = np.where(b > 0, starts["along_y"] + 8 * (y * (self.tables.tiles[0] + 1) + i), none)
+        cell = ((i * ty + j) * sx + a - 1) * sy + b - 1
+        within = np.where((a > 0) & (b > 0), starts["within"] + 8 * cell, none)
+        at = np.stack([of_x, of_y, within])
+        return self._whole[i, j], self._numbers.take(at.ravel()).reshape(at.shape)
+
+    def spread_up_to(self, x: Index, y: Index) -> Field:
+        """Return sums of the spreads of the cells up to edges (any shape): of each tile's cells, its mean."""
+        at = [
+            np.interp(place, edges, np.arange(len(edges)))
+            for place, edges in zip((x, y), self._edges, strict=True)
+        ]
+        low = [np.minimum(p.astype(np.int64), len(e) - 2) for p, e in zip(at, self._edges, strict=True)]
+        (i, j), (f, g) = low, [p - each for p, each in zip(at, low, strict=True)]
+        table = self._spread
+        near, far = (table[k, j] * (1 - g) + table[k, j + 1] * g for k in (i, i + 1))
+        return np.asarray(near * (1 - f) + far * f)
+
+    def rectangles(self, low: Index, high: Index) -> Field:
+        """Return sums over rectangles of whole cells (r,), from their corners (r, 2)."""
+        x, y = (np.stack([low[:, axis], high[:, axis]]) for axis in (0, 1))
+        whole, parts = self.up_to(*np.broadcast_arrays(x[:, None], y[None]))
+        # Like numbers first: what is common to them goes without rounding.
+        own, *others = ((each[1, 1] - each[1, 0]) - (each[0, 1] - each[0, 0]) for each in (whole, *parts))
+        return np.asarray(own + sum(others), dtype=np.float64)
+
+    def cells_at(self, x: Index, y: Index) -> Field:
+        """Return the estimates of cells (k,)."""
+        (sx, sy), (_, ty), starts = self.tables.side, self.tables.tiles, self.tables.starts
+        (i, a), (j, b) = np.divmod(x, sx), np.divmod(y, sy)
+        own, none = starts["within"] + 8 * (((i * ty + j) * sx + a) * sy + b), starts["along_x"]
+        west, south = np.where(a > 0, own - 8 * sy, none), np.where(b > 0, own - 8, none)
+        both = np.where((a > 0) & (b > 0), own - 8 * (sy + 1), none)
+        at = np.stack([own, west, south, both])
+        own, west, south, both = self._numbers.take(at.ravel()).reshape(at.shape)
+        return np.asarray((own - west) - (south - both))
+
+
+# --- the file -----------------------------------------------------------------------------------------------
+
+
+def sums_of(release: TiledRelease) -> TileSums:
+    """Return the sums of a release: from the file beside it, which is made first if it is missing or does not fit."""
+    path = release.path.with_suffix(SUFFIX)
+    if path.is_file():
+        with contextlib.suppress(DamagedFile):
+            return read_sums(MappedNumbers(path), path.stat().st_size, release, str(path))
+    make_sums(release, path)
+    return read_sums(MappedNumbers(path), path.stat().st_size, release, str(path))
+
+
+def read_sums(numbers: Numbers, size: int, release: TiledRelease, path: str) -> TileSums:
+    """Return the sums in a file of some bytes.
+
+    Raises DamagedFile if it is cut short or altered, or belongs to another release.
+    """
+    first = numbers.part(0, min(size, _PAGE))
+    try:
+        if not first.startswith(_MAGIC):
+            raise ValueError
+        said = json.loads(first[len(_MAGIC) :].rstrip(b"\0"))
+        tables = _tables_of(release, said["settled"])
+        small = numbers.part(_PAGE, tables.starts["along_x"])
+        fits = size == tables.starts[""] and said["small"] == hashlib.sha256(small).hexdigest()
+        law, noise = Clumping(**said["law"]), float(said["noise"])
+    except (ValueError, LookupError, TypeError):
+        fits = False
+    if not fits:
+        raise DamagedFile(f"file of sums {path!r} is damaged or cut short: remove it, and it is made anew")
+    if said["release"] != release.digest:
+        raise DamagedFile(f"file of sums {path!r} belongs to another release: remove it, and it is made anew")
+    return TileSums(numbers, tables, law, noise)
+
+
+def make_sums(release: TiledRelease, path: Path) -> None:
+    """Write the file of a release's sums, whole or not at all; memory is that of one slab of tiles.
+
+    Raises
+    ------
+    DamagedFile
+        If a tile is damaged.
+    InputError
+        If the disk has not enough room, or the folder cannot be written.
+    """
+    settled = _settle(release)
+    tables = _tables_of(release, len(settled))
+    size, free = tables.starts[""], shutil.disk_usage(path.parent).free
+    if size > free:
+        raise InputError(
+            f"file of sums {str(path)!r} takes {size / 2**30:.1f} GiB, and the disk has {free / 2**30:.1f} GiB left: "
+            "make room, or move the release"
+        )
+    write_whole(path, lambda part: _Writer(release, tables, settled).write(part))
+
+
+def _tables_of(release: TiledRelease, settled: int) -> Tables:
+    nx, ny = release.domain.shape
+    return Tables((nx, ny), release.tiling.side, settled)
+
+
+def _tiles(release: TiledRelease, what: str) -> Iterator[tuple[int, int]]:
+    """Yield all tiles, x varying slowest, with a bar on the terminal."""
+    tiles = release.tiling.shape
+    with progress(what, math.prod(tiles), None) as done:
+        for i, j in np.ndindex(*tiles):
+            yield i, j
+            done(1)
+
+
+def _settle(release: TiledRelease) -> Field:
+    """Return what the cells of all tiles need."""
+    tiling, decoder = release.tiling, release.decoder
+    sums = [
+        decoder.tile_summary(tiling, tile, release.tile_values(tile)) for tile in _tiles(release, "reading tiles")
+    ]
+    return decoder.settle_tiles(tiling, release.top, np.reshape(sums, (*tiling.shape, -1)), release.total)
+
+
+class _Writer:
+    """A file of sums in the making."""
+
+    def __init__(self, release: TiledRelease, tables: Tables, settled: Field) -> None:
+        self._release, self._tables, self._settled = release, tables, settled
+        self._blocks = block_variance(release.decoder)
+
+    def write(self, path: Path) -> None:
+        """Write all tables, and at last the description: the law of clumping is learnt from all tiles."""
+        tables, starts = self._tables, self._tables.starts
+        learnt = ClumpingInTiles(self._blocks, int(math.log2(min(tables.side))))
+        with path.open("wb+") as file:
+            whole = self._write_sums(file, learnt)
+            file.truncate(starts[""])
+            law, noise = learnt.law(), self._blocks((1, 1))
+            small = {"settled": self._settled, "spreads": self._mean_spreads(file, law, noise), "whole": whole}
+            digest = hashlib.sha256(b"".join(_padded(each) for each in small.values())).hexdigest()
+            for name, each in small.items():
+                self._put(file, starts[name], each)
+            said = {"release": self._release.digest, "settled": len(self._settled), "law": vars(law), "noise": noise}
+            file.seek(0)
+            file.write(_MAGIC + json.dumps(said | {"small": digest}).encode())
+
+    def _write_sums(self, file: BinaryIO, learnt: ClumpingInTiles) -> Field:
+        """Write sums of strips and within tiles, slab after slab; return sums of whole tiles in two parts."""
+        release, tables, starts = self._release, self._tables, self._tables.starts
+        (sx, sy), (tx, ty), (_, ny) = tables.side, tables.tiles, tables.cells
+        tiling, decoder = release.tiling, release.decoder
+        whole, along_y = np.zeros((tx + 1, ty + 1), dtype=_LONG), np.zeros((ny + 1, tx + 1))
+        before = np.zeros(ny + 1, dtype=_LONG)  # of all slabs so far, up to each edge from the start of its tile
+        strips = np.zeros((1, ty + 1), dtype=_LONG)
+        for i, j in _tiles(release, "summing tiles"):
+            cells = decoder.tile_cells(tiling, (i, j), release.tile_values((i, j)), self._settled)
+            learnt.add(cells)
+            sums = cells.cumsum(axis=0).cumsum(axis=1)
+            wide, tall = sums.shape
+            if j == 0:
+                strips = np.zeros((wide, ty + 1), dtype=_LONG)
+            strips[:, j + 1] = strips[:, j] + sums[:, -1]
+            before[j * sy + 1 : j * sy + tall + 1] += sums[-1]
+            whole[i + 1, j + 1] = whole[i, j + 1] + strips[-1, j + 1]
+            full = np.zeros((sx, sy))
+            full[:wide, :tall] = sums
+            self._put(file, starts["within"] + 8 * (i * ty + j) * sx * sy, full)
+            if j == ty - 1:
+                self._put(file, starts["along_x"] + 8 * (i * sx + 1) * (ty + 1), strips)
+                along_y[:, i + 1] = before
+        self._put(file, starts["along_y"], along_y)
+        first = whole.astype(np.float64)
+        return np.stack([first, (whole - first).astype(np.float64)])
+
+    def _mean_spreads(self, file: BinaryIO, law: Clumping, noise: float) -> Field:
+        """Return each tile's mean of the spreads of its cells, from the sums that were written."""
+        tables, spreads = self._tables, np.zeros(self._tables.tiles)
+        (sx, sy), tiling = tables.side, self._release.tiling
+        file.seek(tables.starts["within"])
+        for tile in _tiles(self._release, "learning how points lie"):
+            x, y = tiling.cells(tile)
+            sums = np.frombuffer(file.read(8 * sx * sy), dtype="<f8").reshape(sx, sy)
+            cells = np.diff(np.diff(sums, axis=0, prepend=0.0), axis=1, prepend=0.0)
+            spreads[tile] = law.spread(cells[: x.stop - x.start, : y.stop - y.start], noise).mean()
+        return spreads
+
+    def _put(self, file: BinaryIO, at: int, table: NDArray[Any]) -> None:
+        file.seek(at)
+        file.write(np.ascontiguousarray(table, dtype="<f8").data)
+
+
+def _padded(table: Field) -> bytes:
+    """Return a table's bytes up to the end of its last page."""
+    content = np.ascontiguousarray(table, dtype="<f8").tobytes()
+    return content + bytes(-len(content) % _PAGE)

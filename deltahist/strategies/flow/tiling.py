@@ -1,0 +1,162 @@
+"""Noise of a flow on a map that outgrows memory: slab by slab, number for number that of the whole map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deltahist.decode.forms import Field, Index
+from deltahist.errors import InputError
+from deltahist.strategies.flow.lines import Lines
+from deltahist.strategies.flow.noise import ARRIVALS, AT_A_TIME, BITS, DIAGONAL, STRAIGHT, Crossings
+from deltahist.strategies.tiles import Draws, Integers, Layer, Tiling
+
+if TYPE_CHECKING:
+    from deltahist.strategies.flow import Flow
+
+#: Hubs that are kept whole: 128 MiB, and a few times as much while their inflow is estimated.
+_MOST_HUBS = 1 << 24
+
+
+class FlowTiling(Tiling):
+    """Blocks of a flow in tiles, with their cells if blocks have several.
+
+    Flows to the east, and sums along the lines that they cross, belong to a slab; what flows out of its last column is
+    carried to the next one. Lines that flows to the north cross run through all slabs. Sums along them are compared
+    with the flow first, over all slabs, and then the same draws are asked for again.
+
+    Arrays of draws have x first. `part` 0 is of flows to the east, of sums along y, and of rising moves; `part` 1 of
+    flows to the north, of sums along x, which are asked for as a whole, line by line, and of falling moves.
+    """
+
+    strategy: Flow
+
+    def noise(self, draws: Draws) -> Iterator[list[Integers]]:
+        flow, (nx, ny) = self.strategy, self.strategy.blocks
+        along_y, along_x = flow.lines if flow.widths else (None, None)
+        solved = None if along_x is None else self._solve_along_x(draws, along_x)
+        places, entering = self._entering(draws)
+        outflow, before = np.zeros(ny, dtype=np.int64), np.zeros(ny - 1)
+        for slab in range(self.shape[0]):
+            rows = self._block_rows(slab)
+            size = rows.stop - rows.start
+            east, rising, falling = self._moves(draws, rows)
+            # What each block gains, and at last what the next slab's first blocks do.
+            gained = np.zeros((size + 1, ny), dtype=np.int64)
+            gained[0] = outflow
+            number = len(east)
+            gained[:number, :-1] -= rising
+            gained[1 : number + 1, 1:] += rising
+            gained[:number, 1:] -= falling
+            gained[1 : number + 1, :-1] += falling
+            sums = [] if along_y is None else self._sums_along_y(draws, along_y, rows)
+            flows = Crossings(0, east, rising, falling, sums)
+            known = flows.solve(along_y) if along_y is not None else None
+            for some, after in flows.strips():
+                moved = east[some] if along_y is None or known is None else flows.estimate(some, along_y, known)
+                gained[some] -= moved
+                gained[after] += moved
+            del east, rising, falling, flows
+            north = self._draw(draws, STRAIGHT, 1, (nx, ny - 1), rows)
+            if along_x is not None and solved is not None:
+                for lines in _strips(ny - 1, size):
+                    sums_before = along_x.sums_before(solved[:, lines], rows.start, rows.stop, before[lines])
+                    np.rint(sums_before, out=sums_before)
+                    north[:, lines] += np.diff(sums_before, axis=1).astype(np.int64).T
+            gained[:-1, :-1] -= north
+            gained[:-1, 1:] += north
+            del north
+            here = slice(*np.searchsorted(places, (rows.start * ny, rows.stop * ny)).tolist())
+            np.add.at(gained.ravel(), places[here] - rows.start * ny, entering[here])
+            outflow = gained[-1]
+            yield [gained[:-1]] if flow.plain else [self._cells(draws, slab), gained[:-1]]
+
+    def _cells(self, draws: Draws, slab: int) -> Integers:
+        return self._draw(draws, "cells", 0, self.domain.shape, self.cells((slab, 0))[0])
+
+    def _block_rows(self, slab: int) -> slice:
+        """Return the blocks of a slab along x."""
+        return self.blocks(self.layers[-1], (slab, 0))[0]
+
+    def _draw(self, draws: Draws, name: str, part: int, shape: tuple[int, ...], rows: slice) -> Integers:
+        """Return rows of an array of draws of a kind."""
+        group = list(self.strategy.kinds).index(name)
+        if rows.start >= rows.stop or 0 in shape:
+            return np.zeros((max(0, rows.stop - rows.start), *shape[1:]), dtype=np.int64)
+        return draws(group, part, shape, rows)
+
+    def _whole(self, draws: Draws, name: str, part: int, shape: tuple[int, ...]) -> Integers:
+        return self._draw(draws, name, part, shape, slice(0, shape[0]))
+
+    def _moves(self, draws: Draws, rows: slice) -> tuple[Integers, Integers, Integers]:
+        """Return flows to the east, rising and falling moves out of the blocks of a slab."""
+        nx, ny = self.strategy.blocks
+        lines = slice(rows.start, min(rows.stop, nx - 1))
+        rising, falling = (self._draw(draws, DIAGONAL, part, (nx - 1, ny - 1), lines) for part in (0, 1))
+        return self._draw(draws, STRAIGHT, 0, (nx - 1, ny), lines), rising, falling
+
+    def _sums_along_y(self, draws: Draws, along_y: Lines, rows: slice) -> list[Integers]:
+        nx = self.strategy.blocks[0]
+        lines = slice(rows.start, min(rows.stop, nx - 1))
+        names = zip(self.strategy.sums, along_y.numbers, strict=True)
+        return [self._draw(draws, name, 0, (nx - 1, number), lines) for name, number in names]
+
+    def _solve_along_x(self, draws: Draws, along_x: Lines) -> Field:
+        """Return what sums say of lines along x (p, ny − 1), from all draws of the flow across."""
+        nx, ny = self.strategy.blocks
+        names = zip(self.strategy.sums, along_x.numbers, strict=True)
+        surplus = np.concatenate(
+            [self._whole(draws, name, 1, (ny - 1, number)) for name, number in names], axis=1
+        )
+        last = np.zeros(ny - 1, dtype=np.int64)
+        for slab in range(self.shape[0]):
+            rows = self._block_rows(slab)
+            across = self._draw(draws, STRAIGHT, 1, (nx, ny - 1), rows)
+            lines = slice(rows.start, min(rows.stop, nx - 1))
+            rising, falling = (self._draw(draws, DIAGONAL, part, (nx - 1, ny - 1), lines) for part in (0, 1))
+            across[: len(rising)] += rising
+            # A falling move crosses the line in the block that it enters.
+            across[0] -= last
+            across[1:] -= falling[: len(across) - 1]
+            last = falling[-1] if len(falling) else last
+            del rising, falling
+            for some in _strips(ny - 1, len(across)):
+                surplus[some] -= along_x.weigh(np.ascontiguousarray(across[:, some].T), rows.start)
+        return along_x.solve(surplus.T)
+
+    def _entering(self, draws: Draws) -> tuple[Index, Integers]:
+        """Return what enters at arrivals and hubs, by the flat blocks where it does, in order."""
+        flow, hubs = self.strategy, self.strategy.hub_noise
+        places, numbers = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        if flow.arrivals is not None:
+            places.append(flow.entries)
+            numbers.append(self._whole(draws, ARRIVALS, 0, (len(flow.entries),)))
+        if hubs is not None:
+            places.append(hubs.places)
+            kinds = {name: self._whole(draws, name, 0, (number,)) for name, (number, _) in hubs.numbers.items()}
+            numbers.append(hubs.inflow(kinds))
+        place, number = np.concatenate(places), np.concatenate(numbers)
+        order = np.argsort(place, kind="stable")
+        return place[order], number[order]
+
+
+def _strips(lines: int, places: int) -> Iterator[slice]:
+    """Yield a few lines at a time, of which each has a number of places."""
+    step = max(1, AT_A_TIME // places)
+    yield from (slice(start, min(start + step, lines)) for start in range(0, lines, step))
+
+
+def flow_tiling(flow: Flow) -> FlowTiling:
+    """Return the tiling of a flow.
+
+    Raises InputError if there are more hubs than memory may hold.
+    """
+    if flow.hub_grid is not None and (hubs := len(flow.hub_grid.places)) > _MOST_HUBS:
+        raise InputError(
+            f"the flow has {hubs:,} hubs, and tiles keep at most {_MOST_HUBS:,} of them whole: take hubs further "
+            "apart, or larger blocks (a limit that allows for longer ways to the hubs)"
+        )
+    sums = Layer(0 if flow.plain else 1, (1, 1) if flow.plain else flow.sides, 1 << BITS)  # type: ignore[arg-type]
+    return FlowTiling(flow, [sums] if flow.plain else [Layer(0), sums])
