@@ -46,7 +46,7 @@ def flow(block: int | tuple[int, int], widths: tuple[int, ...], **more: object) 
 EXAMPLES: dict[str, tuple[Callable[[], dh.Strategy], tuple[int, int]]] = {
     "identity": (lambda: Identity(DOMAIN), (8, 8)),
     "flow": (lambda: flow(1, (4, 12)), (7, 10)),
-    "flow without sums": (lambda: flow((3, 2), ()), (6, 12)),
+    "flow without sums, of hubs neither": (lambda: flow((3, 2), (), hubs=3), (6, 12)),
     "flow in blocks, with arrivals and centred sums": (
         lambda: flow((3, 2), (3,), arrivals="boundary", centred=True),
         (6, 6),
@@ -170,9 +170,9 @@ def test_a_neighbour_publishes_the_same_tiles_with_draws_that_differ_by_its_chan
 
 def test_more_hubs_than_tiles_can_keep_are_refused() -> None:
     with mock.patch("deltahist.strategies.flow.tiling._MOST_HUBS", 50):
-        assert flow(1, (), hubs=5).tiling().shape == (1, 1)
-        with pytest.raises(dh.InputError, match="the flow has 88 hubs, and tiles keep at most 50"):
-            flow(1, (), hubs=3).tiling()
+        assert flow(1, (), hubs=3).tiling().shape == flow(1, (), hubs=5, hub_widths=(2,)).tiling().shape == (1, 1)
+        with pytest.raises(dh.InputError, match="the flow has 88 hubs with sums, and tiles keep at most 50"):
+            flow(1, (), hubs=3, hub_widths=(2,)).tiling()
 
 
 def test_strategies_that_need_all_cells_at_once_say_so() -> None:

@@ -323,30 +323,23 @@ class FlowDecoder(Decoder):
 
     def estimate(self, values: NDArray[Any], total: int | None) -> Field:
         sums = self._sums(values)
-        if self.total_known and total is not None and self._entering is not None:
-            places, onto, spread = self._entering
-            if spread > 0:
-                sums.ravel()[places] += onto * ((total - sums.sum()) / spread)
+        if self.total_known and total is not None and self._spread > 0:
+            sums += self._onto_total().reshape(sums.shape) * ((total - sums.sum()) / self._spread)
         return self._cells(values, sums).reshape(self.domain.shape)
 
     def tile_summary(self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]) -> Field:
         return np.array([values[-1].sum() / _ONE])
 
     def settle_tiles(self, tiling: Tiling, top: NDArray[np.int64], sums: Field, total: int | None) -> Field:
-        if total is None or self._entering is None or not self._entering[2] > 0:
-            return np.zeros(1)
-        return np.array([(total - sums.sum()) / self._entering[2]])
+        moved = total is not None and self._spread > 0
+        return np.array([(total - sums.sum()) / self._spread if moved else 0.0])
 
     def tile_cells(
         self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]], settled: Field
     ) -> Field:
-        sums, ny = values[-1] / _ONE, self.strategy.blocks[1]
-        rows, columns = tiling.blocks(tiling.layers[-1], tile)
-        if settled[0] and self._entering is not None:
-            places, onto, _ = self._entering
-            for row in range(rows.start, rows.stop):
-                some = slice(*np.searchsorted(places, (row * ny + columns.start, row * ny + columns.stop)).tolist())
-                sums[row - rows.start, places[some] - row * ny - columns.start] += onto[some] * settled[0]
+        sums = values[-1] / _ONE
+        if settled[0]:
+            sums += self._onto_total(*tiling.blocks(tiling.layers[-1], tile)) * settled[0]
         if self.strategy.plain:
             return sums
         cells, sides = values[0], self.strategy.sides
@@ -359,31 +352,34 @@ class FlowDecoder(Decoder):
 
     @functools.cached_property
     def onto_total(self) -> tuple[Field, Field, float]:
-        if self._entering is None:
+        if self.strategy.keeps_total:
             return super().onto_total
-        flow, (places, onto, spread) = self.strategy, self._entering
-        values = np.zeros(flow.shape[0])
-        values[flow.shape[0] - flow.size + places] = onto * _ONE
-        return self.adjoint(np.ones(self.domain.size)), self.solve(values), spread
+        values = np.zeros(self.strategy.shape[0])
+        values[self.strategy.shape[0] - self.strategy.size :] = self._onto_total().ravel() * _ONE
+        return self.adjoint(np.ones(self.domain.size)), self.solve(values), self._spread
 
     @functools.cached_property
-    def _entering(self) -> tuple[Index, Field, float] | None:
-        """Blocks where something enters, in order, their part in moving estimates onto a public total, and its sum.
+    def _spread(self) -> float:
+        """Variance of all that enters, at hubs and where there are arrivals; flows do not change the total."""
+        hubs = 0.0 if self._hubs is None else self._hubs.onto_total[1]
+        return hubs + len(self.strategy.entries) * self._entry
 
-        Flows between blocks do not change the total: these are hubs, and blocks with arrivals.
-        """
-        if self.strategy.keeps_total:
-            return None
-        entries, entering = self.strategy.entries, np.full(len(self.strategy.entries), self._entry)
-        if self._hubs is None:
-            return entries, entering, float(entering.sum())
-        (x, y), (core, spread) = self._hubs.hubs.axes, self._hubs.onto_total
-        places, onto = self._hubs.hubs.places, (x.waves.T @ core @ y.waves).ravel()
-        if len(entries):
-            spread += float(entering.sum())
-            places, which = np.unique(np.concatenate([entries, places]), return_inverse=True)
-            onto = np.bincount(which, np.concatenate([entering, onto])).astype(np.float64)
-        return places, onto, spread
+    def _onto_total(self, rows: slice | None = None, columns: slice | None = None) -> Field:
+        """Return the part of blocks (rows, columns) in moving estimates onto a public total, all blocks if None."""
+        nx, ny = (*self.strategy.blocks, 1)[:2]
+        rows, columns = rows or slice(0, nx), columns or slice(0, ny)
+        out = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
+        x, y = np.divmod(self.strategy.entries, ny)
+        some = (x >= rows.start) & (x < rows.stop) & (y >= columns.start) & (y < columns.stop)
+        out[x[some] - rows.start, y[some] - columns.start] = self._entry
+        if self._hubs is not None:
+            (place_x, waves_x), (place_y, waves_y) = (
+                (line.places[hubs] - some.start, line.waves[:, hubs])
+                for line, some in zip(self._hubs.hubs.axes, (rows, columns), strict=True)
+                for hubs in [line.hubs_in(some)]
+            )
+            out[np.ix_(place_x, place_y)] += waves_x.T @ self._hubs.onto_total[0] @ waves_y
+        return out
 
     @functools.cached_property
     def _block_sizes(self) -> Field:

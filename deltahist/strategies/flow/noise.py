@@ -145,6 +145,10 @@ class HubLine:
         """Block of each hub; a rest at the end has one, too."""
         return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
 
+    def hubs_in(self, blocks: slice) -> slice:
+        """Return the hubs in some blocks."""
+        return slice(*np.searchsorted(self.places, (blocks.start, blocks.stop)).tolist())
+
     @functools.cached_property
     def windows(self) -> Sums:
         """Θ: at every hub the weights of all levels add up to one unit, levels alike; one sum of all without widths."""
@@ -243,7 +247,7 @@ class Hubs:
     def numbers(self) -> dict[str, tuple[int, int]]:
         """Number of draws, and parts into which their unit divides a flow's, by the name of their kind."""
         x, y = self.axes
-        out = {HUBS: (len(self.places), 1)}
+        out = {HUBS: (len(x.places) * len(y.places), 1)}
         if x.widths:
             out[HUB_SUMS] = (len(x.windows) * len(y.windows), x.unit * y.unit)
         if self.strips:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deltahist.decode.forms import Field, Index
+from deltahist.decode.forms import Field
 from deltahist.errors import InputError
 from deltahist.strategies.flow.lines import Lines
-from deltahist.strategies.flow.noise import ARRIVALS, AT_A_TIME, BITS, DIAGONAL, STRAIGHT, Crossings
+from deltahist.strategies.flow.noise import ARRIVALS, AT_A_TIME, BITS, DIAGONAL, HUBS, STRAIGHT, Crossings
 from deltahist.strategies.tiles import Draws, Integers, Layer, Tiling
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class FlowTiling(Tiling):
         flow, (nx, ny) = self.strategy, self.strategy.blocks
         along_y, along_x = flow.lines if flow.widths else (None, None)
         solved = None if along_x is None else self._solve_along_x(draws, along_x)
-        places, entering = self._entering(draws)
+        arrivals, inflow = self._arriving(draws), self._inflow(draws)
         outflow, before = np.zeros(ny, dtype=np.int64), np.zeros(ny - 1)
         for slab in range(self.shape[0]):
             rows = self._block_rows(slab)
@@ -68,8 +69,14 @@ class FlowTiling(Tiling):
             gained[:-1, :-1] -= north
             gained[:-1, 1:] += north
             del north
-            here = slice(*np.searchsorted(places, (rows.start * ny, rows.stop * ny)).tolist())
-            np.add.at(gained.ravel(), places[here] - rows.start * ny, entering[here])
+            here = slice(*np.searchsorted(flow.entries, (rows.start * ny, rows.stop * ny)).tolist())
+            gained.ravel()[flow.entries[here] - rows.start * ny] += arrivals[here]
+            if flow.hub_grid is not None:
+                x, y = flow.hub_grid.axes
+                hubs = x.hubs_in(rows)
+                # Without sums an inflow is a draw of its own.
+                entering = self._hubs(draws, hubs) if inflow is None else inflow[hubs]
+                gained[np.ix_(x.places[hubs] - rows.start, y.places)] += entering
             outflow = gained[-1]
             yield [gained[:-1]] if flow.plain else [self._cells(draws, slab), gained[:-1]]
 
@@ -126,20 +133,26 @@ class FlowTiling(Tiling):
                 surplus[some] -= along_x.weigh(np.ascontiguousarray(across[:, some].T), rows.start)
         return along_x.solve(surplus.T)
 
-    def _entering(self, draws: Draws) -> tuple[Index, Integers]:
-        """Return what enters at arrivals and hubs, by the flat blocks where it does, in order."""
-        flow, hubs = self.strategy, self.strategy.hub_noise
-        places, numbers = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        if flow.arrivals is not None:
-            places.append(flow.entries)
-            numbers.append(self._whole(draws, ARRIVALS, 0, (len(flow.entries),)))
-        if hubs is not None:
-            places.append(hubs.places)
-            kinds = {name: self._whole(draws, name, 0, (number,)) for name, (number, _) in hubs.numbers.items()}
-            numbers.append(hubs.inflow(kinds))
-        place, number = np.concatenate(places), np.concatenate(numbers)
-        order = np.argsort(place, kind="stable")
-        return place[order], number[order]
+    def _arriving(self, draws: Draws) -> Integers:
+        """Return what enters where there are arrivals."""
+        number = len(self.strategy.entries)
+        return self._whole(draws, ARRIVALS, 0, (number,)) if number else np.zeros(0, dtype=np.int64)
+
+    def _inflow(self, draws: Draws) -> Integers | None:
+        """Return the inflow at hubs (along x, along y); None without hubs, or without sums of them."""
+        hubs = self.strategy.hub_noise
+        if hubs is None or not hubs.ratios:
+            return None
+        others = [(name, number) for name, (number, _) in hubs.numbers.items() if name != HUBS]
+        kinds = {name: self._whole(draws, name, 0, (number,)) for name, number in others}
+        own = self._hubs(draws, slice(0, len(hubs.axes[0].places)))
+        return hubs.inflow(kinds | {HUBS: own.ravel()}).reshape(own.shape)
+
+    def _hubs(self, draws: Draws, rows: slice) -> Integers:
+        """Return the own draws of hubs (rows, along y)."""
+        assert self.strategy.hub_grid is not None
+        x, y = (len(line.places) for line in self.strategy.hub_grid.axes)
+        return self._draw(draws, HUBS, 0, (x, y), rows)
 
 
 def _strips(lines: int, places: int) -> Iterator[slice]:
@@ -151,12 +164,13 @@ def _strips(lines: int, places: int) -> Iterator[slice]:
 def flow_tiling(flow: Flow) -> FlowTiling:
     """Return the tiling of a flow.
 
-    Raises InputError if there are more hubs than memory may hold.
+    Raises InputError if there are more hubs with sums than memory may hold.
     """
-    if flow.hub_grid is not None and (hubs := len(flow.hub_grid.places)) > _MOST_HUBS:
+    hubs = math.prod(len(line.places) for line in flow.hub_grid.axes) if flow.hub_grid and flow.hub_widths else 0
+    if hubs > _MOST_HUBS:
         raise InputError(
-            f"the flow has {hubs:,} hubs, and tiles keep at most {_MOST_HUBS:,} of them whole: take hubs further "
-            "apart, or larger blocks (a limit that allows for longer ways to the hubs)"
+            f"the flow has {hubs:,} hubs with sums, and tiles keep at most {_MOST_HUBS:,} of them whole: take hubs "
+            "further apart, hubs without sums, or larger blocks"
         )
     sums = Layer(0 if flow.plain else 1, (1, 1) if flow.plain else flow.sides, 1 << BITS)  # type: ignore[arg-type]
     return FlowTiling(flow, [sums] if flow.plain else [Layer(0), sums])

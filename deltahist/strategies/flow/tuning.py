@@ -450,9 +450,9 @@ class MeanHubError:
         for widths in [*one_level, *((w, w * times) for w, times in itertools.product(_NEAR, _HUB_TIMES))]:
             if 2 * widths[-1] > max(lengths) or (len(widths) > 1 and max(lengths) < _MANY_HUBS):
                 continue
-            hubs = Hubs.between(self.blocks, spacing, widths)
-            if any(len(line.windows) > _MOST_SUMS for line in hubs.axes):
+            if any(sum(sums_on(n, w, centred=True) for w in widths) > _MOST_SUMS for n in lengths):
                 continue
+            hubs = Hubs.between(self.blocks, spacing, widths)
             error = self._of_shares(hubs)
             for shares in (_squares, _squares_and_strips)[: 1 + (min(lengths) > 1)]:
                 least, own = lowest(lambda own: error(shares(own)), 0.3, 0.97, 0.04)  # noqa: B023
