@@ -12,9 +12,11 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from deltahist._objects import find_object, is_stored_file
 from deltahist.errors import DamagedFile, InputError, fits_memory, whole
 
 if TYPE_CHECKING:
@@ -96,6 +98,9 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     InputError
         If it is missing.
     """
+    if is_stored_file(path):
+        stored = find_object(path, "release file")
+        return read_parquet(stored.file(), stored.name, read)
     path = Path(path)
     if path.is_dir():
         raise InputError(
@@ -123,7 +128,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     return read_parquet(path, path, read)
 
 
-def _refuse_secrets(start: bytes, path: Path) -> None:
+def _refuse_secrets(start: bytes, path: Path | str) -> None:
     if start.startswith((b"PK", b"deltahist diffusion key")):
         raise DamagedFile(
             f"release file {str(path)!r} is no release but a secret state or key, or an archive: name the file that "
@@ -132,9 +137,9 @@ def _refuse_secrets(start: bytes, path: Path) -> None:
 
 
 def read_parquet(
-    content: Path | bytes, path: Path, read: Callable[[dict[str, Any], Any, str], _Read]
+    content: Path | bytes | IOBase, path: Path | str, read: Callable[[dict[str, Any], Any, str], _Read]
 ) -> _Read:
-    """Do as `read_described` does, with Parquet of a file or of bytes; `path` is named in errors."""
+    """Do as `read_described` does, with Parquet of a file, open or not, or of bytes; `path` is named in errors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -168,7 +173,7 @@ def read_parquet(
             raise DamagedFile(f"release file {str(path)!r} is damaged: {first_line(problem)}") from None
 
 
-def _understood(text: bytes, path: Path, read: Callable[[dict[str, Any]], _Read]) -> _Read:
+def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:
     """Return the result of `read` on a JSON description; whatever it stumbles over is damage."""
     from pyarrow import ArrowException
 

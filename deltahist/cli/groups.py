@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from deltahist._objects import is_stored_file
 from deltahist.cli.console import note
 from deltahist.cli.options import (
     amount,
@@ -354,7 +355,7 @@ def open_release(path: Path | str, nonnegative: bool = False) -> BaseRelease:
     from deltahist.kinds import load
     from deltahist.releases.histogram import MOST_NONNEGATIVE
 
-    if isinstance(path, str):
+    if isinstance(path, str) and not is_stored_file(path):
         from deltahist.remote import connect
 
         release = connect(path).load()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from deltahist._objects import is_address
 from deltahist.errors import InputError, shortened, typed
 
 if TYPE_CHECKING:
@@ -189,12 +190,12 @@ def _rename(text: str, names: Mapping[str, str], texts: Mapping[str, Any]) -> st
 
 
 def place_of_release(text: str, option: str) -> Path | str:
-    """Read the place of a release: a file or folder, or an address at a service, which stays text.
+    """Read the place of a release: a file or folder; or an address at a service or in storage, which stays text.
 
     >>> place_of_release("city.parquet", "RELEASE"), place_of_release("http://127.0.0.1/releases/city", "RELEASE")
     (PosixPath('city.parquet'), 'http://127.0.0.1/releases/city')
     """
-    return text if text.lower().startswith(("http://", "https://")) else Path(text)
+    return text if is_address(text) else Path(text)
 
 
 def corners(text: str, option: str) -> tuple[float, ...]:

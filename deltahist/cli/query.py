@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from deltahist._objects import is_stored_file
 from deltahist.cli import console
 from deltahist.cli.groups import Zones, open_release, warn_of
 from deltahist.cli.options import (
@@ -223,7 +224,7 @@ def query(
     else:
         steps.refuse_for(release)
         published: Any
-        if isinstance(release, str) and question.quantiles is None:
+        if isinstance(release, str) and not is_stored_file(release) and question.quantiles is None:
             from deltahist.remote import connect
 
             published = connect(release)

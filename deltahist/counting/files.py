@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from deltahist._objects import is_address
 from deltahist._progress import progress
 from deltahist.counting.arrays import (
     CHUNK,
@@ -29,7 +30,7 @@ from deltahist.counting.arrays import (
 )
 from deltahist.counting.conditions import Condition, refuse_place, refuse_times
 from deltahist.counting.engines import is_duckdb
-from deltahist.counting.parts import PartedTable, find_parts, is_address, open_parts
+from deltahist.counting.parts import PartedTable, find_parts, open_parts
 from deltahist.counting.private import Private
 from deltahist.counting.sparse import SparseCounts
 from deltahist.counting.tables import (

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
+from deltahist._objects import ObjectFile, StoredFile, ask, is_address, open_store, read_address
 from deltahist.counting.arrays import Reading
 from deltahist.counting.opening import is_database
 from deltahist.counting.tables import (
@@ -28,12 +26,8 @@ from deltahist.counting.tables import (
 )
 from deltahist.errors import InputError
 
-#: Kinds of object storage, and what tells an address from a path. `Path` leaves one slash of two.
-_STORES = ("s3", "gs", "az")
-_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 #: Bytes of an object that are asked for at a time: each time takes as long as some megabytes.
 _REQUEST = 8 << 20
-_RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 #: Value of a partition whose rows have none.
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: What lies in folders of tables whose files are not all part of the table, and the name of such a table.
@@ -55,15 +49,6 @@ class PartedTable:
 
     def check_unchanged(self) -> None:
         """Do nothing: each part is checked when its rows have been read."""
-
-
-def is_address(path: Path) -> bool:
-    """Return whether a path is an address: a word, a colon and a slash.
-
-    >>> is_address(Path("s3://bucket/visits")), is_address(Path("/data/s3/visits"))
-    (True, False)
-    """
-    return _ADDRESS.fullmatch(path.as_posix()) is not None
 
 
 def find_parts(path: Path, format: str | None = None) -> PartedTable:
@@ -239,7 +224,7 @@ class StoredInput(Input):
 
     def file(self) -> Any:
         """Return the object as a file that is read at any place."""
-        return _ObjectFile(self)
+        return ObjectFile(self)
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
@@ -252,75 +237,24 @@ class StoredInput(Input):
 
     def bytes_of(self, start: int, end: int) -> Any:
         """Return the bytes from `start` up to `end`."""
-        import obstore
-
-        key = self.path.as_posix()
-        options: Any = {"range": (start, end), "if_match": self.tag}
-        return _ask(self.name, lambda: bytes(obstore.get(self.store, key, options=options).bytes()))
-
-
-class _ObjectFile(io.RawIOBase):
-    """An object as a file."""
-
-    def __init__(self, source: StoredInput) -> None:
-        self._source, self._at = source, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._source.size)
-        if end <= self._at:
-            return 0
-        data = self._source.bytes_of(self._at, end)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        what = f"input {self.name!r}"
+        return StoredFile(self.name, what, self.store, self.path.as_posix(), self.length, self.tag).bytes_of(start, end)
 
 
 def _list_objects(path: Path, format: str | None) -> tuple[str, dict[str, Input]]:
     """Return the name of an address, and by their ways from it the objects below it, or the one there."""
-    match = _ADDRESS.fullmatch(path.as_posix())
-    assert match is not None
-    scheme, rest = match[1].lower(), match[2]
-    bucket, _, key = rest.partition("/")
-    # Neither is shown: a password or a signature may stand there.
+    scheme = path.as_posix().partition(":")[0].lower()
     if is_database(f"{scheme}://"):
         raise InputError(f"input is a database, {scheme}://…: say which of its tables, table='visits'")
-    if scheme not in _STORES:
-        raise InputError(f"input is an address that begins with {scheme}: it must be a file, or s3://, gs:// or az://")
-    if "@" in bucket or ":" in bucket or "?" in rest or "#" in rest:
-        raise InputError(
-            f"input is an address {scheme}:// with a user, a port or options (@, :, ?, #): it must be a bucket and a "
-            "path; keys and endpoints are taken from the environment, such as AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL"
-        )
-    key = key.strip("/")
-    name = f"{scheme}://{bucket}/{key}"
-    if not bucket or ".." in key.split("/"):
-        raise InputError(f"input {name!r} must name a bucket and a path without '..'")
-    try:
-        import obstore
-        from obstore.store import from_url
-    except ImportError:
-        raise InputError(
-            f"input {name!r} is in object storage, and obstore, which reads it, is not installed: "
-            "pip install 'deltahist[cloud]'"
-        ) from None
-    store = _ask(name, lambda: from_url(f"{scheme}://{bucket}", retry_config=_RETRIES))
-    found = _ask(name, lambda: [each for page in obstore.list(store, key or None) for each in page])
+    address = read_address(path, "input")
+    name, key = str(address), address.key
+    store = open_store(address, what := f"input {name!r}")
+    import obstore
+
+    found = ask(what, lambda: [each for page in obstore.list(store, key or None) for each in page])
     single = not found
     if single:
-        found = [_ask(name, lambda: obstore.head(store, key))]
+        found = [ask(what, lambda: obstore.head(store, key))]
     objects: dict[str, Input] = {}
     for each in found:
         way = PurePosixPath(key).name if single else each["path"].removeprefix(key).lstrip("/")
@@ -332,29 +266,3 @@ def _list_objects(path: Path, format: str | None) -> tuple[str, dict[str, Input]
             where = Path(each["path"])
             objects[way] = StoredInput(where, None, "parquet", label=label, store=store, length=each["size"], tag=tag)
     return name, objects
-
-
-def _ask(name: str, request: Callable[[], Any]) -> Any:
-    """Return what a storage answers; raise InputError without what it says, which may hold keys and signatures."""
-    try:
-        return request()
-    except FileNotFoundError:
-        why = "does not exist, or no longer does"
-    except Exception as problem:
-        why = _reason(problem)
-    raise InputError(f"input {name!r} {why}")  # not above: the storage's error would be kept as its context
-
-
-def _reason(problem: Exception) -> str:
-    """Return what an error of the storage means, in words that hold nothing of its message but numbers and names."""
-    kind = type(problem).__name__
-    if kind == "PreconditionError":
-        return "changed while it was read: count again when nothing writes there"
-    said = str(problem)
-    status = re.search(r"status code: (\d{3})", said)
-    code = re.search(r"<Code>([A-Za-z]{1,40})</Code>", said)
-    told = ", ".join([kind, *(match[1] for match in (status, code) if match)])
-    return (
-        f"cannot be read from the storage ({told}): are the bucket, the region or endpoint, and the keys in the "
-        "environment right?"
-    )

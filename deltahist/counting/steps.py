@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._objects import is_address
 from deltahist.counting.arrays import Batch, CountedRows, Reading, Tally
 from deltahist.counting.files import STDIN, read_file
-from deltahist.counting.parts import is_address
 from deltahist.counting.private import Private
 from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import SINCE_1970, Clock

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from deltahist.releases.tilesums import TileSums
 
 Field = NDArray[np.float64]
-#: Boxes that are looked at together.
-_AT_A_TIME = 1 << 12
+#: Numbers that are read together: 12 for a box of whole cells, 48 for one that cuts cells.
+_AT_A_TIME = 1 << 21
 #: Cells that a box cuts, at most, where each is looked at: along longer rims the means of tiles stand for them.
 _SHORT = 1 << 10
 
@@ -72,7 +72,8 @@ class TileEstimates:
         assert isinstance(cover, BoxCover)
         if not len(cover.cut):
             return (np.zeros(0),) * 4
-        found = [self._of_boxes(cover[some]) for some in in_parts(np.ones(len(cover.cut)), _AT_A_TIME)]
+        parts = in_parts(np.full(len(cover.cut), 48 if cover.cut.any() else 12), _AT_A_TIME)
+        found = [self._of_boxes(cover[some]) for some in parts]
         one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
         return one, two, three, four
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import DIGEST, KEY, check_digest, check_format, digest_of, first_line
+from deltahist._objects import StoredFile, find_object, is_stored_file
 from deltahist.budget import Payment
 from deltahist.decode import Decoder
 from deltahist.errors import DamagedFile, InputError
@@ -54,7 +55,8 @@ class TiledRelease(BaseRelease):
     Parameters
     ----------
     mechanism, total, publishable, payment : as of every release of counts.
-    path : of the file. hashes : (row groups, 32) SHA-256 of the values of each row group, little-endian int64.
+    path : of the file, or the object in storage.
+    hashes : (row groups, 32) SHA-256 of the values of each row group, little-endian int64.
     footer : Parquet's own metadata of the file.
 
     >>> import tempfile, deltahist as dh
@@ -67,7 +69,7 @@ class TiledRelease(BaseRelease):
     """
 
     mechanism: Mechanism
-    path: Path
+    path: Path | StoredFile
     hashes: NDArray[np.uint8]
     total: int | None = None
     publishable: bool = field(default=False, init=False)
@@ -92,6 +94,10 @@ class TiledRelease(BaseRelease):
     def tiling(self) -> Tiling:
         """The tiles of the map."""
         return self.strategy.tiling()
+
+    @property
+    def _name(self) -> str:
+        return str(self.path) if isinstance(self.path, Path) else self.path.name
 
     # -- tiles -----------------------------------------------------------------------------------------------
 
@@ -135,18 +141,19 @@ class TiledRelease(BaseRelease):
 
         group = self.footer.row_group(number)
         if group.column(0).total_uncompressed_size > 16 * group.num_rows + _SLACK:
-            raise damaged(str(self.path), f"is oversized in {what}")
+            raise damaged(self._name, f"is oversized in {what}")
         try:
             # Opened for each tile: that takes little, and no handle is shared by threads, or with a forked process.
-            with pq.ParquetFile(self.path, metadata=self.footer, page_checksum_verification=True) as file:
+            source = self.path if isinstance(self.path, Path) else self.path.file()
+            with pq.ParquetFile(source, metadata=self.footer, page_checksum_verification=True) as file:
                 column = file.read_row_group(number, use_threads=False).column(0).combine_chunks()
             values = np.asarray(np.from_dlpack(column), dtype=np.int64)
         except (pa.ArrowException, OSError, BufferError) as problem:
             raise DamagedFile(
-                f"release file {str(self.path)!r} cannot be read in {what}: {first_line(problem)}"
+                f"release file {self._name!r} cannot be read in {what}: {first_line(problem)}"
             ) from None
         if _hash(values) != self.hashes[number].tobytes():
-            raise damaged(str(self.path), f"has other values in {what} than its digest says")
+            raise damaged(self._name, f"has other values in {what} than its digest says")
         return values
 
     # -- answers ---------------------------------------------------------------------------------------------
@@ -179,7 +186,7 @@ class TiledRelease(BaseRelease):
 
     def write(self, target: Path | BinaryIO) -> None:
         """Write the file of `save`: a copy, whose tiles are verified by whoever reads them."""
-        with self.path.open("rb") as own:
+        with self.path.open("rb") if isinstance(self.path, Path) else self.path.file() as own:
             if isinstance(target, Path):
                 with target.open("wb") as copy:
                     shutil.copyfileobj(own, copy)
@@ -247,7 +254,8 @@ class TiledRelease(BaseRelease):
         check_digest(stated.get(DIGEST.encode(), b"").decode(errors="replace") or None, own, path)
         total = read_total(mechanism, description, path)
         payment = Payment.from_description(description.get("account"))
-        made = cls(mechanism, Path(path), hashes.reshape(-1, _HASH), total, payment, footer)
+        place = find_object(path, "release file") if is_stored_file(path) else Path(path)
+        made = cls(mechanism, place, hashes.reshape(-1, _HASH), total, payment, footer)
         return stamp(made, is_publishable(description))
 
     # -- what would need all values --------------------------------------------------------------------------

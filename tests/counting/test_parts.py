@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 import traceback
-import urllib.request
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltahist as dh
+from deltahist import _objects
 from deltahist.counting import count_file, parts
 from deltahist.counting.steps import count_steps
 from deltahist.preprocessing import Clock
+from tests.storage import SECRET, bucket
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10))
 XY = {"x": "x", "y": "y"}
 DAYS = ["2026-11-01", "2026-11-02", "2026-11-03"]
-SECRET = "wJalrXUtnFEMI"
 
 
 @pytest.fixture(scope="module")
@@ -51,22 +51,8 @@ def visits(frame, tmp_path):
 
 @pytest.fixture(scope="module")
 def storage():
-    """A bucket on this machine, "city"."""
-    from obstore.store import from_url
-
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    address = f"http://{host}:{port}"
-    settings = {"AWS_ENDPOINT_URL": address, "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN", "AWS_SECRET_ACCESS_KEY": SECRET,
-                "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}  # fmt: skip
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        urllib.request.urlopen(urllib.request.Request(f"{address}/city", method="PUT")).close()
-        yield from_url("s3://city")
-    server.stop()
+    with bucket() as (store, _):
+        yield store
 
 
 def upload(folder, storage, at):
@@ -247,7 +233,7 @@ def test_what_a_storage_says_is_not_passed_on():
         raise said
 
     with pytest.raises(dh.InputError, match=r"\(Exception, 403, SignatureDoesNotMatch\)") as caught:
-        parts._ask("a", fail)
+        _objects.ask("a", fail)
     assert SECRET not in str(caught.value)
     assert caught.value.__context__ is None
 

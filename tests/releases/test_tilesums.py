@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import urllib.request
 from unittest import mock
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist import _objects
 from deltahist.decode.placement import block_variance
 from deltahist.releases import tileanswers, tilesums
 from deltahist.space import domain as space
 from deltahist.space.workloads.cover import CellSums, prefix_sums
 from deltahist.strategies import tiles
+from tests.storage import bucket
 
 #: Columns that placement has no part in.
 EXACT = ["noise_error", "cut", "inner", "outer"]
@@ -200,3 +203,76 @@ def test_sums_that_the_disk_has_no_room_for_are_refused(tmp_path, monkeypatch) -
     monkeypatch.setattr(tilesums.shutil, "disk_usage", lambda path: mock.Mock(free=10))
     with pytest.raises(dh.InputError, match=r"the disk has 0\.0 GiB left"):
         dh.answer(tiled, [[0, 0, 3, 3]])
+
+
+# --- object storage -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored(pair):
+    """The release in a bucket beside its sums, by the address of the bucket, and by that of its web server."""
+    tiled, _ = pair
+    tiled.sums  # noqa: B018  made
+    with bucket() as (store, address):
+        for name in ("map.parquet", "map.sums"):
+            content, where = tiled.path.with_name(name).read_bytes(), f"{address}/city/maps/{name}"
+            ways = {"x-amz-acl": "public-read", "content-type": "application/octet-stream"}
+            urllib.request.urlopen(urllib.request.Request(where, content, ways, method="PUT"), timeout=10).close()
+        yield store, "s3://city/maps/map.parquet", f"{address}/city/maps/map.parquet"
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """The ranges of bytes that are asked for."""
+    asked, bytes_of = [], _objects.StoredFile.bytes_of
+
+    def note(self, start, end):
+        asked.append((self.name.rpartition(".")[2], end - start))
+        return bytes_of(self, start, end)
+
+    monkeypatch.setattr(_objects.StoredFile, "bytes_of", note)
+    return asked
+
+
+@pytest.mark.parametrize("way", [1, 2], ids=["bucket", "web"])
+def test_a_release_in_storage_answers_as_a_file_does(pair, stored, requests, way) -> None:
+    tiled, _ = pair
+    release, work = dh.load(stored[way]), boxes(tiled.domain, 20)
+    assert (release.digest, release.facts()) == (tiled.digest, tiled.facts())
+    np.testing.assert_array_equal(release.tile_values((1, 2))[0], tiled.tile_values((1, 2))[0])
+    np.testing.assert_array_equal(dh.answer(release, work), dh.answer(tiled, work))
+    region = dh.workloads.regions([shapely.Point(20, 30).buffer(9.3)])
+    np.testing.assert_array_equal(dh.answer(release, region), dh.answer(tiled, region))
+
+
+def test_a_box_takes_few_requests(pair, stored, requests, monkeypatch) -> None:
+    """At each of four corners a number within a tile, and for each edge its strip; near ones come together."""
+    release = dh.load(stored[1])
+    dh.answer(release, [[0, 0, 1, 1]])
+    for close, most in ((0, 12), (1 << 16, 1)):
+        monkeypatch.setattr(tilesums, "_CLOSE", close)
+        requests.clear()
+        dh.answer(release, [[3, 5, 34, 41]])
+        assert 1 <= len(requests) <= most
+        assert {kind for kind, _ in requests} == {"sums"}
+
+
+def test_without_its_sums_a_release_in_storage_is_refused_with_the_cure(stored) -> None:
+    store, *_ = stored
+    store.put("alone/map.parquet", bytes(store.get("maps/map.parquet").bytes()))
+    with pytest.raises(dh.InputError, match=r"does not exist.*put 'map\.sums' beside"):
+        dh.answer(dh.load("s3://city/alone/map.parquet"), [[0, 0, 3, 3]])
+    store.put("alone/map.sums", cut_short(bytes(store.get("maps/map.sums").bytes())))
+    with pytest.raises(dh.DamagedFile, match=r"map\.sums' is damaged or cut short"):
+        dh.answer(dh.load("s3://city/alone/map.parquet"), [[0, 0, 3, 3]])
+
+
+def test_an_object_that_changes_while_it_is_asked_is_noticed(stored) -> None:
+    store, *_ = stored
+    for name in ("map.parquet", "map.sums"):
+        store.put(f"replaced/{name}", bytes(store.get(f"maps/{name}").bytes()))
+    release = dh.load("s3://city/replaced/map.parquet")
+    release.answerer().prepare()
+    store.put("replaced/map.sums", b"another")
+    with pytest.raises(dh.InputError, match="changed while it was read"):
+        dh.answer(release, [[0, 0, 3, 3]])
