@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.decode.placement import placement_variance
 from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
@@ -27,7 +26,7 @@ from deltahist.planning.ranking import mechanism_for
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.domain import CellTooLarge, Domain, length_times
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import AllRanges, CellSums, Regions, Workload, random_boxes, random_squares
+from deltahist.space.workloads import AllRanges, Regions, Workload, random_boxes, random_squares
 from deltahist.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -68,8 +67,7 @@ def cut_shares(workload: Workload, domain: Domain) -> NDArray[np.float64]:
     """Return Σ f (1 − f) (m,) over the cells that queries cut, f the share inside."""
     if isinstance(workload, AllRanges):  # of whole cells
         return np.zeros(1)
-    sums = workload.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square"))
-    return placement_variance(*sums)
+    return workload.cover(domain).unsure
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import shapely
 
 import deltahist as dh
 from deltahist.planning import CellChoice, on_cells, plan_cells
 from deltahist.planning.advice import CLUMPING, cut_shares, expected_spread
-from deltahist.space.workloads import random_boxes
+from deltahist.space.workloads import CellSums, random_boxes
 from deltahist.strategies.flow import tuning
 
 MAP = dh.Domain((0, 0, 64, 64), (64, 64))
@@ -34,6 +35,22 @@ def cascade(rng, levels, points, exponent):
 def test_whole_cells_have_no_error_of_places():
     inside = dh.workloads.boxes([[0, 0, 4, 4], [3, 5, 30, 31]])
     assert expected_placement(inside, MAP, 1e6).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("shape", ["boxes", "regions", "intervals"])
+def test_shares_of_cut_cells_are_those_of_all_cells(shape):
+    rng = np.random.default_rng(4)
+    if shape == "intervals":
+        domain, ends = dh.Domain((0, 20), (20,)), np.sort(rng.random((30, 2)) * 20)
+        work = dh.workloads.boxes(np.vstack([ends, [[3.25, 3.5], [3.5, 4], [3.5, 5.5], [4, 5]]]))
+    else:
+        domain, low = dh.Domain((0, 0, 20, 20), (20, 20)), rng.random((30, 2)) * 17
+        corners = np.hstack([low, low + rng.random((30, 2)) * 3])
+        work = dh.workloads.boxes(corners)
+        if shape == "regions":
+            work = dh.workloads.regions(shapely.box(*corners.T))
+    shares, squares = work.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square"))
+    np.testing.assert_allclose(cut_shares(work, domain), shares - squares, atol=1e-9)
 
 
 def test_the_prior_is_that_of_points_that_clump_so():

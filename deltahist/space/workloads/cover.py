@@ -195,6 +195,11 @@ class Cover(abc.ABC):
     def cut_share(self) -> Field:
         """Share of each query's area that lies in cells that it cuts (m,)."""
 
+    @property
+    @abc.abstractmethod
+    def unsure(self) -> Field:
+        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
+
     def shares(self, values: Field) -> Field:
         """Σ f · values (m,)."""
         return self.sums(CellSums(values), (0, "share"))[0]
@@ -263,6 +268,10 @@ class RegionCover(Cover):
         inside = np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number)
         return np.asarray(1 - inside / np.maximum(cut + inside, np.finfo(float).tiny))
 
+    @property
+    def unsure(self) -> Field:
+        return np.bincount(self.owner, self.share * (1 - self.share), self.number)
+
     def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
         prefix, cell = fields.prefix, self.x * self.shape[1] + self.y
         (west, south), (east, north) = self.low.T, self.high.T
@@ -291,6 +300,16 @@ class BoxCover(Cover):
         for low, high in self.spans:
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
         return 1 - inside
+
+    @property
+    def unsure(self) -> Field:
+        shares, squares = np.ones((2, len(self.cut)))
+        for low, high in self.spans:
+            pieces = Pieces.of(low, high)
+            shares *= high - low
+            between = np.maximum(pieces.last - pieces.first - 1, 0)
+            squares *= pieces.head**2 + pieces.apart * pieces.tail**2 + between
+        return np.maximum(shares - squares, 0.0)
 
     def __getitem__(self, some: slice) -> BoxCover:
         """Return the cover of some of the boxes."""
