@@ -35,6 +35,8 @@ Whole = NDArray[np.int64]
 _MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
 #: Numbers of boxes times waves at a time, and of regions times products of waves, which stay near the processor.
 _AT_A_TIME = 1 << 18
+#: Cells whose waves are added up at a time.
+_CELLS_AT_ONCE = 256
 #: Products of waves from which on it pays to find out which boxes have the same intervals.
 _SHARED = 1 << 12
 #: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
@@ -727,10 +729,13 @@ class Lattice:
         """Eigenvalues (w,) of TᵀT / scale² above zero, falling; its eigenvectors, summed up to each edge (n + 1, w)."""
         values, vectors = self.eigen
         values = values[values > _ROUNDING * values[0]]
-        sums = np.zeros((self.n + 1, len(values)))
+        sums, above = np.zeros((self.n + 1, len(values))), self._tents
         vectors = vectors[:, : len(values)] / (self.scale * np.sqrt(values))
-        for tents, weights in zip(self._tents.T, self.weights.T, strict=True):
-            sums[1:] += weights[:, None] * vectors[tents]
+        for start in range(0, self.n, _CELLS_AT_ONCE):  # few enough for the processor's cache
+            some = slice(start, start + _CELLS_AT_ONCE)
+            part = sums[1:][some]
+            for tents, weights in zip(above[some].T, self.weights[some].T, strict=True):
+                part += weights[:, None] * vectors[tents]
         np.cumsum(sums, axis=0, out=sums)
         return values, sums
 
@@ -782,7 +787,7 @@ class Lattice:
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=2)  # of a large map each takes hundreds of megabytes
 def lattice(n: int, spacing: int, degree: int) -> Lattice:
     """Return the lattice, one for all axes and strategies that have the same."""
     return Lattice(n, spacing, degree)
