@@ -270,7 +270,7 @@ class RegionCover(Cover):
 
     @property
     def unsure(self) -> Field:
-        return np.bincount(self.owner, self.share * (1 - self.share), self.number)
+        return np.bincount(self.owner, self.share * (1 - self.share), self.number).astype(np.float64)
 
     def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
         prefix, cell = fields.prefix, self.x * self.shape[1] + self.y
