@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from deltahist.budget import say_amount
 from deltahist.cli import console
 from deltahist.cli.groups import LETTERS
 from deltahist.cli.options import argument, flag, option, spread
@@ -137,6 +136,8 @@ def _open_ledger(where: str) -> Ledger:
 
 def _rows(standing: Standing) -> list[tuple[str, ...]]:
     """Return lines of a table: one more for each longer limit, and for failure probabilities."""
+    from deltahist.budget import say_amount
+
     letter = LETTERS[standing.unit]
     if standing.kind == "purses":
         return [(standing.account, "of each person", f"in {letter}", "", "")]
@@ -153,6 +154,8 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
 
 def _sums(standings: list[Standing]) -> list[tuple[str, ...]]:
     """Return a line for each unit in which several accounts are totals: what somebody in all of them may have spent."""
+    from deltahist.budget import say_amount
+
     rows: list[tuple[str, ...]] = []
     for unit, letter in LETTERS.items():
         totals = [each for each in standings if each.kind == "total" and each.unit == unit]

@@ -117,7 +117,7 @@ def publish(
           --user id --max-per-user 5 --dry-run --write-config city.toml --out city.parquet
       deltahist publish city.duckdb --table visits --config city.toml
     """
-    from deltahist.counting import count_file
+    from deltahist.counting.files import check_columns, count_file
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.publication import check_protection
 
@@ -153,6 +153,8 @@ def publish(
         if getattr(order, name) is not None:
             raise InputError(f"--{name} is given without --sorted: it goes with it")
     how = {"strategy": strategy, "noise": spending.noise, "counting": counting, **budget}
+    if not dry_run:  # a cheap mistake is told before anything takes long
+        check_columns(source, x=coordinates.x, y=coordinates.y, **vars(rows))
     chosen = choose_map(place, coordinates, asked, **how)
     mechanism = chosen.mechanism(**how)
     check_protection(mechanism, weak_protection_accepted)

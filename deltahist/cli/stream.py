@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
-from deltahist.budget import say_amount
 from deltahist.cli import console
 from deltahist.cli.groups import CONFIG, LETTERS, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
 from deltahist.cli.maps import (
@@ -124,6 +123,7 @@ def stream(
     """
     from deltahist.accounts.databases import database
     from deltahist.budget import Budget
+    from deltahist.counting.files import check_columns
     from deltahist.preprocessing import Clock
     from deltahist.publishers.stream import Stream
     from deltahist.strategies import Strategy
@@ -136,6 +136,8 @@ def stream(
             f"--until is {steps.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {steps.start!r}"
         )
     counting = rows.counting()
+    if steps.time is not None and not dry_run:  # a cheap mistake is told before anything takes long
+        check_columns(source, x=coordinates.x, y=coordinates.y, time=steps.time, **vars(rows))
     ((unit, total),) = budget.items()
     share = {"strategy": strategy, "counting": counting, unit: total / steps.length}
     chosen = choose_map(place, coordinates, asked, **share)
@@ -192,6 +194,7 @@ def _describe_plan(
 ) -> str:
     """Tell the cost of steps, the limit that binds, the rest of the budget, and errors of sums over steps."""
     from deltahist.accounts.ledger import Ledger
+    from deltahist.budget import say_amount
     from deltahist.planning.forecast import forecast
 
     letter = LETTERS[plan.budget.unit]

@@ -264,6 +264,16 @@ def read_file(
     return read
 
 
+def check_columns(path: str | Path, **how: Any) -> None:
+    """Open a file as `count_file` does, and read no rows: raise InputError if it is missing, or lacks a column.
+
+    Standard input cannot be opened twice, and a database tells when it is asked: of these nothing is checked.
+    """
+    reading = Reading(**how)
+    if reading.table is None and Path(path) != STDIN:
+        open_source(Path(path), reading, len(reading.coordinates))
+
+
 def choice_notes(read: CountedRows | Any) -> list[str]:
     """Return notes on the rows that a condition left out, for the person at the keyboard."""
     if read.counting.where is None:

@@ -243,7 +243,8 @@ def test_cells_are_not_negative_unless_others_are_asked_for(tmp_path, run, monke
     for more, positive in ((), True), (["--nonnegative"], True), (["--unbiased"], False):
         run("export", tmp_path / "unit.parquet", "--out", tmp_path / "cells.csv", *more)
         estimates = pd.read_csv(tmp_path / "cells.csv")["estimate"]
-        assert np.allclose(estimates, release.cells(nonnegative=positive).ravel())
+        cells, errors = release.estimates(nonnegative=positive)
+        assert np.abs(estimates - cells.ravel()).max() <= errors.min() / 20
         run("plot", tmp_path / "unit.parquet", "--out", tmp_path / "map.png", *more)
         assert drawn["nonnegative"] == (positive if more else None)
     assert (release.cells() < 0).any()
@@ -261,7 +262,7 @@ def test_large_maps_are_unbiased_by_default_and_say_so(tmp_path, run, monkeypatc
     monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: None)
     out = tmp_path / "cells.csv"
     assert note in run("export", tmp_path / "unit.parquet", "--out", out).err.splitlines()
-    assert np.allclose(pd.read_csv(out)["estimate"], release.cells().ravel())
+    assert np.abs(pd.read_csv(out)["estimate"] - release.cells().ravel()).max() < 0.06
     for asked in ("", "--only curve", "--plain", "--unbiased", "--nonnegative"):
         said = run("plot", tmp_path / "unit.parquet", "--out", tmp_path / "a.png", *asked.split()).err
         assert (note in said.splitlines()) == (asked == "")

@@ -266,3 +266,26 @@ def test_weak_protection_can_be_accepted(table, run, refused):
     assert said.out.startswith("WEAK PROTECTION: ")
     assert "May be published    only if everybody" in said.out
     assert "warning: weak.parquet hardly protects anybody" in said.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"--x": "nope"}, "--x is 'nope': column 'nope' is not in"),
+        ({"--where": "zz = 3"}, "column 'zz' is not in"),
+        ({"--user": "nobody", "--max-per-user": "3"}, "--user is 'nobody'"),
+        (None, "'absent.csv' does not exist"),
+    ],
+)
+@pytest.mark.parametrize("command", ["publish", "stream"])
+def test_a_mistake_is_told_before_anything_is_planned(table, refused, monkeypatch, command, changes, words):
+    def plan(*given, **how):
+        raise AssertionError("it was planned")
+
+    monkeypatch.setattr("deltahist.planning.mechanism_for", plan)
+    monkeypatch.setattr("deltahist.planning.plan_cells", plan)
+    asked = line(table if changes is not None else "absent.csv", changes or {})
+    if command == "stream":
+        steps = "--time kmx --start 0 --until 3 --window 2 --state s.ledger"
+        asked = ["stream", *asked[1:], *steps.split()]
+    refused(asked, words)
