@@ -6,7 +6,7 @@ Where cells or steps cannot be computed there, coordinates and times come out in
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -224,19 +224,53 @@ def cell_of(domain: Domain, *columns: Any) -> Any:
     """
     import ibis
 
+    return ibis.cases(
+        (_is_well_inside(domain, columns), _flat(domain, columns)),
+        (_all_of(map(_is_finite, columns)), _flat(domain, columns, clamped=True)),
+    )
+
+
+def _flat(domain: Domain, columns: Sequence[Any], *, clamped: bool = False) -> Any:
+    """Return the flat cell of finite points anywhere if `clamped`, or else of those that are well inside."""
+    import ibis
+
     flat: Any = None
-    for axis, column in enumerate(columns):
+    for axis, at in enumerate(columns):
         low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
-        # Points beyond the edges come to them first, or to a little inside: floats can then neither overflow, nor be
-        # smaller than a float can be, which PostgreSQL takes for errors.
-        near, far = low + step * _NEAR, high + (high - low)
-        at = ibis.least(ibis.greatest(column, _number(near)), _number(far))
-        place = _floor((at - _number(low)) * _number(1.0 / step) + _number(0.5))
-        place = ibis.least(place, _number(domain.lattice_shape[axis] - 1))
+        if clamped:
+            # Far away floats could overflow, and close by be smaller than a float can be, which PostgreSQL takes for
+            # an error.
+            at = ibis.least(ibis.greatest(at, _number(low + step * _NEAR)), _number(high + (high - low)))
+        if low != 0:
+            at = at - _number(low)
+        # The floor of steps / n is that of ⌊steps⌋ / n, rounded as it is: a float below a whole multiple k n, exact as
+        # a float, is so by more than half of the distance between floats at k, once it is divided by n.
+        cell = _floor((at * _number(1.0 / step) + _number(0.5)) / _number(domain.steps[axis]))
+        if clamped:
+            cell = ibis.least(cell, _number(domain.shape[axis] - 1))
         # All are whole, and below 2^53: floats are exact.
-        cell = _floor(place / _number(domain.steps[axis]))
         flat = cell if flat is None else flat * _number(domain.shape[axis]) + cell
-    return ibis.cases((reduce(operator.and_, [_is_finite(column) for column in columns]), flat.cast("int64")))
+    return flat.cast("int64")
+
+
+def _is_well_inside(domain: Domain, columns: Sequence[Any]) -> Any:
+    """Return whether points are so far inside that no step of `_flat` has to be guarded, as nearly all points are."""
+    return _all_of(
+        column.between(_number(low + step * _NEAR), _number(_farthest(domain, axis)))
+        for axis, (column, low, step) in enumerate(zip(columns, domain.low, domain.step, strict=True))
+    )
+
+
+def _farthest(domain: Domain, axis: int) -> float:
+    """Return a coordinate near the upper edge up to which no lattice step is beyond the last.
+
+    All of the formula's operations, rounded as they are, keep the order of coordinates.
+    """
+    low, high, step = domain.low[axis], domain.high[axis], domain.step[axis]
+    back = step
+    while ((high - back) - low) * (1.0 / step) + 0.5 >= domain.lattice_shape[axis]:
+        back *= 2
+    return high - back
 
 
 def step_of(times: Any, clock: Clock, steps: int) -> Any:
@@ -285,10 +319,12 @@ def _place_of(domain: Domain, is_dropped: bool, *columns: Any) -> Any:
     """Return the cell of points inside; -1 for points outside if they are dropped, else -2 - cell; NULL where none."""
     import ibis
 
-    cell = cell_of(domain, *columns)
-    # A NULL cell stays NULL.
-    off = ibis.cases((cell >= _whole(0), _whole(-1))) if is_dropped else _whole(-2) - cell
-    return ibis.cases((_is_inside(domain, columns), cell), else_=off)
+    clamped = _flat(domain, columns, clamped=True)
+    return ibis.cases(
+        (_is_well_inside(domain, columns), _flat(domain, columns)),
+        (_is_inside(domain, columns), clamped),
+        (_all_of(map(_is_finite, columns)), _whole(-1) if is_dropped else _whole(-2) - clamped),
+    )
 
 
 def _column(records: Any, name: str, table: str) -> Any:
@@ -389,7 +425,7 @@ def _refuse_outside(
     look: Session, rows: _Rows, domain: Domain, steps: StepPlaces | None, points: int, outside: int
 ) -> None:
     """Raise OutsideBounds if too many points of the steps that are due lie outside, by their numbers."""
-    off = reduce(operator.and_, map(_is_finite, rows.points)) & ~_is_inside(domain, rows.points)
+    off = _all_of(map(_is_finite, rows.points)) & ~_is_inside(domain, rows.points)
     if steps is not None:
         step = step_of(rows.columns["time"], steps.clock, steps.steps)
         off &= step.between(_whole(steps.due), _whole(steps.steps - 1))
@@ -403,7 +439,11 @@ def _refuse_outside(
 
 def _is_inside(domain: Domain, columns: Sequence[Any]) -> Any:
     sides = zip(columns, domain.low, domain.high, strict=True)
-    return reduce(operator.and_, [column.between(_number(low), _number(high)) for column, low, high in sides])
+    return _all_of(column.between(_number(low), _number(high)) for column, low, high in sides)
+
+
+def _all_of(conditions: Iterable[Any]) -> Any:
+    return reduce(operator.and_, conditions)
 
 
 def _is_finite(column: Any) -> Any:
