@@ -4,7 +4,7 @@ import numpy as np
 
 import deltahist as dh
 
-#: Square and long cells, one axis, offsets, tiny and huge units, a real map.
+#: Square and long cells, one axis, offsets, tiny and huge units, a real map, steps finer than floats.
 DOMAINS = [
     dh.Domain((0, 0, 1, 0.9), (10, 3)),
     dh.Domain((0, 0.7), (7,)),
@@ -14,6 +14,7 @@ DOMAINS = [
     dh.Domain((0, 1e200), (1000,)),
     dh.Domain((583960, 4507523, 605000, 4527523), (841, 800), "EPSG:32618"),
     dh.Domain((0, 1e-200), (3,)),
+    dh.Domain((1e12, 1e12 + 50), (50,)),
 ]
 
 
