@@ -32,7 +32,8 @@ def nasty_coordinates(domain, axis, number, rng):
         for _ in range(3):
             step = np.nextafter(step, towards)
             nudged.append(step)
-    odd = [-0.0, 0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, np.inf, -np.inf, np.nan, 1e17, low - 1e-9, 2 * high - low]
+    odd = [-0.0, 0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, np.inf, -np.inf, np.nan, 1e17]
+    odd += [low - 1e-9, low, high, 2 * high - low]
     random = rng.uniform(low - (high - low) / 5, high + (high - low) / 5, number // 8)
     every = np.concatenate([*nudged, odd, random])
     if number > len(every):

@@ -206,27 +206,19 @@ def _count(
     return CountedRows(read + unmatched, bad, unmatched, outside, None, reading.preprocessing())
 
 
-def cell_of(domain: Domain, *columns: Any) -> Any:
-    """Return the flat cell of points as an Ibis expression, int64, bit for bit as `Domain.flat_cells` does.
+def _place_of(domain: Domain, is_dropped: bool, *columns: Any) -> Any:
+    """Return the cell of points inside, by the formula of `Domain.flat_cells`, bit for bit, as an Ibis expression.
 
-    Parameters
-    ----------
-    columns : Ibis columns of coordinates, float64, one per axis.
-
-    Returns
-    -------
-    Ibis expression; NULL where a coordinate is NULL, NaN or infinite. No coordinate makes it fail.
-
-    >>> import ibis
-    >>> points = ibis.table({"x": "float64"}, name="points")
-    >>> cell_of(Domain((0, 1), (4,)), points.x).type()
-    Int64(nullable=True)
+    Of points outside it is -1 if they are dropped, else -2 - cell; NULL where a coordinate is NULL, NaN or infinite. No
+    coordinate makes it fail.
     """
     import ibis
 
+    clamped = _flat(domain, columns, clamped=True)
     return ibis.cases(
         (_is_well_inside(domain, columns), _flat(domain, columns)),
-        (_all_of(map(_is_finite, columns)), _flat(domain, columns, clamped=True)),
+        (_is_inside(domain, columns), clamped),
+        (_all_of(map(_is_finite, columns)), _whole(-1) if is_dropped else _whole(-2) - clamped),
     )
 
 
@@ -254,7 +246,7 @@ def _flat(domain: Domain, columns: Sequence[Any], *, clamped: bool = False) -> A
 
 
 def _is_well_inside(domain: Domain, columns: Sequence[Any]) -> Any:
-    """Return whether points are so far inside that no step of `_flat` has to be guarded, as nearly all points are."""
+    """Return whether points are far enough inside for `_flat` without guards, as nearly all points are."""
     return _all_of(
         column.between(_number(low + step * _NEAR), _number(_farthest(domain, axis)))
         for axis, (column, low, step) in enumerate(zip(columns, domain.low, domain.step, strict=True))
@@ -313,18 +305,6 @@ def _floor(value: Any) -> Any:
         """Return the floor."""
 
     return floor(value)
-
-
-def _place_of(domain: Domain, is_dropped: bool, *columns: Any) -> Any:
-    """Return the cell of points inside; -1 for points outside if they are dropped, else -2 - cell; NULL where none."""
-    import ibis
-
-    clamped = _flat(domain, columns, clamped=True)
-    return ibis.cases(
-        (_is_well_inside(domain, columns), _flat(domain, columns)),
-        (_is_inside(domain, columns), clamped),
-        (_all_of(map(_is_finite, columns)), _whole(-1) if is_dropped else _whole(-2) - clamped),
-    )
 
 
 def _column(records: Any, name: str, table: str) -> Any:

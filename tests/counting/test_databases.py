@@ -17,8 +17,8 @@ from points import DOMAINS, nasty_coordinates
 
 import deltahist as dh
 from deltahist.counting import points_file
-from deltahist.counting.arrays import UserBound
-from deltahist.counting.databases import _bounded, cell_of
+from deltahist.counting.arrays import UserBound, inside_rows
+from deltahist.counting.databases import _bounded, _place_of
 from deltahist.counting.engines import sql_of
 from deltahist.counting.opening import open_engine
 from deltahist.counting.steps import count_steps
@@ -35,11 +35,13 @@ def _same_cells(engine, domain, columns):
         number = pa.array(np.arange(len(columns[0])))
         change.append("points", pa.table({"number": number, **dict(zip(names, columns, strict=True))}))
     with engine.snapshot() as look:
-        found = look.fetch(table.select("number", cell=cell_of(domain, *(table[name] for name in names))))
-    found = found.sort_by("number")["cell"].to_numpy()
+        found = look.fetch(table.select("number", place=_place_of(domain, False, *(table[name] for name in names))))
+    place = found.sort_by("number")["place"].to_numpy()
+    found = np.where(place < 0, -2 - place, place)
     good = np.isfinite(columns).all(axis=0)
     assert np.isnan(found[~good]).all()
     assert 0 < good.sum() < len(good)
+    assert ((place >= 0) == inside_rows(columns, domain))[good].all()
     assert (found[good] == domain.flat_cells([column[good] for column in columns])).all()
 
 
@@ -266,7 +268,7 @@ def test_spark_is_asked_in_its_own_sql(monkeypatch):
     """Ibis writes it without Spark; what it gives is tested in tests/spark."""
     monkeypatch.setattr(ibis.options, "pyspark", _Settings())
     table = ibis.table({"x": "float64", "user": "string"}, name="visits")
-    places = table.select("user", place=cell_of(dh.Domain((0, 1), (4,)), table.x))
+    places = table.select("user", place=_place_of(dh.Domain((0, 1), (4,)), False, table.x))
     bound = UserBound(3, bytes(32))
     text = sql_of(_bounded(places, bound), "pyspark")
     assert "LEAST(FLOOR(" in text
