@@ -183,6 +183,8 @@ def ask(what: str, request: Callable[[], _Answer]) -> _Answer:
     """Return what a storage answers; raise InputError without what it says, which may hold keys and signatures."""
     try:
         return request()
+    except InputError:
+        raise
     except FileNotFoundError:
         why = "does not exist, or no longer does"
     except Exception as problem:

@@ -26,3 +26,11 @@ def bucket():
         urllib.request.urlopen(urllib.request.Request(f"{address}/city", method="PUT")).close()
         yield from_url("s3://city"), address
     server.stop()
+
+
+def upload(folder, storage, at):
+    """Put the files of a folder into the bucket; return their address."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            storage.put(f"{at}/{file.relative_to(folder)}", file.read_bytes())
+    return f"s3://city/{at}"

@@ -30,7 +30,10 @@ from deltahist.counting.arrays import (
 )
 from deltahist.counting.conditions import Condition, refuse_place, refuse_times
 from deltahist.counting.engines import is_duckdb
-from deltahist.counting.parts import PartedTable, find_parts, open_parts
+from deltahist.counting.folders import open_folder
+from deltahist.counting.iceberg import is_metadata
+from deltahist.counting.lakes import LakeTable
+from deltahist.counting.parts import PartedTable
 from deltahist.counting.private import Private
 from deltahist.counting.sparse import SparseCounts
 from deltahist.counting.tables import (
@@ -367,10 +370,9 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
     coordinates.
     """
     condition = None if reading.where is None else Condition.of(reading.where)
-    source: Input | PartedTable
-    if is_address(path) or (path != STDIN and path.is_dir()):
-        source = find_parts(path, reading.format)
-        table = open_parts(source, reading)
+    source: Input | PartedTable | LakeTable
+    if is_address(path) or is_metadata(path) or (path != STDIN and path.is_dir()):
+        source, table = open_folder(path, reading)
     else:
         source = find_input(path, reading.format)
         table = FORMATS[source.format].open(source, reading)

@@ -51,22 +51,26 @@ class PartedTable:
         """Do nothing: each part is checked when its rows have been read."""
 
 
-def find_parts(path: Path, format: str | None = None) -> PartedTable:
-    """Return the Parquet files of a folder, or of an address in object storage.
+def list_files(path: Path) -> tuple[str, dict[str, Input]]:
+    """Return the name of a folder or an address, and all files below it by their ways from it.
+
+    Raises InputError if it cannot be read, a part is a symbolic link, or an address cannot be taken.
+    """
+    if is_address(path):
+        return _list_objects(path)
+    name = path.name or str(path)
+    with readable(name):
+        return name, dict(_walk(path, name))
+
+
+def find_parts(name: str, found: dict[str, Input], format: str | None = None) -> PartedTable:
+    """Return the Parquet files of a folder, given all its files by their ways.
 
     Files and folders whose names begin with "." or "_" are passed over, as are files that are no tables.
 
-    Raises InputError if there are none, other tables lie beside them, a part is a symbolic link, the folder is a table
-    of Delta, Hudi or Iceberg, its partitions differ, or an address cannot be taken.
+    Raises InputError if there are none, other tables lie beside them, a table of Delta, Hudi or Iceberg is among them,
+    or their partitions differ.
     """
-    if format not in (None, "parquet"):
-        raise InputError(f"format is {format!r}, but the input is a folder or an address: these hold Parquet")
-    if is_address(path):
-        name, found = _list_objects(path, format)
-    else:
-        name = path.name or str(path)
-        with readable(name):
-            found = dict(_walk(path, name))
     taken = {way: source for way, source in sorted(found.items()) if _is_taken(way, name, format)}
     if not taken:
         raise InputError(
@@ -106,7 +110,7 @@ def open_parts(parts: PartedTable, reading: Reading) -> OpenedTable:
         own = [i for i in positions if i < width]
         own = own or ([] if geometry else [0])  # the number of rows is that of a column
         for k, (source, values) in enumerate(zip(parts.sources, parts.partitions, strict=True)):
-            with readable(source.name):
+            with unchanged(source):
                 table = _open(source, reading) if k else first
                 _check_alike(table, first, source.name, parts.sources[0].name)
                 for columns, malformed in table.read(own, geometry, rows):
@@ -114,10 +118,21 @@ def open_parts(parts: PartedTable, reading: Reading) -> OpenedTable:
                     for i, value in enumerate(values.values(), start=width):
                         found[i] = pa.repeat(pa.scalar(value, pa.string()), len(columns[-1]))
                     yield [found[i] for i in positions] + columns[len(own) :], malformed
-                source.check_unchanged()
 
     number = first.rows if len(parts.sources) == 1 else None
     return replace(first, names=[*first.names, *keys], read=read, rows=number)
+
+
+@contextmanager
+def unchanged(source: Input) -> Iterator[None]:
+    """Raise InputError if a part is another one after it was read than it was found, or cannot be read."""
+    with readable(source.name):
+        try:
+            yield
+        except Exception:
+            source.check_unchanged()  # which says more
+            raise
+        source.check_unchanged()
 
 
 def _open(source: Input, reading: Reading) -> OpenedTable:
@@ -152,7 +167,7 @@ def _walk(folder: Path, name: str) -> Iterator[tuple[str, Input]]:
         for each in (*folders, *files):
             path = Path(where, each)
             way = path.relative_to(folder).as_posix()
-            if path.is_symlink() and not _is_hidden(way):
+            if path.is_symlink() and (each in _MANAGED or not _is_hidden(way)):
                 # Whoever made the folder could have files counted that are not in it.
                 raise InputError(f"part {f'{name}/{way}'!r} is a symbolic link: put there what it leads to")
             if each in files and not path.is_symlink():
@@ -166,11 +181,13 @@ def _is_taken(way: str, name: str, format: str | None) -> bool:
     steps = PurePosixPath(way).parts
     managed = next((_MANAGED[step] for step in steps if step in _MANAGED), None)
     managed = "Iceberg" if way.endswith(".metadata.json") else managed
-    if managed is not None:
+    if managed == "Hudi":
         raise InputError(
-            f"input {name!r} is a table of {managed}: rows that it no longer has lie beside those that it has; write "
-            "out those that it has as Parquet"
+            f"input {name!r} is a table of Hudi: rows that it no longer has lie beside those that it has; write out "
+            "those that it has as Parquet"
         )
+    if managed is not None:
+        raise InputError(f"input {name!r} holds a table of {managed} ({way!r}): name that table's own folder")
     if _is_hidden(way):
         return False
     found = format_of(way)
@@ -241,7 +258,7 @@ class StoredInput(Input):
         return StoredFile(self.name, what, self.store, self.path.as_posix(), self.length, self.tag).bytes_of(start, end)
 
 
-def _list_objects(path: Path, format: str | None) -> tuple[str, dict[str, Input]]:
+def _list_objects(path: Path) -> tuple[str, dict[str, Input]]:
     """Return the name of an address, and by their ways from it the objects below it, or the one there."""
     scheme = path.as_posix().partition(":")[0].lower()
     if is_database(f"{scheme}://"):

@@ -170,7 +170,7 @@ class OpenedTable:
     geometry : position of the geometry if it is a column, else -1; None if there is none.
     crs, rows : the CRS of the geometry and the number of rows, if they are known.
     missing : words that stand for missing values.
-    types : (name, Arrow type) of the columns, of Parquet.
+    schema : Arrow's, of Parquet.
     """
 
     names: list[str]
@@ -180,7 +180,12 @@ class OpenedTable:
     crs: Any = None
     rows: int | None = None
     missing: frozenset[str] = frozenset()
-    types: tuple[tuple[str, Any], ...] = ()
+    schema: Any = None
+
+    @property
+    def types(self) -> list[tuple[str, Any]]:
+        """Names and Arrow types of the columns, of Parquet."""
+        return [(field.name, field.type) for field in self.schema]
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -285,8 +290,7 @@ def open_parquet(source: Input, reading: Reading) -> OpenedTable:
                 yield [batch.column(name) for name in wanted], 0
 
     place = names.index(primary) if primary in names else None
-    types = tuple((field.name, field.type) for field in file.schema_arrow)
-    return OpenedTable(names, read, geometry=place, crs=crs, rows=number, types=types)
+    return OpenedTable(names, read, geometry=place, crs=crs, rows=number, schema=file.schema_arrow)
 
 
 def _geometry(file: Any, name: str) -> tuple[str | None, Any]:

@@ -16,7 +16,7 @@ from deltahist import _objects
 from deltahist.counting import count_file, parts
 from deltahist.counting.steps import count_steps
 from deltahist.preprocessing import Clock
-from tests.storage import SECRET, bucket
+from tests.storage import SECRET, upload
 
 SQUARE = dh.Domain((0, 0, 10, 10), (10, 10))
 XY = {"x": "x", "y": "y"}
@@ -47,19 +47,6 @@ def write(frame, folder):
 @pytest.fixture
 def visits(frame, tmp_path):
     return write(frame, tmp_path / "visits")
-
-
-@pytest.fixture(scope="module")
-def storage():
-    with bucket() as (store, _):
-        yield store
-
-
-def upload(folder, storage, at):
-    for file in folder.rglob("*"):
-        if file.is_file():
-            storage.put(f"{at}/{file.relative_to(folder)}", file.read_bytes())
-    return f"s3://city/{at}"
 
 
 @pytest.fixture(params=["folder", "s3"])
