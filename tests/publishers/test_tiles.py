@@ -38,6 +38,26 @@ def test_the_file_holds_the_numbers_of_the_whole_map(points, tmp_path, monkeypat
     assert (release.publishable, release.total) == (False, 500)
 
 
+@pytest.mark.parametrize("name", ["identity", "flow", "flow:3", "hierarchical", "tents:5,2"])
+def test_every_strategy_that_has_tiles_measures_the_whole_map(points, name, tmp_path) -> None:
+    counts = dh.count(points, DOMAIN)
+    # At this budget no draw is anything but 0.
+    release = dh.publish(counts, NEAR, name, 1e6, out=tmp_path / "m.parquet", rng=np.random.default_rng(3))
+    values = np.full(release.strategy.shape[0], -1)
+    for tile in np.ndindex(*release.tiling.shape):
+        found = np.concatenate([layer.ravel() for layer in release.tile_values(tile)])
+        values[release.tiling.rows(tile)] = found
+    values[release.tiling.top] = release.top
+    assert np.array_equal(values, release.strategy.measure(counts.slab(slice(0, 22))))
+
+
+def test_planning_tries_strategies_that_have_tiles(points, tmp_path) -> None:
+    near = dh.Neighbourhood(DOMAIN, 2, limits=[("any", 3)])
+    assert {type(each.strategy).__name__ for each in dh.plan(near)} == {"Flow", "Tents", "Identity", "Hierarchical"}
+    release = dh.publish(dh.count(points, DOMAIN), near, epsilon=1, out=tmp_path / "m.parquet")
+    assert release.strategy.tiling().shape == release.tiling.shape
+
+
 @pytest.mark.parametrize("kind", ["sparse", "array"])
 def test_counts_of_either_kind_are_published(points, kind, tmp_path) -> None:
     counts = dh.count(points, DOMAIN)
