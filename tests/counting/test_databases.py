@@ -392,29 +392,28 @@ def test_a_table_is_counted_as_a_file_of_the_same_rows(both, rows, how, monkeypa
 DOMAIN_OF_STEPS = dh.Domain((0, 0, 4, 2), (2, 2))
 
 
-@pytest.mark.parametrize(
-    ("time", "clock"),
-    [
-        ("at", Clock.of("2026-05-01", "6h")), ("zoned", Clock.of("2026-05-01T03:00+02:00", "1d")),
-        ("at", Clock.of("1969-12-31T23:59:59", "1s")), ("day", Clock.of("2026-05-01", "1d")),
-        ("words", Clock.of("2026-05-01", "1d")), ("number", Clock.of("3", None)), ("size", Clock.of("3", None)),
-        ("unix", Clock.of("2026-05-01", "7h", "unix")), ("millis", Clock.of("1969-12-31", "1d", "unix-ms")),
-    ],
-    ids=lambda each: each if isinstance(each, str) else f"{each.start}-{each.every}",
-)  # fmt: skip
-def test_steps_of_a_table_are_those_of_a_file_of_the_same_rows(both, rows, time, clock):
-    missing = {"x": None, time: None}
-    file, table = both(_spoilt(rows, **missing))
-    how = {"domain": DOMAIN_OF_STEPS, "clock": clock, "steps": 20, "time": time, "x": "x", "y": "y", "due": 2}
+CLOCKS = [
+    ("at", Clock.of("2026-05-01", "6h")), ("zoned", Clock.of("2026-05-01T03:00+02:00", "1d")),
+    ("at", Clock.of("1969-12-31T23:59:59", "1s")), ("day", Clock.of("2026-05-01", "1d")),
+    ("words", Clock.of("2026-05-01", "1d")), ("number", Clock.of("3", None)), ("size", Clock.of("3", None)),
+    ("unix", Clock.of("2026-05-01", "7h", "unix")), ("millis", Clock.of("1969-12-31", "1d", "unix-ms")),
+]  # fmt: skip
+
+
+def test_steps_of_a_table_are_those_of_a_file_of_the_same_rows(both, rows):
+    # A shorter row would go where PostgreSQL has room, and users' rows are chosen by their order.
+    spoilt = dict.fromkeys([name for name, _ in CLOCKS]) | {"words": "x" * len(rows["words"][0].as_py())}
+    file, table = both(_spoilt(rows, x=None, **spoilt))
     users = {"user": "who", "max_per_user": 2, "key": bytes(32), "where": "kind = 'bus'"}
-    with pytest.raises(dh.InputError, match=r"60 of 3,000 rows of 'visits' .* or times.*; 30 of them have no time"):
-        count_steps(**table, **how)
-    for more in ({}, users):
-        found = [count_steps(**each, **how, **more, drop_bad_rows=True) for each in (file, table)]
-        assert _known(found[0]) == _known(found[1])
-        assert found[0].before > 0
-        assert len(found[0].keys) > 0
-    assert found[0].after > 0 or time == "size"
+    for time, clock in CLOCKS:
+        how = {"domain": DOMAIN_OF_STEPS, "clock": clock, "steps": 20, "time": time, "x": "x", "y": "y", "due": 2}
+        with pytest.raises(dh.InputError, match=r"60 of 3,000 rows of 'visits' .* or times.*; 30 of them have no time"):
+            count_steps(**table, **how)
+        for more in ({}, users):
+            found = [count_steps(**each, **how, **more, drop_bad_rows=True) for each in (file, table)]
+            assert _known(found[0]) == _known(found[1])
+            assert min(found[0].before, found[0].kept) > 0
+        assert found[0].after > 0 or time == "size"
 
 
 def test_times_of_nanoseconds_are_read_as_those_of_files_are(tmp_path):

@@ -11,8 +11,10 @@ import deltahist as dh
 from deltahist.counting.databases import _place_of
 from deltahist.counting.engines import unbound
 from deltahist.counting.opening import open_engine
+from deltahist.counting.steps import count_steps
 from deltahist.errors import InputError
 from deltahist.personal.database import Database
+from deltahist.preprocessing import Clock
 
 #: The sockets to Java are closed when Java is.
 pytestmark = [
@@ -115,7 +117,7 @@ def test_points_outside_and_bad_rows_are_refused_in_the_words_of_arrays(spark, t
     users = {"user": "who", "max_per_user": 3}
     fine = dh.Domain((0, 0, 4, 2), (400, 200))  # some points are alone in a cell
     for bounds, number in (({}, 3), (users, 5)):
-        with pytest.raises(dh.InputError, match=f"{number} of 3,000 points have missing, unreadable, NaN or infin"):
+        with pytest.raises(dh.InputError, match=f"{number} of 3,000 rows of 'spoilt' have missing, unreadable, NaN or"):
             dh.count_table("spoilt", fine, database=spark, **HOW, **bounds)
 
 
@@ -168,7 +170,7 @@ def test_what_cannot_be_counted_is_refused(spark, tmp_path, visits):
     for name in ("nowhere", "", f"parquet.{visits_path}", f"parquet.`{visits_path}`"):
         with pytest.raises(dh.InputError, match="has no table"):
             dh.count_table(name, DOMAIN, database=spark, **HOW)
-    with pytest.raises(dh.InputError, match="column 'up', which is not there: there are 'east', 'exact', 'kind'"):
+    with pytest.raises(dh.InputError, match="column 'up' is not in 'visits': its columns are east, north, who"):
         dh.count_table("visits", DOMAIN, database=spark, x="east", y="up")
     with pytest.raises(InputError, match="no transactions, which questions about people need"):
         Database.open(spark)
@@ -190,6 +192,56 @@ def test_what_spark_says_of_records_is_not_shown(spark, tmp_path, frame, visits,
     assert not any(who in "".join(capfd.readouterr()) for who in frame["who"].unique())
 
 
+def test_steps_and_counts_of_a_table_are_those_of_a_file_of_the_same_rows(spark, tmp_path, frame):
+    when = frame["time"].to_numpy("datetime64[us]").copy()
+    when[:9] = np.array(
+        ["NaT", "1969-12-31T23:59:59.999999", "1969-12-31T23:59:59", "1850-01-01T00:00:00.5", "2026-05-02",
+         "2026-05-01T23:59:59.999999", "2300-01-01", "2026-05-01", "2026-05-03"], "datetime64[us]",
+    )  # fmt: skip
+    east = np.where(np.arange(len(when)) % 50 == 20, np.nan, frame["east"])
+    rows = pa.table(
+        {
+            "east": pa.array(east, from_pandas=True), "north": frame["north"], "who": frame["who"],
+            "kind": frame["kind"], "at": pa.array(when), "zoned": pa.array(when).cast(pa.timestamp("us", "UTC")),
+            "day": pa.array(when[7:].tolist() + [None] * 7).cast(pa.date32()), "number": np.arange(len(when)) % 40 - 5,
+            "millis": pa.array(when).cast(pa.timestamp("ms"), safe=False).cast(pa.int64()),
+        }
+    )  # fmt: skip
+    _table(spark, "visits", path := tmp_path / "visits.parquet", rows)
+    steps = {
+        "at": Clock.of("2026-05-01", "6h"), "zoned": Clock.of("1969-12-31T23:59:59", "1s"),
+        "day": Clock.of("2026-05-01", "1d"), "number": Clock.of("3", None),
+        "millis": Clock.of("1969-12-31", "1d", "unix-ms"),
+    }  # fmt: skip
+    how = HOW | {"domain": DOMAIN, "drop_bad_rows": True, "where": "kind = 'bus'", "outside": "clamp"}
+    for time, clock in steps.items():
+        ways = (path, None), (spark, "visits")
+        file, found = (count_steps(each, clock=clock, steps=20, time=time, table=table, **how) for each, table in ways)
+        for name in ("keys", "numbers", "upto"):
+            assert getattr(file, name).tolist() == getattr(found, name).tolist()
+        for name in ("rows", "bad_rows", "unmatched", "outside", "counting", "before", "after"):
+            assert getattr(file, name) == getattr(found, name)
+        assert min(file.bad_rows, file.kept) > 0
+    # Each user keeps two points in each step, others for other keys.
+    users = {"user": "who", "max_per_user": 2}
+    how = HOW | {"domain": DOMAIN, "clock": steps["number"], "time": "number"}
+    kept = [
+        count_steps(spark, steps=20, table="visits", **how, **users, key=key, outside="clamp", drop_bad_rows=True)
+        for key in (bytes(32), bytes(32), None)
+    ]
+    assert [each.numbers.sum() for each in kept] == [20 * 4 * 2] * 3
+    assert (kept[0].numbers == kept[1].numbers).all()
+    assert not (np.array_equal(kept[0].keys, kept[2].keys) and (kept[0].numbers == kept[2].numbers).all())
+
+
+def test_what_spark_would_have_to_hand_out_is_refused(spark, visits):
+    zone = dh.Domain((577_000, 4_495_000, 591_000, 4_517_000), (7, 11), "EPSG:32618")
+    with pytest.raises(dh.InputError, match="no rows, and coordinates in 'EPSG:4326' are projected outside of it"):
+        dh.count_table("visits", zone, database=spark, **HOW, crs="EPSG:4326")
+    with pytest.raises(dh.InputError, match="no rows, and times of type string are read outside of it"):
+        count_steps(spark, DOMAIN, Clock.of("2026-05-01", "1d"), 3, table="visits", time="kind", **HOW)
+
+
 def test_counts_come_through_spark_connect_and_a_server_that_goes_away_is_an_error(connect_server, tmp_path, frame):
     address = f"sc://127.0.0.1:{connect_server.port}"
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "visits.parquet")
@@ -205,3 +257,6 @@ def test_counts_come_through_spark_connect_and_a_server_that_goes_away_is_an_err
             look.fetch(unbound("visits", {"east": "float64"}))
     with pytest.raises(dh.InputError, match="does not answer: is Spark there"):
         open_engine(address + "/;token=hidden")
+    for hidden in ("sc://me:hidden@127.0.0.1:1", "sc://127.0.0.1:1;token=hidden"):
+        with pytest.raises(dh.InputError, match=r"the database 'sc://127\.0\.0\.1:1' does not answer"):
+            open_engine(hidden)
