@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.forms import Joint, Terms, evaluate, mean_of, row_products
 from deltahist.decode.projection import Metric, simulated_metric
-from deltahist.errors import InputError, is_number
+from deltahist.errors import InputError, fits_memory, is_number
 from deltahist.privacy import Law
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span, range_gram
 from deltahist.space.workloads.cover import Pieces, box_sums, explicit
@@ -330,6 +330,11 @@ class Decoder:
 
     def solved_moments(self, work: Asked) -> Moments:
         """Return moments from the coefficients with which noise draws enter each answer, query by query."""
+        fits_memory(
+            3 * 8 * self.domain.size,
+            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells",
+            "ask boxes, or take another strategy",
+        )
         queries = rows_of(work, self.domain)
         # To slice a single row costs as much as a query.
         parts = [

@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist.errors import fits_memory
 from deltahist.space.workloads import Span
 from deltahist.space.workloads.cover import Edges, Pieces, RegionCover, counted, prefix_sums, sums_between
 
@@ -30,6 +31,8 @@ _AT_A_TIME = 1 << 20
 #: Boxes whose closed form is worked out at a time, and cells of the boxes around queries: so that these stay near the
 #: processor.
 _BOXES, _CELLS = 1 << 13, 1 << 16
+#: Bytes for each cell of the box around a region while its error is worked out.
+_BYTES = 128
 #: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
 MOST_FOURTH = 1024
 #: Rows of a product that are worked out at a time.
@@ -485,6 +488,8 @@ def surroundings(
     ends = [np.searchsorted(owner, np.arange(cover.number + 1)) for owner in (cover.owner, cover.whole)]
     # A box has a rim of nothing, one cell wide, so that every neighbour of a cell is there.
     wide, tall = (high - low + 2).T
+    largest = int((wide * tall).max(initial=0))
+    fits_memory(_BYTES * largest, f"the error of a region of {largest:,} cells", "ask smaller regions, or boxes")
     order = np.lexsort((tall, np.floor(_CLASSES * np.log2(wide))))
     wide, tall = wide[order], tall[order]
     here = 0

@@ -64,6 +64,7 @@ def plot_map(
     plain : draw every cell's own unbiased estimate, noise and all; values below one standard error are pale.
     nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged; by default non-negative
         ones of up to 32,768 cells, where they are calibrated (`Release.draws_nonnegative`).
+        A map in tiles is drawn in blocks of cells, at most 1,024 a side, whose estimates are unbiased.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     axes : labelled in "km" (the plane's units without a CRS) or "degrees".
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
@@ -84,8 +85,9 @@ def plot_map(
     >>> plot_map(release, plain=True).get_xlabel()
     'easting (km, EPSG:32618)'
     """
-    ax, domain = own_axes(ax), release.domain
     one_of(("area", "cell"), per=per)
+    release = release.drawn()
+    ax, domain, cell = own_axes(ax), release.domain, getattr(release, "words", "cell")
     if plain and nonnegative:
         raise InputError(
             "plain is given with nonnegative: it draws unbiased estimates; leave one of them out"
@@ -98,7 +100,7 @@ def plot_map(
             )
         return _draw_histogram(release, ax, positive)
     of_counts: Any = release  # a map is one of counts, or a sum of such
-    noise, _ = block_error(of_counts.mechanism.decoder, (1, 1))
+    noise, _ = block_error(of_counts.decoder, (1, 1))
     merged = None if plain else merge_cells(of_counts)
     error = f"{figure_of(noise)} points"
     kind = f"Estimates: {release.estimator(positive)}"
@@ -110,7 +112,7 @@ def plot_map(
             f"Nothing stands out from the noise:\nan even {figure_of(even)} points per {unit} fits all of it"
         )
         wide, high = sides(domain)
-        lines = [f"Standard error of one cell: {error}"]
+        lines = [f"Standard error of one {cell}: {error}"]
         if 0.6 < wide / high < 4:
             ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", fontsize=9)
         else:
@@ -118,8 +120,8 @@ def plot_map(
         ax.set_facecolor("0.94")
     else:
         _colour_cells(release, ax, merged, noise, nonnegative=positive, per=per)
-        explanation = "below that is pale" if plain else "cells that do not stand out from it are merged"
-        lines = [f"{kind}; standard error of one cell: {error};", explanation]
+        explanation = "below that is pale" if plain else f"{cell.split()[0]}s that do not stand out from it are merged"
+        lines = [f"{kind}; standard error of one {cell}: {error};", explanation]
         if positive:
             lines = [kind, f"Standard error of one cell, unbiased: {error}"]
     if rim:
@@ -202,7 +204,7 @@ def merge_cells(release: Release) -> NDArray[np.float64]:
     This looks at nothing but the release, so it costs no privacy.
     """
     branching = int(getattr(release.mechanism.strategy, "branching", 2))
-    return merge_blocks(release.cells(), release.mechanism.decoder, branching)
+    return merge_blocks(release.cells(), release.decoder, branching)
 
 
 def merge_blocks(cells: NDArray[np.float64], decoder: ErrorSource, branching: int = 2) -> NDArray[np.float64]:

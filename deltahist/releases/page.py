@@ -122,7 +122,7 @@ def render_page(release: BaseRelease, form: str, title: str | None = None) -> st
     what = "Curve of what a move costs against its distance; the table above has its values."
     caption = "What a move costs, by its distance."
     pictures = [_draw("curve", functools.partial(plots.plot_protection, release), what, caption)]
-    if release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
+    if release.domain.ndim == 2 and release.mechanism.determines_cells is not None and not release.domain.is_large:
         what = "Map of the published estimates of points per cell."
         caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
         pictures.append(_draw("map", release.plot, what, caption))

@@ -280,7 +280,9 @@ class ReleaseDifference(Difference):
         before, after = self.before, self.after
         for each in (before, after):
             if not isinstance(each, Release):
-                raise InputError(f"one is a {type(each).__name__}: only releases of counts on a map can be compared")
+                raise InputError(
+                    f"one is a {type(each).__name__}: only releases of counts on a map held whole can be compared"
+                )
         if before.domain != after.domain:
             one, other = (f"{d.shape} of {d.bounds} in {d.crs}" for d in (before.domain, after.domain))
             raise InputError(f"the cells are {one} and {other}: only releases of the same cells can be compared")

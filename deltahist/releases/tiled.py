@@ -24,6 +24,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.base import BaseRelease, damaged, is_publishable
+from deltahist.releases.coarse import CoarseMap
 from deltahist.releases.histogram import read_mechanism, read_total
 from deltahist.releases.tileanswers import TileAnswerer
 from deltahist.releases.tilesums import TileSums, sums_of
@@ -162,6 +163,13 @@ class TiledRelease(BaseRelease):
     def sums(self) -> TileSums:
         """Sums over the cells, from the file beside the release: made once, which reads all tiles (docs/large.md)."""
         return sums_of(self)
+
+    def drawn(self) -> CoarseMap:
+        return self._coarse
+
+    @functools.cached_property
+    def _coarse(self) -> CoarseMap:
+        return CoarseMap.of(self)
 
     def answerer(self) -> TileAnswerer:
         """Return all that answers need, made once."""

@@ -6,7 +6,6 @@ tiles along y, of tiles along x times cells along y, and of the cells in the til
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
 import json
@@ -234,11 +233,19 @@ def sums_of(release: TiledRelease) -> TileSums:
     if not isinstance(release.path, Path):
         return _stored_sums(release)
     path = release.path.with_suffix(SUFFIX)
-    if path.is_file():
-        with contextlib.suppress(DamagedFile):
-            return read_sums(MappedNumbers(path), path.stat().st_size, release, str(path))
-    make_sums(release, path)
-    return read_sums(MappedNumbers(path), path.stat().st_size, release, str(path))
+    try:
+        return mapped_sums(release, path)
+    except (FileNotFoundError, DamagedFile):
+        make_sums(release, path)
+    return mapped_sums(release, path)
+
+
+def mapped_sums(release: TiledRelease, path: Path) -> TileSums:
+    """Return the sums in a file on disk; FileNotFoundError, or DamagedFile if it does not fit (`read_sums`)."""
+    size = path.stat().st_size
+    if not size:
+        raise DamagedFile(f"file of sums {str(path)!r} is empty")
+    return read_sums(MappedNumbers(path), size, release, str(path))
 
 
 def _stored_sums(release: TiledRelease) -> TileSums:

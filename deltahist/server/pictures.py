@@ -24,6 +24,7 @@ from deltahist.plots.ground import (
     scale_between,
     unit_of_area,
 )
+from deltahist.releases import TiledRelease
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
 from deltahist.server.blocks import Extent, block_ends, summarize_blocks
@@ -200,7 +201,8 @@ class Gallery:
         names, digests = tuple(each.name for each in asked), [each.release.digest for each in asked]
         known, picture = self._kept.get(names, ([], None))
         if picture is None or known != digests:
-            picture = Picture.of(source)
+            drawn: Any = source.drawn() if isinstance(source, TiledRelease) else source
+            picture = Picture.of(drawn)
             self._kept[names] = digests, picture
         self._kept.move_to_end(names)
         while len(self._kept) > 1 and sum(each.cells.size for _, each in self._kept.values()) > _MOST:

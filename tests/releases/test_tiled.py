@@ -93,7 +93,7 @@ def test_the_noise_alone_decides_on_the_encoding(epsilon, encoding, tmp_path) ->
         assert all(encoding in group.encodings for group in groups)
 
 
-@pytest.mark.parametrize("ask", ["values", "cells", "to_pandas", "plot", "columns"])
+@pytest.mark.parametrize("ask", ["values", "cells", "to_pandas", "columns"])
 def test_nothing_holds_all_cells(release, ask) -> None:
     with pytest.raises(dh.InputError, match=r"726 cells in tiles: all .* would need more memory"):
         getattr(release, ask)() if ask != "values" else release.values

@@ -9,10 +9,12 @@ from unittest import mock
 import numpy as np
 import pytest
 import shapely
+from matplotlib.text import Text
 
 import deltahist as dh
-from deltahist import _objects
+from deltahist import _objects, errors, releases
 from deltahist.decode.placement import block_variance
+from deltahist.planning import mechanism_for
 from deltahist.releases import tileanswers, tilesums
 from deltahist.space import domain as space
 from deltahist.space.workloads.cover import CellSums, prefix_sums
@@ -205,6 +207,43 @@ def test_sums_that_the_disk_has_no_room_for_are_refused(tmp_path, monkeypatch) -
         dh.answer(tiled, [[0, 0, 3, 3]])
 
 
+# --- pictures -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """Blocks of 4 × 4 cells, and 4 of cells of 44 × 60."""
+    monkeypatch.setattr(releases.coarse, "MOST_BLOCKS", 16)
+
+
+def test_pictures_show_blocks_with_the_sums_and_errors_of_their_cells(pair, coarse) -> None:
+    tiled, whole = pair
+    drawn = tiled.drawn()
+    assert (drawn.width, drawn.domain.shape, drawn.domain.bounds) == (4, (11, 15), tiled.domain.bounds)
+    np.testing.assert_allclose(drawn.cells(), whole.cells().reshape(11, 4, 15, 4).sum(axis=(1, 3)), atol=1e-9)
+    edges = [[4, 8, 12, 20], [0, 0, 44, 60]]
+    np.testing.assert_array_equal(
+        drawn.decoder.moments(dh.workloads.boxes(edges)).variance,
+        whole.decoder.moments(dh.workloads.boxes(edges)).variance,
+    )
+    figure = tiled.plot().figure
+    figure.canvas.draw()
+    said = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "block of 4 × 4 cells" in said
+    with pytest.raises(dh.InputError, match="unbiased only"):
+        tiled.plot(nonnegative=True)
+
+
+def test_blocks_at_the_upper_edge_hold_the_cells_that_are_there(tmp_path, coarse) -> None:
+    tiled, whole = publish(tmp_path, (21, 30))
+    drawn, cells = tiled.drawn(), np.zeros((22, 30))
+    cells[:21] = whole.cells()
+    assert (drawn.width, drawn.domain.shape, drawn.domain.bounds) == (2, (11, 15), (0, 0, 22, 30))
+    np.testing.assert_allclose(drawn.cells(), cells.reshape(11, 2, 15, 2).sum(axis=(1, 3)), atol=1e-9)
+    own = drawn.decoder.moments(dh.workloads.boxes([[20, 28, 22, 30]])).variance
+    assert own == pytest.approx(whole.decoder.moments(dh.workloads.boxes([[20, 28, 21, 30]])).variance)
+
+
 # --- object storage -----------------------------------------------------------------------------------------
 
 
@@ -276,3 +315,14 @@ def test_an_object_that_changes_while_it_is_asked_is_noticed(stored) -> None:
     store.put("replaced/map.sums", b"another")
     with pytest.raises(dh.InputError, match="changed while it was read"):
         dh.answer(release, [[0, 0, 3, 3]])
+
+
+@pytest.mark.parametrize("strategy", ["flow", "hierarchical"])
+def test_regions_whose_errors_outgrow_memory_are_refused(monkeypatch, strategy) -> None:
+    near = dh.Neighbourhood(dh.Domain((0, 0, 64, 64), (64, 64)), 1)
+    found = mechanism_for(near, strategy, epsilon=1).decoder
+    cover = dh.workloads.regions([shapely.box(3.5, 3.5, 40, 40)]).cover(near.domain)
+    monkeypatch.setattr(errors, "_LITTLE", 1000)
+    monkeypatch.setattr(errors, "available_memory", lambda: 2000)
+    with pytest.raises(dh.InputError, match=r"error of a (region|query) .* GiB are available: ask"):
+        found.moments(cover)
