@@ -214,8 +214,7 @@ class Layers:
     """The layers of a file, opened by one driver of GDAL and no other, without the network."""
 
     def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
-        for name in _OPTIONAL:
-            sys.modules[name] = None  # type: ignore[assignment]
+        _do_without(*_OPTIONAL)
         import pyogrio
         from pyogrio import _ogr
 
@@ -291,6 +290,12 @@ class Layers:
         return views
 
 
+def _do_without(*names: str) -> None:
+    """Have optional modules taken for not installed: importing them takes longer than reading most files."""
+    for name in names:
+        sys.modules[name] = None  # type: ignore[assignment]
+
+
 def _computed(sql: str) -> bool:
     """Return whether a table is virtual, and not one of the spatial indices that GeoPackages have."""
     made, _, module = sql.upper().partition(" USING ")
@@ -300,14 +305,19 @@ def _computed(sql: str) -> bool:
 def _checked(column: Any) -> Any:
     """Return a column of geometries; a geometry nested too deeply ends the process here, where that does no harm."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if column.nbytes <= _LARGE:  # all of them: what follows is slow to import
+        return column
+    import pyarrow.compute as pc
+
     if (pc.max(pc.binary_length(column)).as_py() or 0) > _LARGE:
-        sys.modules.pop("shapely", None)
+        for name in ("numpy", "shapely"):
+            if sys.modules.get(name) is None:
+                sys.modules.pop(name, None)
         import shapely
 
-        shapely.from_wkb(column.to_numpy(zero_copy_only=False), on_invalid="ignore")
+        shapely.from_wkb(column.to_pylist(), on_invalid="ignore")
     return column
 
 
@@ -315,6 +325,7 @@ class Parquet:
     """The columns of a Parquet file, whose footer is read where the file is opened."""
 
     def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
+        _do_without("numpy")
         import pyarrow.parquet  # noqa: F401 - before memory is limited
 
         self._job, self._content = job, content
@@ -345,6 +356,7 @@ class Sheets:
     """A sheet of a workbook; its cells become text, as they would in a file of text."""
 
     def __init__(self, job: dict[str, Any], content: bytes | None) -> None:
+        _do_without("numpy")
         import openpyxl  # noqa: F401 - before memory is limited
         import pyarrow  # noqa: F401
 
