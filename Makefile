@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo demo-map test test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo demo-map test test-browser test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -41,6 +41,9 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow" $(ARGS)
+
+test-browser: $(VENV)/.test  ## run the tests of the map in Chromium
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser $(ARGS)
 
 test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)

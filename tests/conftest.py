@@ -29,6 +29,7 @@ _LONG = (
 #: Of every test in a folder.
 _MARKS = {
     "audits": pytest.mark.audit,
+    "browser": pytest.mark.slow,
     "spark": pytest.mark.slow,
     # As the running service has it: pytest sets filters anew for each test.
     "server": pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning"),
