@@ -40,7 +40,7 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 # ends alone.
 test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow" --ignore tests/browser --ignore tests/spark $(ARGS)
 
 test-browser: $(VENV)/.test  ## run the tests of the map in Chromium
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser $(ARGS)
