@@ -1,6 +1,7 @@
 """The catalogue of planted bugs fits the code: each stands at its anchor, once, and is named for what is wrong."""
 
 import ast
+import functools
 import textwrap
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.mutants.catalogue import MUTANTS, Mutant, passage, planted
 PACKAGE, TESTS = Path(dh.__file__).parent, Path(__file__).parent.parent
 
 
+@functools.cache
 def tree(source):
     return ast.dump(ast.parse(textwrap.dedent(source)))
 
