@@ -20,7 +20,7 @@ import deltahist as dh
 from deltahist.decode.placement import Placement, placement_variance
 from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
-from deltahist.space.workloads.cover import CellSums, Cover
+from deltahist.space.workloads.cover import Cover
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions
 
@@ -102,7 +102,7 @@ def measured(
 def variance_within_cells(placement: Placement, cover: Cover) -> NDArray[np.float64]:
     """Return the variance (m,) of what is not known of where in their cells the points of queries lie."""
     (spread,) = placement.spreads((slice(None),) * placement.cells.ndim)
-    return placement_variance(*cover.sums(CellSums(spread), (0, "share"), (0, "square")))
+    return placement_variance(cover.sums(spread), cover.sums(spread, "square"))
 
 
 def run(out: Path, small: bool, file: Path | None = None) -> Found:

@@ -23,7 +23,7 @@ from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, fits_memory, is_number
 from deltahist.privacy import Law
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span, range_gram
-from deltahist.space.workloads.cover import Pieces, box_sums, explicit
+from deltahist.space.workloads.cover import Pieces, box_sums
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
@@ -137,7 +137,9 @@ def check_level(level: float) -> None:
 
 def rows_of(work: Asked, domain: Domain) -> Any:
     """Return queries as rows (m, N)."""
-    return work.matrix(domain) if isinstance(work, Boxes | AllRanges) else explicit(work)
+    if isinstance(work, Boxes | AllRanges):
+        return work.matrix(domain)
+    return work.rows if isinstance(work, RegionCover) else work
 
 
 class Decoder:

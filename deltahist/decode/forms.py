@@ -442,7 +442,7 @@ class PublicTotal:
     @functools.cached_property
     def _before(self) -> Field:
         """V1 summed up to every edge of cells."""
-        return prefix_sums(self.along)[..., 0]
+        return prefix_sums(self.along)
 
     def mean_reduction(self) -> float:
         """Return the mean over all ranges."""

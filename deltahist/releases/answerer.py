@@ -92,7 +92,7 @@ class Answerer:
         reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
         posterior = release.posterior if nonnegative else None
         if posterior is not None:
-            variance = posterior.inflate_variance(posterior.variance(cover.shares), noise.variance)
+            variance = posterior.inflate_variance(posterior.variance(cover.sums), noise.variance)
             error, around, whole, touched = np.sqrt(variance), estimate, inner, outer
             own = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
             # An answer that is nearer to the truth needs no wider interval than the unbiased one.
@@ -152,7 +152,7 @@ class _Estimates:
     @functools.cached_property
     def whole(self) -> Field:
         """Sums of the cells up to every edge."""
-        return prefix_sums(self.cells)[..., 0]
+        return prefix_sums(self.cells)
 
     @functools.cached_property
     def rims(self) -> Rims:

@@ -9,7 +9,7 @@ import shapely
 import deltahist as dh
 from deltahist.planning import CellChoice, on_cells, plan_cells
 from deltahist.planning.advice import CLUMPING, cut_shares, expected_spread
-from deltahist.space.workloads import CellSums, random_boxes
+from deltahist.space.workloads import random_boxes
 from deltahist.strategies.flow import tuning
 
 MAP = dh.Domain((0, 0, 64, 64), (64, 64))
@@ -49,7 +49,8 @@ def test_shares_of_cut_cells_are_those_of_all_cells(shape):
         work = dh.workloads.boxes(corners)
         if shape == "regions":
             work = dh.workloads.regions(shapely.box(*corners.T))
-    shares, squares = work.cover(domain).sums(CellSums(np.ones(domain.shape)), (0, "share"), (0, "square"))
+    cover, ones = work.cover(domain), np.ones(domain.shape)
+    shares, squares = cover.sums(ones), cover.sums(ones, "square")
     np.testing.assert_allclose(cut_shares(work, domain), shares - squares, atol=1e-9)
 
 
@@ -70,7 +71,7 @@ def test_the_prior_is_that_of_points_that_clump_so():
         total = np.pad(half.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
         x0, y0, x1, y1 = (2 * boxes.T).astype(int)
         truth = total[x1, y1] - total[x0, y1] - total[x1, y0] + total[x0, y0]
-        squares += (work.cover(domain).shares(cells) - truth) ** 2
+        squares += (work.cover(domain).sums(cells) - truth) ** 2
     expected = expected_placement(work, domain, points)
     assert math.sqrt(squares.mean() / 100) == pytest.approx(math.sqrt(expected.mean()), rel=0.2)
 

@@ -17,7 +17,7 @@ from deltahist.decode.placement import block_variance
 from deltahist.planning import mechanism_for
 from deltahist.releases import tileanswers, tilesums
 from deltahist.space import domain as space
-from deltahist.space.workloads.cover import CellSums, prefix_sums
+from deltahist.space.workloads.cover import prefix_sums
 from deltahist.strategies import tiles
 from tests.storage import bucket
 
@@ -69,7 +69,7 @@ def test_sums_are_those_of_the_whole_map(pair) -> None:
     x, y = np.indices([n + 1 for n in tiled.domain.shape])
     of_tiles, parts = tiled.sums.up_to(x, y)
     found = (of_tiles + parts.sum(axis=0)).astype(np.float64)
-    np.testing.assert_allclose(found, prefix_sums(whole.cells())[..., 0], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found, prefix_sums(whole.cells()), rtol=0, atol=1e-9)
 
 
 def test_boxes_of_whole_cells_are_answered_as_on_the_whole_map(pair) -> None:
@@ -98,7 +98,7 @@ def test_cut_boxes_are_answered_within_what_is_stated(pair, monkeypatch, short) 
     assert list(found) == list(asked)
     np.testing.assert_allclose(found[EXACT], asked[EXACT], rtol=1e-9, atol=1e-7)
     # Slopes alone tell the estimates apart.
-    shares = work.cover(tiled.domain).shares(whole.cells())
+    shares = work.cover(tiled.domain).sums(whole.cells())
     np.testing.assert_allclose(found["estimate"], shares, rtol=1e-9, atol=1e-9)
     assert (abs(found["estimate"] - asked["estimate"]) < 4 * found["std_error"]).all()
 
@@ -115,8 +115,7 @@ def test_spreads_of_a_cut_box_are_what_is_defined(pair, monkeypatch) -> None:
     for short, spread in ((0, means), (1 << 10, own)):
         monkeypatch.setattr(tileanswers, "_SHORT", short)
         *_, misplaced = tileanswers.TileEstimates(tiled.sums).over(cover)
-        fields = CellSums(spread)
-        shares, squares = cover.sums(fields, (0, "share"), (0, "square"))
+        shares, squares = cover.sums(spread), cover.sums(spread, "square")
         np.testing.assert_allclose(misplaced, np.maximum(shares - squares, 0), rtol=1e-9, atol=1e-8)
 
 
@@ -126,7 +125,7 @@ def test_regions_are_answered_from_rectangles_and_cut_cells(pair) -> None:
     found, asked = (dh.answer(each, dh.workloads.regions(shapes)) for each in (tiled, whole))
     np.testing.assert_allclose(found[EXACT], asked[EXACT], rtol=1e-9, atol=1e-7)
     cover = dh.workloads.regions(shapes).cover(tiled.domain)
-    np.testing.assert_allclose(found["estimate"], cover.shares(whole.cells()), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found["estimate"], cover.sums(whole.cells()), rtol=1e-9, atol=1e-9)
     assert (found["placement_error"].iloc[[0, 2]] > 0).all()
 
 

@@ -14,7 +14,7 @@ The expected squared error of each query is known before there are data. The who
 [0.0, 40.0]
 """
 
-from deltahist.space.workloads.cover import BoxCover, CellSums, Cover, RegionCover, Span
+from deltahist.space.workloads.cover import BoxCover, Cover, RegionCover, Span
 from deltahist.space.workloads.queries import (
     AllRanges,
     Boxes,
@@ -34,7 +34,6 @@ __all__ = [
     "AllRanges",
     "BoxCover",
     "Boxes",
-    "CellSums",
     "Cover",
     "RegionCover",
     "Regions",

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 Field: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.int64]
+#: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, or 1.
+Weight: TypeAlias = Literal["share", "square", "whole", "touched"]
 #: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
 Span: TypeAlias = tuple[Field, Field]
 #: Edges (m,) with weights (m,): an interval is the sum of all that lies before each, times its weight.
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
-#: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, or 1.
-Weight: TypeAlias = Literal["share", "square", "whole", "touched"]
 #: Boxes that are summed at a time: what is gathered for them stays near the processor.
 _BOXES_AT_A_TIME = 1 << 12
 
@@ -28,23 +28,15 @@ _BOXES_AT_A_TIME = 1 << 12
 # --- sums of cells ------------------------------------------------------------------------------------------
 
 
-def prefix_sums(*fields: Field) -> Field:
-    """Return the sums of k fields of one shape from the low corner up to every cell edge.
-
-    The shape grows by one along each axis; a last axis (k,) holds what belongs to one edge side by side.
-    """
-    shape = fields[0].shape
-    out = np.zeros((*(n + 1 for n in shape), len(fields)))
-    if len(shape) == 1:
-        for place, field in enumerate(fields):
-            np.cumsum(field, out=out[1:, place])
+def prefix_sums(cells: Field) -> Field:
+    """Return sums from the low corner up to every cell edge: the shape grows by one along each axis."""
+    out = np.zeros(tuple(n + 1 for n in cells.shape))
+    if cells.ndim == 1:
+        np.cumsum(cells, out=out[1:])
         return out
-    along = np.empty((shape[1], len(fields)))
     # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
-    for i in range(shape[0]):
-        for place, field in enumerate(fields):
-            np.cumsum(field[i], out=along[:, place])
-        np.add(out[i, 1:], along, out=out[i + 1, 1:])
+    for i, row in enumerate(cells):
+        np.add(out[i, 1:], np.cumsum(row), out=out[i + 1, 1:])
     return out
 
 
@@ -55,7 +47,7 @@ def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
 
 def box_sums(cells: Field, spans: Sequence[Span]) -> Field:
     """Return the sums of cells over boxes; a cut cell counts by its share."""
-    return sums_between(prefix_sums(cells)[..., 0], spans)
+    return sums_between(prefix_sums(cells), spans)
 
 
 def sums_between(total: Field, spans: Sequence[Span]) -> Field:
@@ -91,18 +83,6 @@ def _at_corners(total: Field, x: Field, y: Field) -> Field:
     low = flat[at] * (1 - g) + flat[at + 1] * g
     high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
     return low * (1 - f) + high * f
-
-
-class CellSums:
-    """Fields of cells, whose sums over boxes are made ready once."""
-
-    def __init__(self, *values: Field) -> None:
-        self.values = values
-
-    @functools.cached_property
-    def prefix(self) -> Field:
-        """Sums from the low corner up to every cell edge; what belongs to one edge is side by side (edges, fields)."""
-        return prefix_sums(*self.values)
 
 
 def counted(numbers: Index) -> Index:
@@ -187,8 +167,8 @@ class Cover(abc.ABC):
     cut: NDArray[np.bool_]
 
     @abc.abstractmethod
-    def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
-        """Σ weight · field over all cells (m,), for each of the fields and weights that are wanted."""
+    def sums(self, values: Field, weight: Weight = "share") -> Field:
+        """Return Σ weight · value over all cells (m,)."""
 
     @property
     @abc.abstractmethod
@@ -199,10 +179,6 @@ class Cover(abc.ABC):
     @abc.abstractmethod
     def unsure(self) -> Field:
         """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
-
-    def shares(self, values: Field) -> Field:
-        """Σ f · values (m,)."""
-        return self.sums(CellSums(values), (0, "share"))[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,16 +248,12 @@ class RegionCover(Cover):
     def unsure(self) -> Field:
         return np.bincount(self.owner, self.share * (1 - self.share), self.number).astype(np.float64)
 
-    def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
-        prefix, cell = fields.prefix, self.x * self.shape[1] + self.y
+    def sums(self, values: Field, weight: Weight = "share") -> Field:
+        prefix, cut = prefix_sums(values), values[self.x, self.y]
         (west, south), (east, north) = self.low.T, self.high.T
         inside = prefix[east, north] - prefix[west, north] - prefix[east, south] + prefix[west, south]
-        values = {place: fields.values[place].ravel()[cell] for place, _ in wanted}
-        out = []
-        for place, weight in wanted:
-            cut = np.bincount(self.owner, values[place] * _weigh(self.share, weight), self.number)
-            out.append(cut.astype(np.float64) + np.bincount(self.whole, inside[:, place], self.number))
-        return out
+        found = np.bincount(self.owner, cut * _weigh(self.share, weight), self.number)
+        return found.astype(np.float64) + np.bincount(self.whole, inside, self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -345,27 +317,21 @@ class BoxCover(Cover):
         places = centroids[0] * shares[1], shares[0] * centroids[1]
         return RegionCover(len(self.cut), shape, owner, x, y, shares[0] * shares[1], places, whole, low, high)
 
-    def sums(self, fields: CellSums, *wanted: tuple[int, Weight]) -> list[Field]:
-        out = np.empty((len(wanted), len(self.cut)))
-        prefix = fields.prefix.reshape(-1, fields.prefix.shape[-1])
-        row = fields.prefix.shape[1] if len(self.spans) == 2 else 1
+    def sums(self, values: Field, weight: Weight = "share") -> Field:
+        out = np.empty(len(self.cut))
+        prefix = prefix_sums(values)
+        row = prefix.shape[1] if len(self.spans) == 2 else 1
         for start in range(0, len(self.cut), _BOXES_AT_A_TIME):
             some = slice(start, start + _BOXES_AT_A_TIME)
             pieces = [Pieces.of(low[some], high[some]) for low, high in self.spans]
             x, *y = (np.stack([p.first, p.first + 1, p.last, p.last + 1]) for p in pieces)
-            before = np.take(prefix, x[:, None] * row + y[0] if y else x, axis=0)
+            before = np.take(prefix, x[:, None] * row + y[0] if y else x)
             rule = "im,jm,ijm->m" if y else "im,im->m"
-            for found, (place, weight) in zip(out, wanted, strict=True):
-                np.einsum(rule, *(weights_of(p, weight) for p in pieces), before[..., place], out=found[some])
-        return list(out)
+            np.einsum(rule, *(weights_of(p, weight) for p in pieces), before, out=out[some])
+        return out
 
 
-def explicit(work: Any) -> Any:
-    """Return the queries of a region's cover as rows (m, N); other queries unchanged."""
-    return work.rows if isinstance(work, RegionCover) else work
-
-
-def weights_of(pieces: Pieces, weight: str) -> Field:
+def weights_of(pieces: Pieces, weight: Weight) -> Field:
     """Return the weights of the sums before both edges of the first and of the last cell (4, m).
 
     A cell's weight enters at its end, less that at its start.
@@ -374,7 +340,7 @@ def weights_of(pieces: Pieces, weight: str) -> Field:
     return np.stack([-head, head - apart, (1 - tail) * apart, tail * apart])
 
 
-def _weigh(share: Field, weight: str) -> Field:
+def _weigh(share: Field, weight: Weight) -> Field:
     """Return how cells count of which a query holds some share of their areas, not of where that lies."""
     if weight == "square":
         return share**2

@@ -502,7 +502,7 @@ class FlowDecoder(Decoder):
     @functools.cached_property
     def _entries_before(self) -> Field:
         """Shares of entry points summed up to every edge of cells."""
-        return prefix_sums(self._entry_shares)[..., 0]
+        return prefix_sums(self._entry_shares)
 
     def _arriving(self, work: Asked) -> Field | float:
         """Return the variance that arrivals add to the closed form of boxes (m,)."""

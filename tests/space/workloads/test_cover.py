@@ -6,10 +6,10 @@ import shapely
 from hypothesis import assume, given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.space.workloads import CellSums
 from deltahist.space.workloads.areas import parts_of
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
+WEIGHTS = ("share", "square", "whole", "touched")
 
 
 def sums_of_places(cover, field):
@@ -80,9 +80,8 @@ def test_boxes_are_covered_as_their_definition_says(domain):
     work, field = dh.workloads.boxes(np.hstack([low, high])), rng.normal(size=domain.shape)
     cover, shares = work.cover(domain), work.matrix(domain).toarray()
     expected = {"share": shares, "square": shares**2, "whole": shares > 1 - 1e-9, "touched": shares > 0}
-    sums = cover.sums(CellSums(field), *((0, weight) for weight in expected))
-    for found, weight in zip(sums, expected.values(), strict=True):
-        assert np.allclose(found, weight @ field.ravel())
+    for weight, values in expected.items():
+        assert np.allclose(cover.sums(field, weight), values @ field.ravel())
     assert np.allclose(cover.cut_share, 1 - expected["whole"].sum(axis=1) / shares.sum(axis=1))
     assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
     if domain.ndim == 1:
@@ -101,8 +100,8 @@ def test_boxes_and_the_same_polygons_have_one_cover():
     work = dh.workloads.boxes(corners)
     boxes, shapes = work.cover(DOMAIN), dh.workloads.regions(shapely.box(*corners.T)).cover(DOMAIN)
     field = rng.normal(size=DOMAIN.shape)
-    weights = [(0, weight) for weight in ("share", "square", "whole", "touched")]
-    assert np.allclose(boxes.sums(CellSums(field), *weights), shapes.sums(CellSums(field), *weights), atol=1e-5)
+    for weight in WEIGHTS:
+        assert np.allclose(boxes.sums(field, weight), shapes.sums(field, weight), atol=1e-5)
     listed = boxes.listed(DOMAIN.shape)
     assert np.allclose(sums_of_places(listed, field), sums_of_places(shapes, field), atol=1e-5)
     assert np.allclose(boxes.cut_share, shapes.cut_share, atol=1e-5)
@@ -119,9 +118,9 @@ def test_boxes_listed_cell_by_cell_are_the_same_cover():
     assert np.allclose(listed.rows.toarray(), work.matrix(DOMAIN).toarray())
     assert (np.diff(listed.owner) >= 0).all()
     assert np.array_equal(boxes.cut, listed.cut)
-    field = CellSums(rng.normal(size=DOMAIN.shape))
-    weights = [(0, weight) for weight in ("share", "square", "whole", "touched")]
-    assert np.allclose(boxes.sums(field, *weights), listed.sums(field, *weights))
+    field = rng.normal(size=DOMAIN.shape)
+    for weight in WEIGHTS:
+        assert np.allclose(boxes.sums(field, weight), listed.sums(field, weight))
 
 
 @settings(max_examples=40)
@@ -153,10 +152,8 @@ def test_boxes_with_slanted_sides_are_covered_as_their_definition_says(corners, 
     assert np.allclose(cover.rows.toarray().reshape(DOMAIN.shape), shares, atol=1e-8)
     field = np.random.default_rng(6).normal(size=DOMAIN.shape)
     expected = {"share": shares, "square": shares**2, "whole": shares > 1 - 1e-9, "touched": shares > 1e-9}
-    for found, weight in zip(
-        cover.sums(CellSums(field), *((0, weight) for weight in expected)), expected.values(), strict=True
-    ):
-        assert found == pytest.approx([(weight * field).sum()], abs=1e-7)
+    for weight, values in expected.items():
+        assert cover.sums(field, weight) == pytest.approx([(values * field).sum()], abs=1e-7)
     for axis, found in enumerate(sums_of_places(cover, field)):
         assert found == pytest.approx([(shares[some] * away[:, axis] * field[some]).sum()], abs=1e-6)
     assert cover.cut.tolist() == [some.any()]
