@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -59,18 +60,10 @@ def read_table(
 
     Raises InputError as `count_table` does.
     """
-    assert reading.table is not None
-    for name, usual in (("layer", None), ("format", None), ("decimal", ".")):
-        if (value := getattr(reading, name)) != usual:
-            raise InputError(f"{name} is {value!r} with the table {reading.table!r}: it is about files; leave it out")
-    is_path = isinstance(database, Path) or (isinstance(database, str) and "://" not in database)
-    if database and is_path and not Path(database).is_file():  # DuckDB would make one
-        kind = "is a folder" if Path(database).is_dir() else "does not exist"
-        raise InputError(f"input {str(database)!r} {kind}: a table is one of a database")
     domain, bound = into.domain, reading.user_bound()
-    engine = open_engine(database)
-    try:
-        rows = _Rows.of(engine, reading, domain, steps)
+    with _opened(database, reading, domain.ndim) as (engine, rows):
+        if steps is not None:
+            steps.check_type(rows.columns.schema().to_pyarrow().field("time").type)
         why = None
         if operation is not None:
             why = f"coordinates in {reading.crs!r} are projected"
@@ -92,6 +85,27 @@ def read_table(
                 )
             batches = rows.batches(look, total)
             return collect(batches, f"rows of {reading.table!r}", into, reading, operation, steps=steps, seen=seen)
+
+
+def check_table(database: str | Path | Any, reading: Reading) -> None:
+    """Look a table's columns up, and read no rows: raise InputError if it, or one of them, is not there."""
+    with _opened(database, reading, len(reading.coordinates)):
+        pass
+
+
+@contextmanager
+def _opened(database: str | Path | Any, reading: Reading, axes: int) -> Iterator[tuple[Engine, _Rows]]:
+    """Open a database, and look up the columns of its table."""
+    for name, usual in (("layer", None), ("format", None), ("decimal", ".")):
+        if (value := getattr(reading, name)) != usual:
+            raise InputError(f"{name} is {value!r} with the table {reading.table!r}: it is about files; leave it out")
+    is_path = isinstance(database, Path) or (isinstance(database, str) and "://" not in database)
+    if database and is_path and not Path(database).is_file():  # DuckDB would make one
+        kind = "is a folder" if Path(database).is_dir() else "does not exist"
+        raise InputError(f"input {str(database)!r} {kind}: a table is one of a database")
+    engine = open_engine(database)
+    try:
+        yield engine, _Rows.of(engine, reading, axes)
     finally:
         engine.close()
 
@@ -105,23 +119,20 @@ class _Rows:
     every: Any
 
     @classmethod
-    def of(cls, engine: Engine, reading: Reading, domain: Domain, steps: StepPlaces | None) -> _Rows:
+    def of(cls, engine: Engine, reading: Reading, ndim: int) -> _Rows:
         """Return the rows of a table; raise InputError if it lacks a column, or one is of another type."""
         table = str(reading.table)
         records = unbound(table, engine.schema(table))
-        axes, names = "xy"[: domain.ndim], reading.coordinates
-        if len(names) != domain.ndim:
-            need = "x and y" if domain.ndim == 2 else "x only"
+        axes, names = "xy"[:ndim], reading.coordinates
+        if not names or len(names) != ndim:
+            need = "x and y" if ndim != 1 else "x only"
             raise InputError(f"input {table!r} needs columns for its coordinates: name {need}, as x= and y=")
         columns = {axis: _coordinate(records, name, table) for axis, name in zip(axes, names, strict=True)}
         if reading.user is not None:
             columns["user"] = _column(records, str(reading.user), table)
-        if steps is not None:
+        if reading.time is not None:
             columns["time"] = _time(_column(records, str(reading.time), table), engine)
-        chosen = _chosen(records, reading, engine).select(**columns)
-        if steps is not None:
-            steps.check_type(chosen.schema().to_pyarrow().field("time").type)
-        return cls(chosen, axes, records)
+        return cls(_chosen(records, reading, engine).select(**columns), axes, records)
 
     @property
     def points(self) -> list[Any]:

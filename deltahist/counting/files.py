@@ -268,12 +268,16 @@ def read_file(
 
 
 def check_columns(path: str | Path, **how: Any) -> None:
-    """Open a file as `count_file` does, and read no rows: raise InputError if it is missing, or lacks a column.
+    """Open a file or a database's table as `count_file` does, and read no rows.
 
-    Standard input cannot be opened twice, and a database tells when it is asked: of these nothing is checked.
+    Raises InputError if it is missing, or lacks a column. Standard input cannot be opened twice, and is not checked.
     """
     reading = Reading(**how)
-    if reading.table is None and Path(path) != STDIN:
+    if reading.table is not None:
+        from deltahist.counting.databases import check_table
+
+        check_table(path, reading)
+    elif Path(path) != STDIN:
         open_source(Path(path), reading, len(reading.coordinates))
 
 

@@ -52,12 +52,16 @@ def test_a_dry_run_writes_options_that_a_file_holds(refused, run, place):
     refused(["publish", "v.csv", "--config", "d.toml", "--overwrite", "--out", "d.toml"], "is the file that is read")
 
 
-def test_a_table_of_a_database_is_published_by_options_without_its_address(refused, run, place):
+def test_a_table_of_a_database_is_published_by_options_without_its_address(refused, run, place, monkeypatch):
     with duckdb.connect("city.duckdb") as city:
         city.execute("CREATE TABLE visits AS SELECT *, 'bus' AS kind FROM 'v.csv'")
     options = [*LINE, "--epsilon", "1", "--table", "visits", "--where", "lower(kind) = 'bus'", "--out", "r.parquet"]
     run("publish", "postgresql://me:hidden@nowhere/city", *options, "--dry-run", "--write-config", "c.toml")
     assert "hidden" not in (place / "c.toml").read_text()
+    with monkeypatch.context() as unplanned:  # a mistake is told before anything takes long
+        unplanned.setattr("deltahist.planning.mechanism_for", None)
+        refused(["publish", "city.duckdb", "--config", "c.toml", "--x", "up"], "--x is 'up': column 'up' is not in")
+        refused(["publish", "city.duckdb", "--config", "c.toml", "--table", "none"], "has no table 'none'")
     said = run("publish", "city.duckdb", "--config", "c.toml")
     assert "50 rows read, 50 points counted" in said.err
     release = dh.load("r.parquet")

@@ -18,7 +18,7 @@ from points import DOMAINS, nasty_coordinates
 import deltahist as dh
 from deltahist.counting import points_file
 from deltahist.counting.arrays import UserBound, inside_rows
-from deltahist.counting.databases import _bounded, _place_of
+from deltahist.counting.databases import _bounded, _place_of, step_of
 from deltahist.counting.engines import sql_of
 from deltahist.counting.opening import open_engine
 from deltahist.counting.steps import count_steps
@@ -267,15 +267,16 @@ def test_tables_are_found_in_parts_in_any_capitals_and_as_views():
 def test_spark_is_asked_in_its_own_sql(monkeypatch):
     """Ibis writes it without Spark; what it gives is tested in tests/spark."""
     monkeypatch.setattr(ibis.options, "pyspark", _Settings())
-    table = ibis.table({"x": "float64", "user": "string"}, name="visits")
-    places = table.select("user", place=_place_of(dh.Domain((0, 1), (4,)), False, table.x))
+    table = ibis.table({"x": "float64", "user": "string", "at": "timestamp(6)"}, name="visits")
+    step = step_of(table.at, Clock.of("2026-05-01", "1d"), 9)
+    places = table.select("user", place=_place_of(dh.Domain((0, 1), (4,)), False, table.x), step=step)
     bound = UserBound(3, bytes(32))
     text = sql_of(_bounded(places, bound), "pyspark")
     assert "LEAST(FLOOR(" in text
     assert text.count("ROW_NUMBER() OVER (PARTITION BY") == 2
     assert re.search(r"SHA2\((CONCAT\()+`\w+`\.`secret`, CAST\(`\w+`\.`number` AS STRING\)", text)
     assert re.search(r"MONOTONICALLY_INCREASING_ID\(\) AS `row`", text)
-    assert re.search(r"`usable` ORDER BY `\w+`\.`row` ", text)
+    assert re.search(r"`usable`, `\w+`\.`step` ORDER BY `\w+`\.`row` ", text)
     assert bound.secret not in text
 
 
