@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.noise.discrete import BLOCK
-from deltahist.noise.exact import KEY_BYTES, KeyStream
+from deltahist.noise.exact import KEY_BYTES, KeyStream, source
 from deltahist.noise.process import process_of
 from deltahist.privacy import Law
 
@@ -44,7 +44,7 @@ class BlockDraws:
 
     def __init__(self, laws: Sequence[Law], rng: np.random.Generator | None = None) -> None:
         self.laws = tuple(laws)
-        self._root = os.urandom(KEY_BYTES) if rng is None else rng.bytes(KEY_BYTES)
+        self._root = os.urandom(KEY_BYTES) if rng is None else source(rng).words(KEY_BYTES // 8).tobytes()
         self._process = os.getpid()
 
     def __call__(self, group: int, part: int, shape: tuple[int, ...], rows: slice) -> NDArray[np.int64]:

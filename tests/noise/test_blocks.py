@@ -51,6 +51,8 @@ def test_a_seeded_generator_gives_the_root() -> None:
     found = [draws(0, 0, (30, 9), slice(0, 30)) for draws in (once, again, other)]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
+    with pytest.raises(InputError, match="rng is 7"):
+        BlockDraws(LAWS, 7)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
