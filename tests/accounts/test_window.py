@@ -386,7 +386,7 @@ def test_two_threads_never_spend_what_one_has_seen(where, monkeypatch, charged):
     def allow(self, *asked):
         plain(self, *asked)
         with contextlib.suppress(threading.BrokenBarrierError):
-            both.wait(0.3)  # who holds the account alone waits in vain
+            both.wait(0.1)  # who holds the account alone waits in vain
 
     def spend():
         with contextlib.suppress(dh.BudgetExceeded):
