@@ -246,8 +246,8 @@ def _flat(domain: Domain, columns: Sequence[Any], *, clamped: bool = False) -> A
             at = ibis.least(ibis.greatest(at, _number(low + step * _NEAR)), _number(high + (high - low)))
         if low != 0:
             at = at - _number(low)
-        # The floor of steps / n is that of ⌊steps⌋ / n, rounded as it is: a float below a whole multiple k n, exact as
-        # a float, is so by more than half of the distance between floats at k, once it is divided by n.
+        # The floor of steps / n, rounded as it is, is that of ⌊steps⌋ / n: a float below a whole multiple k n, exact as
+        # a float, is still below k once it is divided by n (docs/queries.md has the proof).
         cell = _floor((at * _number(1.0 / step) + _number(0.5)) / _number(domain.steps[axis]))
         if clamped:
             cell = ibis.least(cell, _number(domain.shape[axis] - 1))
