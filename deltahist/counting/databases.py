@@ -81,7 +81,7 @@ def read_table(
             if not engine.has_batches:
                 raise InputError(
                     f"the database {engine.name} hands out no rows, and {why} outside of it: add columns that need "
-                    "none of it (coordinates on the map, times of a type of times), or take a file or another database"
+                    "none of it (coordinates on the map, timestamps), or take a file or another database"
                 )
             batches = rows.batches(look, total)
             return collect(batches, f"rows of {reading.table!r}", into, reading, operation, steps=steps, seen=seen)
