@@ -76,7 +76,8 @@ def publish(
     context: Context,
     *,
     source: str = argument(
-        "INPUT", "CSV, JSON lines, Parquet (folder, s3://, gs://, az://), Excel, GeoPackage, ...; - is stdin; --table."
+        "INPUT",
+        "CSV, JSON lines, Parquet, Delta, Iceberg (folder, s3://, gs://, az://), Excel, ...; - is stdin; --table.",
     ),
     coordinates: Coordinates,
     place: PaidPlace,

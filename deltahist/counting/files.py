@@ -112,7 +112,8 @@ def count_file(
     ----------
     path : the file, or a zip archive of one table; "-" is standard input. Text may be gzipped, and tab, comma,
         semicolon and bar are told apart. A folder of Parquet files, whose folders may be partitions ("day=2026-11-01");
-        a Parquet file or such a folder in object storage ("s3://bucket/visits", "gs://…", "az://…").
+        a Parquet file or such a folder in object storage ("s3://bucket/visits", "gs://…", "az://…"). Such a folder may
+        be a table of Delta or Iceberg, of which one version is counted.
     domain : Domain, with the projected CRS if there is one.
     x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
     crs : of the file's coordinates, needed if the domain has one; files with geometry state it themselves.

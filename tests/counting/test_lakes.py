@@ -1,6 +1,7 @@
 """Tables of Delta and Iceberg: the rows of one version as NumPy counts them, or a clear error."""
 
 import datetime
+import json
 import os
 import shutil
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.counting import count_file, lakes as reading
+from deltahist.counting import count_file, files as reader, lakes as reading
 from deltahist.counting.steps import count_steps
 from deltahist.preprocessing import Clock
 from tests import lake_tables as lakes
@@ -112,7 +113,7 @@ def xy(n, start=0.0, names=("x", "y")):
     return pa.table({names[0]: places + start, names[1]: places})
 
 
-def test_a_delta_table_with_mapped_columns_and_deletion_vectors(tmp_path):
+def test_a_delta_table_with_mapped_columns_and_deletion_vectors(tmp_path, monkeypatch):
     """The names in files are the first ones; a column that was dropped and added again is another one."""
     columns = [("x", "double", "a"), ("y", "double", "y"), ("day", "date", "p"), ("speed", "long", "new")]
     older = xy(6, names=("a", "y")).append_column("speed", pa.array(range(6)))
@@ -123,6 +124,7 @@ def test_a_delta_table_with_mapped_columns_and_deletion_vectors(tmp_path):
         ("b.parquet", newer, {"partitionValues": {"p": None}}),
     ]
     table = lakes.write_delta(tmp_path / "t", columns, files, mode="name", partitions=["day"])
+    monkeypatch.setattr(reader, "CHUNK", 2)  # in batches of two rows
     kept = [1.5, 3.5, 4.5, 5.5, 0.5, 1.5, 2.5, 3.5]
     np.testing.assert_array_equal(count_file(table, SQUARE, **XY).counts, dh.count(np.c_[kept, kept], SQUARE))
     for where, rows in [("speed >= 2", 2), ("speed is null", 4), ("day = '2026-11-01'", 4), ("day is null", 4)]:
@@ -191,9 +193,26 @@ def test_rows_that_iceberg_deleted_by_files_are_not_counted(renamed, kind):
         count_file(lakes.delete_by_files(renamed, {old: [1]}, "equality"), SQUARE, **XY)
 
 
-def test_versions_in_object_storage(visits, frame, storage):
+@pytest.fixture(params=["s3", "gs"])
+def address(request, visits, storage, tmp_path, monkeypatch):
+    """A table in a bucket, which Google's protocol reads, too: it is that of S3 but for the keys."""
+    boto3 = pytest.importorskip("boto3")
+    found = upload(visits, storage, f"{request.param}-{visits.parent.name}")
+    if request.param == "s3":
+        return found
+    place = os.environ["AWS_ENDPOINT_URL"]
+    client, key = boto3.client("s3", endpoint_url=place), found.removeprefix("s3://city/")
+    for each in client.list_objects_v2(Bucket="city", Prefix=key)["Contents"]:
+        client.put_object_acl(Bucket="city", Key=each["Key"], ACL="public-read")
+    account = dict.fromkeys(["client_email", "private_key", "private_key_id"], "")
+    account |= {"gcs_base_url": place, "disable_oauth": True}
+    (tmp_path / "account.json").write_text(json.dumps(account))
+    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", str(tmp_path / "account.json"))
+    return found.replace("s3://", "gs://")
+
+
+def test_versions_in_object_storage(address, visits, frame):
     """The name of the metadata of Iceberg will do, too."""
-    address = upload(visits, storage, visits.parent.name)
     left = frame[frame.user != 7]
     expected = dh.count(left[["x", "y"]].to_numpy(), SQUARE)
     metadata = max(visits.glob("metadata/*.metadata.json"), default=None)
