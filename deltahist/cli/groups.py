@@ -362,6 +362,6 @@ def open_release(path: Path | str, nonnegative: bool = False) -> BaseRelease:
     else:
         release = load(path)
     warn_of(path, release.publishable, release.mechanism.weakness)
-    if nonnegative and release.domain.size > MOST_NONNEGATIVE:
+    if nonnegative and release.domain.size > MOST_NONNEGATIVE and not release.domain.is_large:
         note(f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes")
     return release

@@ -284,7 +284,7 @@ class TiledRelease(BaseRelease):
     def _refusal(self, what: str) -> InputError:
         return InputError(
             f"the release has {self.domain.size:,} cells in tiles: all {what} at once would need more memory than is "
-            "taken for granted; read tile by tile (`tile_cells`), or publish larger cells to export or draw the map"
+            "taken for granted; ask boxes or regions, read tile by tile (`tile_cells`), or publish larger cells"
         )
 
     def _repr_html_(self) -> str:
