@@ -32,7 +32,7 @@ def main() -> None:
             for _ in range(10):
                 file.write_table(pa.table({name: rng.random(POINTS // 10) for name in "xy"}))
         city = duckdb.connect()
-        city.execute("SET threads = 2")
+        city.execute("SET threads = 2; SET enable_progress_bar = false")
         city.execute(f"CREATE VIEW visits AS SELECT * FROM '{path}'")
         builder = SparkSession.builder.master("local[2]").config("spark.sql.warehouse.dir", folder)
         for name, value in {
