@@ -118,6 +118,7 @@ def test_a_delta_table_with_mapped_columns_and_deletion_vectors(tmp_path, monkey
     columns = [("x", "double", "a"), ("y", "double", "y"), ("day", "date", "p"), ("speed", "long", "new")]
     older = xy(6, names=("a", "y")).append_column("speed", pa.array(range(6)))
     newer = xy(4, names=("a", "y")).append_column("new", pa.array(range(4), pa.int32()))
+    newer = newer.append_column("p", pa.array([DAYS[2]] * 4))  # the log holds, which says that there is none
     escaped = {"path": "p=1/a%252Fb.parquet", "partitionValues": {"p": "2026-11-01"}}
     files = [
         ("p=1/a%2Fb.parquet", older, escaped | lakes.deletion_vector([0, 2])),
