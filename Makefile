@@ -48,7 +48,7 @@ test-browser: $(VENV)/.test  ## run the tests of the map in Chromium
 test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)
 
-mutants: $(VENV)/.test  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
+mutants: $(VENV)/.test $(VENV)/.spark  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
 audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ def read_table(
         if steps is not None:
             steps.check_type(rows.columns.schema().to_pyarrow().field("time").type)
         why = None
-        if operation is not None:
+        if operation is not None and not engine.projects:
             why = f"coordinates in {reading.crs!r} are projected"
         elif not isinstance(into, Tally):
             why = "places are read one by one"
@@ -77,7 +77,8 @@ def read_table(
             total = None if reading.where is None else rows.total(look)
             if why is None:
                 assert isinstance(into, Tally)
-                return _count(look, rows, into, reading, steps, total, bound)
+                with rows.onto_map(look, operation) as placed:
+                    return _count(look, placed, into, reading, operation, steps, total, bound)
             if not engine.has_batches:
                 raise InputError(
                     f"the database {engine.name} hands out no rows, and {why} outside of it: add columns that need "
@@ -112,17 +113,21 @@ def _opened(database: str | Path | Any, reading: Reading, axes: int) -> Iterator
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of a table that meet a condition: coordinates "x" and "y", "user" and "time" as Ibis columns."""
+    """The rows of a table that meet a condition: coordinates "x" and "y", "user" and "time" as Ibis columns.
+
+    Projected ones have coordinates as they were read beside those on the map.
+    """
 
     columns: Any
     axes: str
     every: Any
+    is_projected: bool = False
 
     @classmethod
     def of(cls, engine: Engine, reading: Reading, ndim: int) -> _Rows:
         """Return the rows of a table; raise InputError if it lacks a column, or one is of another type."""
         table = str(reading.table)
-        records = unbound(table, engine.schema(table))
+        records = unbound(table, engine.schema(table), engine.name_parts)
         axes, names = "xy"[:ndim], reading.coordinates
         if not names or len(names) != ndim:
             need = "x and y" if ndim != 1 else "x only"
@@ -138,6 +143,20 @@ class _Rows:
     def points(self) -> list[Any]:
         """Columns of coordinates."""
         return [self.columns[axis] for axis in self.axes]
+
+    @property
+    def read(self) -> list[Any]:
+        """Columns of coordinates as they were read."""
+        return [self.columns[f"{axis}_read"] for axis in self.axes] if self.is_projected else self.points
+
+    @contextmanager
+    def onto_map(self, look: Session, operation: Operation | None) -> Iterator[_Rows]:
+        """Open the rows with coordinates on the map."""
+        if operation is None:
+            yield self
+            return
+        with look.project(self.columns, operation, self.axes) as columns:
+            yield replace(self, columns=columns, is_projected=True)
 
     def has_steps(self, clock: Clock) -> bool:
         """Return whether the database can compute steps from the times."""
@@ -175,6 +194,7 @@ def _count(
     rows: _Rows,
     into: Tally,
     reading: Reading,
+    operation: Operation | None,
     steps: StepPlaces | None,
     total: int | None,
     bound: UserBound | None,
@@ -184,6 +204,8 @@ def _count(
 
     domain = into.domain
     by = {"place": _place_of(domain, reading.outside == "drop", *rows.points)}
+    if rows.is_projected:
+        by["point"] = _all_of(map(_is_finite, rows.read))
     if steps is not None:
         by["step"] = step_of(rows.columns["time"], steps.clock, steps.steps)
     if bound is None:
@@ -196,13 +218,16 @@ def _count(
     has_place = pc.is_valid(found["place"]).to_numpy()
     cells: NDArray[np.int64] = pc.fill_null(found["place"], 0).to_numpy()
     off = cells < 0
-    is_timely, due, step = np.ones(len(cells), dtype=np.bool_), has_place, None
+    # A point that the map has no place for is one outside to whoever judges the bounds, and a bad row.
+    point = found["point"].to_numpy() if rows.is_projected else has_place
+    is_timely, due, step = np.ones(len(cells), dtype=np.bool_), point, None
     if steps is not None:
         is_timely = pc.is_valid(found["step"]).to_numpy()
         step = steps.enter(pc.fill_null(found["step"], -1).to_numpy(), is_timely, number)
-        due = has_place & (step >= steps.due)
-    if reading.outside is None and off[due].any():
-        _refuse_outside(look, rows, domain, steps, int(number[due].sum()), int(number[off & due].sum()))
+        due = point & (step >= steps.due)
+    astray = due & (off | ~has_place)
+    if reading.outside is None and astray.any():
+        _refuse_outside(look, rows, domain, operation, steps, int(number[due].sum()), int(number[astray].sum()))
     usable = np.where(has_place & is_timely, named, 0)
     read = int(number.sum())
     bad = read - int(usable.sum())
@@ -214,7 +239,7 @@ def _count(
     counts = has_place & is_timely & (cells >= 0)
     into.add(cells[counts], kept[counts])
     outside = int(usable[off].sum())
-    return CountedRows(read + unmatched, bad, unmatched, outside, None, reading.preprocessing())
+    return CountedRows(read + unmatched, bad, unmatched, outside, None, reading.preprocessing(operation))
 
 
 def _place_of(domain: Domain, is_dropped: bool, *columns: Any) -> Any:
@@ -385,7 +410,8 @@ def _bounded(points: Any, bound: UserBound) -> Any:
     def monotonically_increasing_id():  # type: ignore[no-untyped-def]
         """Return a number of the row, from where it stands in the table."""
 
-    by = [name for name in ("place", "step") if name in points.columns]
+    by = [name for name in ("place", "step", "point") if name in points.columns]
+    known = [name for name in by if name != "point"]
     user = points["user"]
     named = user.notnull()
     if user.type().is_string():
@@ -393,12 +419,12 @@ def _bounded(points: Any, bound: UserBound) -> Any:
     elif user.type().is_floating():
         named &= ~user.isnan()
     named = named.fill_null(False)
-    usable = reduce(operator.and_, [points[name].notnull() for name in by], named)
+    usable = reduce(operator.and_, [points[name].notnull() for name in known], named)
     # The key comes as a row of a table: constants are shown by the engine's pages and logs.
     secret = ibis.memtable({"secret": [bound.secret]}, schema={"secret": "string"})
     rows = points.select(*by, "user", named=named, usable=usable, row=monotonically_increasing_id())
     rows = rows.cross_join(secret)
-    each = ["user", "usable", *by[1:]]
+    each = ["user", "usable", *known[1:]]
     rows = rows.mutate(number=ibis.row_number().over(group_by=each, order_by="row"))
     text = rows.secret + rows.number.cast("string") + ":"
     if "step" in by:
@@ -413,17 +439,24 @@ def _bounded(points: Any, bound: UserBound) -> Any:
 
 
 def _refuse_outside(
-    look: Session, rows: _Rows, domain: Domain, steps: StepPlaces | None, points: int, outside: int
+    look: Session,
+    rows: _Rows,
+    domain: Domain,
+    operation: Operation | None,
+    steps: StepPlaces | None,
+    points: int,
+    outside: int,
 ) -> None:
     """Raise OutsideBounds if too many points of the steps that are due lie outside, by their numbers."""
-    off = _all_of(map(_is_finite, rows.points)) & ~_is_inside(domain, rows.points)
+    off = _all_of(map(_is_finite, rows.read)) & ~_is_inside(domain, rows.points).fill_null(False)
     if steps is not None:
         step = step_of(rows.columns["time"], steps.clock, steps.steps)
         off &= step.between(_whole(steps.due), _whole(steps.steps - 1))
-    some = look.fetch(rows.columns.filter(off).select(*rows.axes).limit(SAMPLE))
+    some = look.fetch(rows.columns.filter(off).select(*rows.read).limit(SAMPLE))
     sample = [column.to_numpy() for column in some.columns]
     seen = Outside(domain)
-    seen.look(sample, sample)
+    seen.operation = operation
+    seen.look(sample, sample if operation is None else operation(*sample))
     seen.points, seen.outside = points, outside
     seen.refuse_many()
 

@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from deltahist._postgres import own_schemas, settle
 from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.space.crs import Operation
 
 #: Of a batch: rows, and bytes where they come as text.
 _ROWS, _BYTES = 1 << 18, 1 << 24
@@ -80,6 +83,13 @@ class Session:
             over.set()
             watcher.join()
 
+    def project(self, expression: Any, operation: Operation, axes: str) -> AbstractContextManager[Any]:
+        """Open an Ibis table whose coordinates are on the map, beside those that were read: "x_read", "y_read".
+
+        Only engines that project define it.
+        """
+        raise NotImplementedError
+
     def execute(self, statement: str) -> None:
         """Run a statement of SQL without results."""
         with self._engine.failures():
@@ -126,6 +136,10 @@ class Engine:
     bounds_users: ClassVar[bool] = False
     #: Whether rows can be fetched in batches, for what is not done in the database.
     has_batches: ClassVar[bool] = True
+    #: Whether coordinates can be brought to the map by the one operation in the database.
+    projects: ClassVar[bool] = False
+    #: Names that a table's name may have at most, with dots between them.
+    name_parts: ClassVar[int] = 2
     #: What messages say of it after `losses`.
     lost: ClassVar[str] = (
         "went away, or ran out of room, while records were read: nothing was answered; try again when it is back"
@@ -203,12 +217,13 @@ def quote(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split(".", 1))
 
 
-def unbound(name: str, schema: Any) -> Any:
-    """Return an Ibis table that is bound to no database."""
+def unbound(name: str, schema: Any, parts: int = 2) -> Any:
+    """Return an Ibis table that is bound to no database; its name has some parts at most, with dots between them."""
     import ibis
 
-    part, own = _split(name)
-    return ibis.table(schema, name=own, database=part)
+    *above, own = name.split(".", parts - 1)
+    catalog, part = [None, None, *above][-2:]
+    return ibis.table(schema, name=own, catalog=catalog, database=part)
 
 
 def _split(table: str) -> tuple[str | None, str]:

@@ -11,14 +11,18 @@ import logging
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deltahist.counting.engines import Engine, Session, carried_tables, sql_of
+from deltahist.counting.engines import Engine, Session, carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    from deltahist.space.crs import Operation
 
 #: What expressions rely on, whatever the session's own settings are.
 _SETTINGS = {
@@ -63,6 +67,40 @@ class _SparkSession(Session):
                     self._connection.catalog.dropTempView(name)
 
 
+    @contextmanager
+    def project(self, expression: Any, operation: Operation, axes: str) -> Iterator[Any]:
+        import ibis
+        from pyspark.sql.types import DoubleType, StructType
+
+        take, name = operation.to_send(), f"deltahist_{uuid.uuid4().hex}"
+        statement = self._statement(expression)
+
+        # Only what workers have is named in here: they need no more than PySpark and pyproj.
+        def bring(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            forward = take()
+            for batch in batches:
+                read = [batch.column(axis).to_numpy(zero_copy_only=False) for axis in axes]
+                columns = {each: batch.column(each) for each in batch.schema.names}
+                columns |= {axis: pa.array(placed) for axis, placed in zip(axes, forward(*read), strict=True)}
+                columns |= {f"{axis}_read": batch.column(axis) for axis in axes}
+                yield pa.RecordBatch.from_pydict(columns)
+
+        with self._engine.failures():
+            rows = self._connection.sql(statement)
+            schema = StructType(list(rows.schema))
+            for axis in axes:
+                schema = schema.add(f"{axis}_read", DoubleType())
+            rows.mapInArrow(bring, schema).createOrReplaceTempView(name)
+        try:
+            kinds = dict(expression.schema().items()) | {f"{axis}_read": "float64" for axis in axes}
+            yield ibis.table(kinds, name=name)
+        finally:
+            with suppress(Exception):  # Spark is away
+                self._connection.catalog.dropTempView(name)
+
+
 class Spark(Engine):
     """Spark by the address of a server of Spark Connect or of a master, or an open session.
 
@@ -73,7 +111,9 @@ class Spark(Engine):
     driver, extra = "pyspark", "spark"
     session = _SparkSession
     has_transactions = False
-    bounds_users = True
+    bounds_users = projects = True
+    #: A table in a schema of a catalog.
+    name_parts = 3
     # Spark hands a result over as a whole.
     has_batches = False
     lost = (
@@ -102,11 +142,15 @@ class Spark(Engine):
     def schema(self, table: str) -> Any:
         import ibis
         from ibis.backends.pyspark.datatypes import PySparkType
+        from pyspark.errors import AnalysisException
 
-        name = ".".join("`" + each.replace("`", "``") + "`" for each in table.split(".", 1))
+        name = ".".join("`" + each.replace("`", "``") + "`" for each in table.split(".", self.name_parts - 1))
         with self.failures():
-            # Spark would take parquet.`/a/path` for a table, and read files there.
-            if not table or not self._session.catalog.tableExists(name):
+            is_there = False
+            with suppress(AnalysisException):  # no such catalog
+                # Spark would take parquet.`/a/path` for a table, and read files there.
+                is_there = bool(table) and self._session.catalog.tableExists(name)
+            if not is_there:
                 raise InputError(f"the database {self.name} has no table {table!r}")
             fields = self._session.table(name).schema
         columns = {}
@@ -140,6 +184,8 @@ class Spark(Engine):
 
     @contextmanager
     def failures(self) -> Iterator[None]:
+        import pyproj
+        from pyspark.errors import PythonException
         from pyspark.logger import PySparkLogger
 
         for name in _LOGGERS:
@@ -147,7 +193,15 @@ class Spark(Engine):
         before = _is_quiet.set(True)
         try:
             with super().failures():
-                yield
+                try:
+                    yield
+                except PythonException:
+                    proj = pyproj.__proj_version__
+                    said = (
+                        f"could not run Python on its workers: do they have pyproj, with PROJ {proj} "
+                        "and the grids that are here? What it says is not shown, since it may quote records"
+                    )
+                    raise_alone(InputError(f"the database {self.name} {said}"))
         finally:
             _is_quiet.reset(before)
 

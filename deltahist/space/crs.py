@@ -135,19 +135,29 @@ def single(source: Any, target: Any, area: tuple[float, ...] | None) -> Any:
 
     Raises InputError if there is none.
     """
-    from pyproj.transformer import AreaOfInterest, TransformerGroup
-
-    with warnings.catch_warnings():
-        # That a more accurate one would need grids which are not installed: the name says which one was taken.
-        warnings.simplefilter("ignore", UserWarning)
-        of_interest = None if area is None else AreaOfInterest(*area)
-        group = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest)
-    if not group.transformers:
+    if not (found := _finder(source, target, area)()):
         raise InputError(
             f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: no operation "
             "between them is known here (grids that are not installed?)"
         )
-    return group.transformers[0]
+    return found[0]
+
+
+def _finder(source: Any, target: Any, area: tuple[float, ...] | None) -> Callable[[], list[Any]]:
+    """Return a function that finds the transformers, the best one first; it needs pyproj alone where it is sent."""
+
+    def find() -> list[Any]:
+        import warnings
+
+        from pyproj.transformer import AreaOfInterest, TransformerGroup
+
+        with warnings.catch_warnings():
+            # That a more accurate one would need grids which are not installed: the name says which one was taken.
+            warnings.simplefilter("ignore", UserWarning)
+            of_interest = None if area is None else AreaOfInterest(*area)
+            return list(TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest).transformers)
+
+    return find
 
 
 def area_of(crs: Any, low: ArrayLike, high: ArrayLike) -> tuple[float, float, float, float] | None:
@@ -203,8 +213,8 @@ class Projection:
 class Operation:
     """One operation between a domain's map and another CRS, for all coordinates alike."""
 
-    def __init__(self, projection: Projection, transformer: Any) -> None:
-        self.projection, self._transformer = projection, transformer
+    def __init__(self, projection: Projection, transformer: Any, find: Callable[[], list[Any]] | None = None) -> None:
+        self.projection, self._transformer, self._find = projection, transformer, find
 
     @classmethod
     def onto(cls, domain: Domain, source: Any) -> Operation | None:
@@ -231,6 +241,27 @@ class Operation:
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Return coordinates x and y after the operation; infinite where there are none."""
         return [np.asarray(c) for c in self._transformer.transform(*columns)]
+
+    def to_send(self) -> Callable[[], Callable[..., Places]]:
+        """Return a function for other processes, which need pyproj alone: there it returns this operation.
+
+        It raises ValueError there if PROJ is of another version, or takes another operation.
+        """
+        import pyproj
+
+        assert self._find is not None
+        # Transformers cannot be pickled, and what PROJ writes of one has fewer digits: it is found anew.
+        find, known = self._find, (pyproj.__proj_version__, self._transformer.definition)
+
+        def take() -> Callable[..., Places]:
+            import pyproj
+
+            found = find()
+            if not found or (pyproj.__proj_version__, found[0].definition) != known:
+                raise ValueError
+            return found[0].transform  # type: ignore[no-any-return]
+
+        return take
 
     def back(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Return coordinates x and y before the operation."""
@@ -266,14 +297,16 @@ def _onto(domain: Domain, source: Any) -> Operation | None:
     given, own = read_crs(source), read_crs(domain.crs)
     if given.equals(own, ignore_axis_order=True):
         return None
-    chosen = single(given, own, area_of(domain.crs, domain.low, domain.high))
+    area = area_of(domain.crs, domain.low, domain.high)
+    chosen = single(given, own, area)
     # A little beyond the bounds too: points outside are counted at the rim.
     low, high = _wider(domain)
     there = chosen.transform(*lattice_of(low, high, 17), direction="INVERSE")
     name = chosen.description
     if name == "unknown":  # of a CRS that is not registered
         name = own.coordinate_operation.method_name
-    return Operation(Projection(name, largest_jump(chosen.transform, there, domain)), chosen)
+    projection = Projection(name, largest_jump(chosen.transform, there, domain))
+    return Operation(projection, chosen, _finder(given, own, area))
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,9 +1,9 @@
 """Planted bugs, one small change each, over everything between a raw row and a released number.
 
-They stand in the TOML files beside this one, by topic. Each must be caught by the quick tests. `tests` are those that
-should catch it, tried first; where they do not, the runner goes on with all others. A mutant that may be missed says
-why it is `harmless`. A mutant is anchored at a function, a class or a constant of the package, by its name: that may
-move to another file, and be laid out anew, without a change here.
+They stand in the TOML files beside this one, by topic. Each must be caught by the quick tests, or by those on Spark
+that it names. `tests` are those that should catch it, tried first; where they do not, the runner goes on with all
+others. A mutant that may be missed says why it is `harmless`. A mutant is anchored at a function, a class or a constant
+of the package, by its name: that may move to another file, and be laid out anew, without a change here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Counting on Spark: cells bit for bit as NumPy has them, and counts as `count` gives them."""
 
+import shutil
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.dataset as pads
 import pytest
 from points import DOMAINS, nasty_coordinates
 
@@ -26,22 +28,18 @@ DOMAIN = dh.Domain((0, 0, 4, 2), (4, 2))
 HOW = {"x": "east", "y": "north"}
 
 
-def _table(spark, name, path, rows):
-    """Make a table of one Parquet file, which has the order of its rows."""
-    pq.write_table(pa.table(rows), path)
-    spark.sql(f"DROP TABLE IF EXISTS {name}")
-    spark.sql(f"CREATE TABLE {name} USING parquet LOCATION '{path}'")
+#: Without ANSI once.
+CASES = [(domain, "true") for domain in DOMAINS[:1] + DOMAINS[2:5] + DOMAINS[6:]] + [(DOMAINS[2], "false")]
 
 
-@pytest.mark.parametrize("is_ansi", ["true", "false"])
-@pytest.mark.parametrize("domain", DOMAINS[:1] + DOMAINS[2:5] + DOMAINS[6:], ids=lambda domain: str(domain.bounds))
-def test_cells_are_those_of_numpy_bit_for_bit(spark, tmp_path, domain, is_ansi):
+@pytest.mark.parametrize(("domain", "is_ansi"), CASES, ids=lambda each: str(getattr(each, "bounds", each)))
+def test_cells_are_those_of_numpy_bit_for_bit(spark, make_table, tmp_path, domain, is_ansi):
     rng, number = np.random.default_rng(5), 100_000
     columns = [nasty_coordinates(domain, axis, number, rng) for axis in range(domain.ndim)]
     names = [f"v{axis}" for axis in range(domain.ndim)]
     missing = rng.random(number) < 0.01
     rows = {name: pa.array(values, mask=missing) for name, values in zip(names, columns, strict=True)}
-    _table(spark, "points", tmp_path / "points.parquet", {"number": np.arange(number), **rows})
+    make_table("points", tmp_path / "points.parquet", {"number": np.arange(number), **rows})
     spark.conf.set("spark.sql.ansi.enabled", is_ansi)
     engine = open_engine(spark)
     table = unbound("points", engine.schema("points"))
@@ -55,27 +53,6 @@ def test_cells_are_those_of_numpy_bit_for_bit(spark, tmp_path, domain, is_ansi):
     assert found[~good].isna().all()
     assert 0 < good.sum() < number
     assert (found[good].to_numpy(np.int64) == domain.flat_cells([column[good] for column in columns])).all()
-
-
-@pytest.fixture(scope="module")
-def frame():
-    rng = np.random.default_rng(3)
-    return pd.DataFrame(
-        {
-            "east": rng.uniform(0, 4, 3000), "north": rng.uniform(0, 2, 3000).astype("f4"),
-            "who": rng.choice(["ann", "bob", "eve", "zoë"], 3000), "kind": rng.choice(["bus", "tr\\a'm"], 3000),
-            "time": pd.date_range("2026-05-01", periods=3000, freq="37min"),
-        }
-    )  # fmt: skip
-
-
-@pytest.fixture
-def visits(spark, tmp_path, frame):
-    rows = pa.Table.from_pandas(frame, preserve_index=False)
-    decimals = rows["north"].cast(pa.float64()).cast(pa.decimal128(20, 10), safe=False)
-    rows = rows.append_column("exact", decimals)
-    _table(spark, "visits", tmp_path / "visits.parquet", rows)
-    return rows
 
 
 def test_counts_are_those_of_arrays(spark, frame, visits):
@@ -102,7 +79,7 @@ def test_counts_are_those_of_arrays(spark, frame, visits):
     assert (found == dh.count(points, DOMAIN)).all()
 
 
-def test_points_outside_and_bad_rows_are_refused_in_the_words_of_arrays(spark, tmp_path, frame, visits):
+def test_points_outside_and_bad_rows_are_refused_in_the_words_of_arrays(spark, make_table, tmp_path, frame, visits):
     points = frame[["east", "north"]].to_numpy(np.float64)
     for domain in (dh.Domain((0, 0, 2, 4), (2, 4)), dh.Domain((0, 0, 3, 2), (3, 2))):
         with pytest.raises(dh.OutsideBounds) as one:
@@ -113,56 +90,12 @@ def test_points_outside_and_bad_rows_are_refused_in_the_words_of_arrays(spark, t
     spoilt = frame.copy()
     spoilt.loc[[3, 5, 8], "east"] = [np.inf, np.nan, -np.inf]
     spoilt.loc[[3, 9, 11], "who"] = [None, "", None]
-    _table(spark, "spoilt", tmp_path / "spoilt.parquet", pa.Table.from_pandas(spoilt, preserve_index=False))
+    make_table("spoilt", tmp_path / "spoilt.parquet", pa.Table.from_pandas(spoilt, preserve_index=False))
     users = {"user": "who", "max_per_user": 3}
     fine = dh.Domain((0, 0, 4, 2), (400, 200))  # some points are alone in a cell
     for bounds, number in (({}, 3), (users, 5)):
         with pytest.raises(dh.InputError, match=f"{number} of 3,000 rows of 'spoilt' have missing, unreadable, NaN or"):
             dh.count_table("spoilt", fine, database=spark, **HOW, **bounds)
-
-
-def test_points_of_users_are_bounded_whatever_their_places_are(spark, tmp_path, frame):
-    """The same rows stay when all points move, and when another user comes."""
-    number = len(frame)
-    line, how = dh.Domain((0, number), (number,)), {"user": "who", "max_per_user": 30, "key": bytes(32)}
-    rows = {"at": np.arange(number) + 0.5, "who": frame["who"]}
-    moved = rows | {"at": rows["at"][::-1].copy()}
-    more = {"at": np.r_[rows["at"][:7], 5.5, rows["at"][7:]], "who": [*rows["who"][:7], "max", *rows["who"][7:]]}
-    kept = {}
-    for name, given in (("stay", rows), ("moved", moved), ("more", more)):
-        _table(spark, name, tmp_path / f"{name}.parquet", given)
-        kept[name] = np.asarray(dh.count_table(name, line, database=spark, x="at", **how).counts)
-    assert (kept["stay"] == kept["moved"][::-1]).all()
-    assert (np.flatnonzero(kept["more"] - kept["stay"]) == [5]).all()
-    whose = frame["who"].to_numpy()[np.flatnonzero(kept["stay"])]
-    assert pd.Series(whose).value_counts().to_dict() == dict.fromkeys(["ann", "bob", "eve", "zoë"], 30)
-    assert kept["stay"].max() == 1
-    others = [dh.count_table("stay", line, database=spark, x="at", **how | {"key": key}).counts for key in (None, None)]
-    assert (others[0] != others[1]).any()
-    # A third of the rows before the first third: neither the first nor the last ones are preferred.
-    assert 15 < (np.flatnonzero(kept["stay"]) < number / 3).sum() < 65
-    assert not [each for each in spark.catalog.listTables() if each.isTemporary]
-
-
-def test_the_key_of_users_is_in_no_plan(spark, visits, monkeypatch, capfd):
-    from deltahist.counting import spark as module
-
-    plans, run = [], module._SparkSession._run
-
-    def explain(look, statement, expression):
-        carried = module.carried_tables(expression)
-        secrets = [rows["secret"][0].as_py() for rows in carried.values()]
-        for name, rows in carried.items():
-            spark.createDataFrame(rows).createOrReplaceTempView(name)
-        spark.sql(statement).explain("extended")
-        plans.append((secrets, statement + capfd.readouterr().out))
-        return run(look, statement, expression)
-
-    monkeypatch.setattr(module._SparkSession, "_run", explain)
-    dh.count_table("visits", DOMAIN, database=spark, **HOW, user="who", max_per_user=3)
-    (((secret,), told),) = plans
-    assert "Physical Plan" in told
-    assert secret not in told
 
 
 def test_what_cannot_be_counted_is_refused(spark, tmp_path, visits):
@@ -182,6 +115,13 @@ def test_what_spark_says_of_records_is_not_shown(spark, tmp_path, frame, visits,
         dh.count_table("spoilt", DOMAIN, database=spark, **HOW)
     assert failed.value.__context__ is None
     assert failed.value.__cause__ is None
+    # A partition is gone once Spark has listed the files.
+    pads.write_dataset(visits, tmp_path / "parts", format="parquet", partitioning=["kind"], partitioning_flavor="hive")
+    spark.read.parquet(str(tmp_path / "parts")).createOrReplaceTempView("parts")
+    assert dh.count_table("parts", DOMAIN, database=spark, **HOW).rows == len(frame)
+    shutil.rmtree(tmp_path / "parts" / "kind=bus")
+    with pytest.raises(dh.InputError, match="did not read all records"):
+        dh.count_table("parts", DOMAIN, database=spark, **HOW)
     # A file of the table is cut short, then gone.
     path = tmp_path / "visits.parquet"
     path.write_bytes(path.read_bytes()[:-100])
@@ -192,7 +132,7 @@ def test_what_spark_says_of_records_is_not_shown(spark, tmp_path, frame, visits,
     assert not any(who in "".join(capfd.readouterr()) for who in frame["who"].unique())
 
 
-def test_steps_and_counts_of_a_table_are_those_of_a_file_of_the_same_rows(spark, tmp_path, frame):
+def test_steps_and_counts_of_a_table_are_those_of_a_file_of_the_same_rows(spark, make_table, tmp_path, frame):
     when = frame["time"].to_numpy("datetime64[us]").copy()
     when[:9] = np.array(
         ["NaT", "1969-12-31T23:59:59.999999", "1969-12-31T23:59:59", "1850-01-01T00:00:00.5", "2026-05-02",
@@ -207,7 +147,7 @@ def test_steps_and_counts_of_a_table_are_those_of_a_file_of_the_same_rows(spark,
             "millis": pa.array(when).cast(pa.timestamp("ms"), safe=False).cast(pa.int64()),
         }
     )  # fmt: skip
-    _table(spark, "visits", path := tmp_path / "visits.parquet", rows)
+    make_table("visits", path := tmp_path / "visits.parquet", rows)
     steps = {
         "at": Clock.of("2026-05-01", "6h"), "zoned": Clock.of("1969-12-31T23:59:59", "1s"),
         "day": Clock.of("2026-05-01", "1d"), "number": Clock.of("3", None),
@@ -235,28 +175,51 @@ def test_steps_and_counts_of_a_table_are_those_of_a_file_of_the_same_rows(spark,
 
 
 def test_what_spark_would_have_to_hand_out_is_refused(spark, visits):
-    zone = dh.Domain((577_000, 4_495_000, 591_000, 4_517_000), (7, 11), "EPSG:32618")
-    with pytest.raises(dh.InputError, match="no rows, and coordinates in 'EPSG:4326' are projected outside of it"):
-        dh.count_table("visits", zone, database=spark, **HOW, crs="EPSG:4326")
     with pytest.raises(dh.InputError, match="no rows, and times of type string are read outside of it"):
         count_steps(spark, DOMAIN, Clock.of("2026-05-01", "1d"), 3, table="visits", time="kind", **HOW)
 
 
-def test_counts_come_through_spark_connect_and_a_server_that_goes_away_is_an_error(connect_server, tmp_path, frame):
-    address = f"sc://127.0.0.1:{connect_server.port}"
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "visits.parquet")
-    engine = open_engine(address)
-    engine._session.sql(f"CREATE TABLE visits USING parquet LOCATION '{tmp_path}/visits.parquet'").collect()
-    points = frame[["east", "north"]].to_numpy(np.float64)
-    assert (dh.count_table("visits", DOMAIN, database=address, **HOW).counts == dh.count(points, DOMAIN)).all()
-    kept = dh.count_table("visits", DOMAIN, database=address, **HOW, user="who", max_per_user=30).counts
-    assert kept.sum() == 120
-    with engine.snapshot() as look:
-        connect_server.kill()
-        with pytest.raises(dh.InputError, match="did not read all records"):
-            look.fetch(unbound("visits", {"east": "float64"}))
-    with pytest.raises(dh.InputError, match="does not answer: is Spark there"):
-        open_engine(address + "/;token=hidden")
-    for hidden in ("sc://me:hidden@127.0.0.1:1", "sc://127.0.0.1:1;token=hidden"):
-        with pytest.raises(dh.InputError, match=r"the database 'sc://127\.0\.0\.1:1' does not answer"):
-            open_engine(hidden)
+def test_a_table_of_a_catalog_has_a_name_of_three_parts(spark, visits):
+    spark.sql("CREATE SCHEMA IF NOT EXISTS other.`my city`")
+    spark.sql("CREATE TABLE other.`my city`.visits AS SELECT east, north FROM visits WHERE east < 1")
+    found = dh.count_table("other.my city.visits", DOMAIN, database=spark, **HOW)
+    assert 0 < found.rows == spark.table("visits").where("east < 1").count()
+    assert dh.count_table("spark_catalog.default.visits", DOMAIN, database=spark, **HOW).rows == 3000
+    for name in ("other.my city.nowhere", "nowhere.my city.visits"):
+        with pytest.raises(dh.InputError, match="has no table"):
+            dh.count_table(name, DOMAIN, database=spark, **HOW)
+
+
+def test_longitudes_and_latitudes_are_counted_as_those_of_a_file(spark, make_table, tmp_path, monkeypatch):
+    """Points go to the map by the one operation of a domain, batch by batch, and bit for bit."""
+    rng, number = np.random.default_rng(7), 30_000
+    domain = dh.Domain((580000, 4500000, 600000, 4520000), (2000, 2000), crs="EPSG:32618")
+    lon, lat = rng.uniform(-74.04, -73.83, number), rng.uniform(40.6, 40.82, number)
+    lon[:4], lat[:4] = [np.nan, np.inf, 5.0, -74.0], [40.7, 40.7, 95.0, -95.0]  # of the last two the map knows no place
+    path, rows = tmp_path / "places.parquet", {"lon": pa.array(lon, mask=np.arange(number) == 9), "lat": lat}
+    make_table("places", path, rows | {"who": rng.choice(["ann", "bob", ""], number), "at": np.arange(number) % 3})
+    how = {"x": "lon", "y": "lat", "crs": "EPSG:4267"}
+    for more in ({"outside": "clamp"}, {"outside": "drop", "where": "at > 0"}):
+        found = dh.count_table("places", domain, database=spark, **how, **more, drop_bad_rows=True)
+        expected = dh.count_file(path, domain, **how, **more, drop_bad_rows=True)
+        assert (found.counts == expected.counts).all()
+        assert 100 < found.outside == expected.outside
+        assert found.bad_rows == expected.bad_rows > 1
+        assert "NAD27" in found.counts.counting.projection.name
+        assert found.counts.counting.projection == expected.counts.counting.projection
+    kept = dh.count_table(
+        "places", domain, database=spark, **how, drop_bad_rows=True, outside="clamp", user="who", max_per_user=7
+    )
+    assert kept.counts.sum() == 14
+    # Those that the map has no place for are outside to whoever judges the bounds.
+    for spoilt in ({"x": "lat", "y": "lon"}, {}):
+        with pytest.raises(dh.OutsideBounds) as one:
+            dh.count_file(path, domain, **how | spoilt)
+        with pytest.raises(dh.OutsideBounds) as other:
+            dh.count_table("places", domain, database=spark, **how | spoilt)
+        assert (str(one.value), one.value.kind) == (str(other.value), other.value.kind)
+    assert not [each for each in spark.catalog.listTables() if each.isTemporary and "deltahist" in each.name]
+    monkeypatch.setattr("pyproj.__proj_version__", "1.2.3")  # here, not where it runs
+    with pytest.raises(dh.InputError, match=r"do they have pyproj, with PROJ 1\.2\.3") as failed:
+        dh.count_table("places", domain, database=spark, **how)
+    assert failed.value.__context__ is None
