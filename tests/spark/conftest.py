@@ -143,7 +143,7 @@ class Cluster:
     def executors(self) -> list[psutil.Process]:
         """Return the processes that run tasks, as the worker started them."""
         found = psutil.Process(self.worker.process.pid).children()
-        return [each for each in found if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+        return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
 
     def stop(self) -> None:
         for process in reversed(self.running):
