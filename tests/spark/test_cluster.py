@@ -45,8 +45,7 @@ def test_a_lost_executor_costs_time_or_ends_the_count(cluster, tmp_path, frame, 
     for number in range(losses):
         (left / str(number)).touch()
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), tmp_path / "visits.parquet")
-    engine = open_engine(f"sc://127.0.0.1:{cluster.port}")
-    session, pipe, tokens = engine._session, str(told), str(left)
+    session, pipe, tokens = open_engine(f"sc://127.0.0.1:{cluster.port}")._session, str(told), str(left)
 
     def read_slowly(batches):
         import os
@@ -68,7 +67,7 @@ def test_a_lost_executor_costs_time_or_ends_the_count(cluster, tmp_path, frame, 
         points = frame[["east", "north"]].to_numpy(np.float64)
         assert (dh.count_table("slow", DOMAIN, database=session, **HOW).counts == dh.count(points, DOMAIN)).all()
     else:
-        monkeypatch.setattr("deltahist.counting.databases.open_engine", lambda where: engine)
+        monkeypatch.setattr("deltahist.counting.databases.open_engine", lambda where: open_engine(session))
         out, ledger = tmp_path / "out.parquet", tmp_path / "city.ledger"
         bounds = ["--bounds", "0,0,4,2", "--cell", "1", "--delta", "1", "--epsilon", "1"]
         account = ["--ledger", str(ledger), "--account", "city", "--limit", "5"]
