@@ -95,7 +95,7 @@ class Process:
             )  # fmt: skip
         # Its words at the start; the process ends first if it cannot.
         wait = f"tail -n +1 -F --pid={self.process.pid} {self.log} | grep -q -m1 '{ready}'"
-        started = subprocess.run(["bash", "-c", wait], timeout=120)
+        started = subprocess.run(["bash", "-c", wait], timeout=300)
         if started.returncode:
             self.kill()
         assert started.returncode == 0, self.log.read_text()[-3000:]

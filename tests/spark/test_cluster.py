@@ -112,7 +112,7 @@ def test_the_own_driver_leaves_no_value_and_no_key_in_any_log(cluster, tmp_path)
     settings = {"SPARK_CONF_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": f"{tmp_path}/local"}
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, cluster.master, str(tmp_path / "visits.parquet")], cwd=tmp_path,
-        env=os.environ | settings, capture_output=True, timeout=240,
+        env=os.environ | settings, capture_output=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert not list(events.iterdir())
