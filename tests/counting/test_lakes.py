@@ -327,7 +327,8 @@ def linked_log(folder):
 
 
 REFUSED = [
-    (lambda f: delta(f, features=["catalogManaged"]), "whose readers must know catalogManaged|cannot be read"),
+    (lambda f: delta(f, features=["variantShredding"]), "whose readers must know variantShredding"),
+    (lambda f: delta(f, features=["catalogManaged"]), "'t' is a table of Delta that cannot be read"),
     (lambda f: delta(f, features=[], mode="name"), "does not ask readers to know that"),
     (lambda f: delta(f, mode="id"), "'t/a.parquet' has no numbers of columns"),
     (lambda f: delta(f, entry={"path": "file:///etc/a.parquet"}), "with files outside its folder"),
