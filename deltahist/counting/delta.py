@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from deltahist._objects import is_address
-from deltahist.counting.lakes import LakeFile, LakeTable, Place, missing, take, told
+from deltahist.counting.lakes import LakeFile, LakeTable, Location, missing, take, told
 from deltahist.counting.parts import list_files
 from deltahist.errors import InputError
 
@@ -19,7 +19,7 @@ _FEATURES = frozenset(
 )  # fmt: skip
 
 
-def find_delta(place: Place) -> LakeTable:
+def find_delta(place: Location) -> LakeTable:
     """Return the newest version of a Delta table (github.com/delta-io/delta/blob/master/PROTOCOL.md)."""
     import pyarrow as pa
 

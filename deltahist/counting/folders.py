@@ -8,7 +8,7 @@ from deltahist._objects import is_address
 from deltahist.counting.arrays import Reading
 from deltahist.counting.delta import find_delta
 from deltahist.counting.iceberg import find_iceberg, is_metadata, is_version
-from deltahist.counting.lakes import LakeTable, Place, open_lake
+from deltahist.counting.lakes import LakeTable, Location, open_lake
 from deltahist.counting.parts import PartedTable, find_parts, list_files, open_parts
 from deltahist.counting.tables import OpenedTable
 from deltahist.errors import InputError
@@ -26,7 +26,7 @@ def open_folder(path: Path, reading: Reading) -> tuple[PartedTable | LakeTable, 
     if is_metadata(path):
         path = path if is_address(path) else path.absolute()
         metadata, path = f"{path.parent.name}/{path.name}", path.parent.parent
-    place = Place(path, *list_files(path), metadata)
+    place = Location(path, *list_files(path), metadata)
     delta = metadata is None and any(way.startswith("_delta_log/") for way in place.found)
     iceberg = metadata is not None or any(is_version(way) for way in place.found)
     if delta and iceberg:

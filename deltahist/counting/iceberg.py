@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counting.arrays import CHUNK, Reading
-from deltahist.counting.lakes import LakeFile, LakeTable, Place, missing, take, told
+from deltahist.counting.lakes import LakeFile, LakeTable, Location, missing, take, told
 from deltahist.counting.parts import list_files, unchanged
 from deltahist.counting.tables import Input, open_parquet, readable
 from deltahist.errors import InputError
@@ -34,7 +34,7 @@ def is_version(way: str) -> bool:
     return way.startswith("metadata/") and is_metadata(Path(way))
 
 
-def _newest(place: Place) -> str:
+def _newest(place: Location) -> str:
     """Return the way of the metadata of the newest version: as named, or as the table's hint says."""
     versions = sorted(way for way in place.found if is_version(way))
     if place.metadata is not None:
@@ -77,7 +77,7 @@ def _content(source: Input) -> bytes:
 class _Files:
     """The files of an Iceberg table as `pyiceberg` opens them, wherever their folder is now."""
 
-    def __init__(self, place: Place, root: str) -> None:
+    def __init__(self, place: Location, root: str) -> None:
         self._place, self._root = place, root.rstrip("/") + "/"
 
     def way(self, location: str) -> str:
@@ -97,7 +97,7 @@ class _Files:
 class _File:
     """A file of an Iceberg table."""
 
-    def __init__(self, place: Place, way: str, location: str) -> None:
+    def __init__(self, place: Location, way: str, location: str) -> None:
         self._place, self._way, self.location = place, way, location
 
     def open(self, seekable: bool = True) -> io.BytesIO:
@@ -110,7 +110,7 @@ class _File:
         return io.BytesIO(_content(source))
 
 
-def find_iceberg(place: Place) -> LakeTable:
+def find_iceberg(place: Location) -> LakeTable:
     """Return a version of an Iceberg table (iceberg.apache.org/spec)."""
     name = place.name
     import pyarrow as pa
@@ -160,7 +160,7 @@ def find_iceberg(place: Place) -> LakeTable:
     )  # fmt: skip
 
 
-def _iceberg_kept(place: Place, tasks: list[Any], files: _Files, version: str) -> dict[str, Any]:
+def _iceberg_kept(place: Location, tasks: list[Any], files: _Files, version: str) -> dict[str, Any]:
     """Return of the files of which rows were deleted, by their locations, which rows were not."""
     import pyarrow as pa
 

@@ -61,7 +61,7 @@ class LakeTable:
         """Do nothing: each file is checked when its rows have been read."""
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """Where a table is: its path, its name, its files by their ways from it, and the metadata that were named."""
 
     path: Path
@@ -206,7 +206,7 @@ def missing(package: str, kind: str, name: str) -> InputError:
     )
 
 
-def told(place: Place, kind: str, request: Callable[[], Any]) -> Any:
+def told(place: Location, kind: str, request: Callable[[], Any]) -> Any:
     """Return what a library tells of a table; of a table in object storage no error of it is passed on."""
     if is_address(place.path):
         return ask(f"input {place.name!r}", request)
@@ -219,7 +219,7 @@ def told(place: Place, kind: str, request: Callable[[], Any]) -> Any:
     raise InputError(f"input {place.name!r} is a table of {kind} that cannot be read: {why}")
 
 
-def take(place: Place, way: str, size: int, version: str) -> Input:
+def take(place: Location, way: str, size: int, version: str) -> Input:
     """Return a file of a version."""
     source = place.found.get(way)
     if source is None:

@@ -130,7 +130,7 @@ class HierarchicalTiling(Tiling):
         return np.concatenate(found)
 
 
-class Ascent(NamedTuple):
+class LevelEstimates(NamedTuple):
     """Per level but the last the sums of the children's estimates, and per level the best estimates."""
 
     sums: list[Field]
@@ -180,16 +180,16 @@ class Tree:
         # Where noise is so small that its variance is zero as a float, blocks and children agree.
         return _ratio(self.of_sums[level], self.own[level] + self.of_sums[level])
 
-    def up(self, own: Sequence[NDArray[Any]]) -> Ascent:
+    def up(self, own: Sequence[NDArray[Any]]) -> LevelEstimates:
         """Return the best estimates from the values of blocks below, per level."""
         sums: list[Field] = []
         best = [np.asarray(own[-1], dtype=np.float64)]
         for level in range(len(self.children) - 1, -1, -1):
             sums.insert(0, sum_blocks(best[0], self.children[level]))
             best.insert(0, sums[0] + self.trust(level) * (own[level] - sums[0]))
-        return Ascent(sums, best)
+        return LevelEstimates(sums, best)
 
-    def down(self, root: Field, up: Ascent) -> Field:
+    def down(self, root: Field, up: LevelEstimates) -> Field:
         """Return the last level's estimates from the first level's, and from the way up."""
         cells = root
         for level, total in enumerate(up.sums):
