@@ -21,6 +21,7 @@ from deltahist.errors import InputError, whole
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.noise.discrete import BLOCK
+from deltahist.noise.exact import source
 from deltahist.noise.process import process_of
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
@@ -70,9 +71,12 @@ def check_protection(
 ) -> None:
     """Refuse a budget so large that hardly anything is protected, unless that is accepted (docs/privacy/weak.md).
 
-    With a seeded generator everything goes: that is no publication. Noise that cannot be drawn is refused here, too.
+    With a seeded generator everything goes: that is no publication. Noise that cannot be drawn is refused here, too,
+    and so is a generator of another kind.
     """
     mechanism.laws  # noqa: B018
+    if rng is not None:
+        source(rng)
     weakness = None if accepted or rng is not None else mechanism.weakness
     if weakness is not None:
         unit, amount = mechanism.budget.unit, float(mechanism.budget.amount)

@@ -20,7 +20,7 @@ from deltahist._files import DIGEST, KEY, check_digest, check_format, digest_of,
 from deltahist._objects import StoredFile, find_object, is_stored_file
 from deltahist.budget import Payment
 from deltahist.decode import Decoder
-from deltahist.errors import DamagedFile, InputError
+from deltahist.errors import DamagedFile, InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.base import BaseRelease, damaged, is_publishable
@@ -28,6 +28,7 @@ from deltahist.releases.coarse import CoarseMap
 from deltahist.releases.histogram import read_mechanism, read_total
 from deltahist.releases.tileanswers import TileAnswerer
 from deltahist.releases.tilesums import TileSums, sums_of
+from deltahist.space.domain import MOST_IN_TILES
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Members, Strategy
 from deltahist.strategies.tiles import Integers, Tile, Tiling
@@ -44,6 +45,8 @@ _LEVEL = 1
 _WIDE = 20.0**2
 #: Bytes that a row group may take in memory, besides its values twice over.
 _SLACK = 1 << 16
+#: Bytes that strategies take for each cell along an axis.
+_BYTES_OF_LINE = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,24 +242,26 @@ class TiledRelease(BaseRelease):
         check_format(description, path, form=cls.FORMAT, version=_VERSION)
         if file is None:
             raise DamagedFile(f"file {path!r} describes a release, but has no tiles: it is no Parquet file")
-        footer = file.metadata
-        if math.prod(int(n) for n in description["domain"]["shape"]) > footer.num_rows:
-            raise damaged(path, f"has {footer.num_rows:,} values, fewer than cells")
+        footer, shape = file.metadata, [int(n) for n in description["domain"]["shape"]]
+        # What a footer says of its rows may be a lie: no memory is taken for them.
+        if math.prod(shape) > min(footer.num_rows, MOST_IN_TILES):
+            raise damaged(path, f"has {footer.num_rows:,} values, fewer than cells, or more cells than files hold")
+        fits_memory(_BYTES_OF_LINE * max(shape), f"release file {path!r}", "was it altered? no such map is usual")
         mechanism = read_mechanism(description, path)
         tiling = mechanism.strategy.tiling()
         if description["tile"] != list(tiling.side):
             raise damaged(path, "has tiles of another side than its strategy's")
-        rows = _sizes(tiling)
-        if footer.num_row_groups != len(rows) or any(
-            footer.row_group(k).num_rows != number for k, number in enumerate(rows)
+        parts = math.prod(tiling.shape) + (tiling.top.start < tiling.top.stop)
+        if footer.num_row_groups != parts or any(
+            footer.row_group(k).num_rows != number for k, number in enumerate(_sizes(tiling))
         ):
-            raise damaged(path, f"must have {len(rows):,} row groups of its tiles' sizes")
+            raise damaged(path, f"must have {parts:,} row groups of its tiles' sizes")
         found = [(each.name, str(each.type), each.nullable) for each in file.schema_arrow]
         if found != [("value", "int64", False)]:
             raise DamagedFile(f"release file {path!r} has columns {found}: it must be one, 'value' (int64, required)")
         stated = footer.metadata
         hashes = np.frombuffer(base64.b64decode(stated[_TILES], validate=True), dtype=np.uint8)
-        if len(hashes) != _HASH * len(rows):
+        if len(hashes) != _HASH * parts:
             raise damaged(path, "must state a SHA-256 of each tile")
         own = digest_of(description, {"tile": hashes})
         check_digest(stated.get(DIGEST.encode(), b"").decode(errors="replace") or None, own, path)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
+import struct
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from deltahist.errors import InputError
 from deltahist.noise import blocks
 from deltahist.noise.blocks import BlockDraws
+from deltahist.noise.discrete import discrete_gaussian
+from deltahist.noise.exact import KeyStream
 from deltahist.privacy import Gaussian, Laplace
 
 LAWS = [Laplace(Fraction(3)), Gaussian(Fraction(9)), Laplace(Fraction(0))]
@@ -44,6 +48,16 @@ def test_no_two_blocks_have_one_stream() -> None:
     seen += np.split(BlockDraws(LAWS)(0, 0, (256, 8), slice(0, 256)).ravel(), 32)
     # 64 draws of this law agree with a probability of less than 10^-40.
     assert len({part.tobytes() for part in seen}) == len(seen)
+
+
+def test_a_block_has_the_stream_that_the_proof_names(monkeypatch) -> None:
+    root, asked = bytes(range(32)), []
+    monkeypatch.setattr(os, "urandom", lambda number: asked.append(number) or root[:number])
+    place = struct.pack("<5Q", 1, 2, 50, 7, 3)
+    key = hashlib.blake2b(place, key=root, digest_size=32, person=b"deltahist-tiles").digest()
+    found = BlockDraws(LAWS)(1, 2, (50, 7), slice(24, 32))
+    assert np.array_equal(found, discrete_gaussian(variance=9, shape=(8, 7), rng=KeyStream(key)))
+    assert asked == [32]
 
 
 def test_a_seeded_generator_gives_the_root() -> None:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist._progress import progress
+from deltahist.budget import Budget
+from deltahist.counting.sparse import SparseCounts
+from deltahist.mechanisms import Mechanism
 from deltahist.noise.blocks import BlockDraws
+from deltahist.preprocessing import POINTS
+from deltahist.publishers import tiles as publisher
 from deltahist.space import domain as space
 from deltahist.strategies import tiles
 
@@ -73,21 +79,47 @@ def test_counts_of_either_kind_are_published(points, kind, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "tile by tile into a file"),
-        ({"out": "m.parquet", "state": "s.state"}, "without a state"),
-        ({"out": "m.parquet", "strategy": "wavelet"}, "Wavelet needs all cells at once"),
+        ({"out": None}, "tile by tile into a file"),
+        ({"state": "s.state"}, "without a state"),
+        ({"strategy": "wavelet"}, "Wavelet needs all cells at once"),
         ({"out": "none/m.parquet"}, "does not exist"),
+        ({"rng": 7}, "rng is 7"),
+        ({"epsilon": 4, "weak_protection_accepted": True}, "account 'city'"),
+        ({"counts": SparseCounts(np.array([5]), np.array([1 << 52]), DOMAIN, POINTS)}, "at most 2\\^52 points"),
+        ({"counts": np.full(DOMAIN.shape, 1 << 42), "strategy": "tents:5,3"}, "more than these tents hold"),
+        ({"counts": np.ones(DOMAIN.shape, int), "most": 725}, "that a file holds"),
     ],
 )
-def test_refusals_cost_nothing_and_leave_nothing(points, options, message, tmp_path) -> None:
+def test_refusals_cost_nothing_and_leave_nothing(points, options, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(publisher, "BlockDraws", None)  # no noise is drawn
     account = dh.Account.total(epsilon=3, ledger=tmp_path / "city.ledger", name="city")
-    options = {name: tmp_path / text if "." in text else text for name, text in options.items()}
+    given = {"counts": dh.count(points, DOMAIN), "strategy": "identity", "epsilon": 1, "out": "m.parquet"} | options
+    for name in ("out", "state"):
+        if given.get(name):
+            given[name] = tmp_path / given[name]
+    if most := given.pop("most", None):
+        monkeypatch.setattr(space, "MOST_IN_TILES", most)
     with pytest.raises(dh.InputError, match=message):
-        dh.publish(
-            dh.count(points, DOMAIN), NEAR, **({"strategy": "identity"} | options), epsilon=1, account=account
-        )
+        dh.publish(given.pop("counts"), NEAR, account=account, **given)
     assert account.left == 3
     assert not list(tmp_path.glob("*m.parquet*"))
+
+
+def test_counts_of_full_cells_say_how_they_were_made(points, tmp_path, monkeypatch) -> None:
+    told = []
+    monkeypatch.setattr(publisher, "progress", lambda *of: told.append(of) or progress(*of))
+    counts = dh.count(points, DOMAIN, user=np.arange(500) // 5, max_per_user=2, key=bytes(32))
+    release = dh.publish(counts, NEAR, "identity", 1, out=tmp_path / "m.parquet")
+    assert (release.contributions, release.total) == (2, 200)
+    assert told == [("drawing tiles", 3, None)]  # and nothing of the counts
+    mechanism = Mechanism(NEAR, dh.strategies.Identity(DOMAIN), Budget(epsilon=1))
+    with pytest.raises(dh.InputError, match="the mechanism is for counts with"):
+        dh.publish(counts, mechanism, out=tmp_path / "m.parquet")
+    near = dh.Neighbourhood(DOMAIN, 2, "boundary")
+    assert dh.publish(counts, near, "identity", 1, out=tmp_path / "m.parquet").total is None
+    other = dh.Neighbourhood(dh.Domain((0, 0, 44, 66), (22, 33)), 2)
+    with pytest.raises(dh.InputError, match="the data were counted on"):
+        dh.publish(counts, other, "identity", 1, out=tmp_path / "m.parquet")
 
 
 def test_a_map_that_is_held_whole_is_written_to_out_as_well(tmp_path, monkeypatch) -> None:

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -188,3 +189,28 @@ def test_what_a_file_says_is_checked(release, change, message, tmp_path) -> None
     assert dh.load(rewrite(release)).digest == release.digest
     with pytest.raises(dh.InputError, match=message):
         dh.load(rewrite(release, **copy.copy(change), target=tmp_path / "other.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1 << 20, 1 << 20), "more cells than files hold"),
+        ((1 << 17, 1 << 17), "must have 268,435,456 row groups"),
+        ((1 << 32, 4), "needs about 256.0 GiB"),
+    ],
+)
+def test_a_footer_that_lies_takes_no_memory(release, shape, message, monkeypatch) -> None:
+    description = json.loads(json.dumps(release.describe()))
+    description["domain"] |= {"shape": shape, "bounds": [0, 0, *shape]}
+    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 16 << 30)
+    monkeypatch.setattr("deltahist.releases.tiled._sizes", None)  # an array of all tiles
+    footer = SimpleNamespace(num_rows=1 << 62, num_row_groups=15)
+    with pytest.raises(dh.InputError, match=message):
+        dh.TiledRelease.read(description, SimpleNamespace(metadata=footer), "map.parquet")
+
+
+def test_a_tile_that_states_more_bytes_than_values_take_is_not_read(release, monkeypatch) -> None:
+    again = dh.load(release.path)
+    monkeypatch.setattr("deltahist.releases.tiled._SLACK", -16 * 64)
+    with pytest.raises(dh.DamagedFile, match=r"is oversized in tile \(0, 0\)"):
+        again.tile_values((0, 0))
