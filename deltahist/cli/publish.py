@@ -120,6 +120,7 @@ def publish(
     """
     from deltahist.counting.files import check_columns, count_file
     from deltahist.publishers import publish as publish_counts
+    from deltahist.publishers.histogram import check_whole
     from deltahist.publishers.publication import check_protection
 
     budget = spending.keywords()
@@ -159,7 +160,11 @@ def publish(
     chosen = choose_map(place, coordinates, asked, **how)
     mechanism = chosen.mechanism(**how)
     check_protection(mechanism, weak_protection_accepted)
+    if state is not None:
+        check_whole(mechanism)
     domain, columns = mechanism.domain, coordinates.columns(mechanism.domain)
+    if domain.is_large:
+        mechanism.strategy.tiling()  # refuses what cannot be measured in parts
     about = {
         "strategy": _describe_strategy(mechanism.strategy),
         "guarantee": mechanism.promise,

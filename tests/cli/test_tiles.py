@@ -40,7 +40,8 @@ def test_a_large_map_is_published_and_inspected(points, tmp_path, run, refused):
     assert "4100 × 4100 cells" in run("inspect", out).out
     run("plot", out, "--only", "map", "--out", tmp_path / "m.png")
     refused(["export", out, "--out", tmp_path / "m.csv"], "16,810,000 cells in tiles", "larger cells")
-    refused(["publish", points, *LINE, "--strategy", "wavelet", "--out", tmp_path / "w.parquet"], "needs all cells")
+    for more, why in ((["--strategy", "wavelet"], "needs all cells"), (["--state", tmp_path / "s"], "tile by tile")):
+        refused(["publish", tmp_path / "unread.csv", *LINE, *more, "--out", tmp_path / "w.parquet", "--dry-run"], why)
 
 
 def test_a_full_disk_leaves_no_file_and_the_charge(points, tmp_path):
