@@ -271,7 +271,7 @@ def test_an_older_release_survives_a_failure(folder, tmp_path, monkeypatch):
 def test_parameters_are_checked_before_the_data_is_read(folder, monkeypatch, capsys):
     """What is wrong with the data must not hide, or depend on, what is wrong with the public choices."""
     monkeypatch.chdir(folder)
-    assert main(publish("missing.csv", strategy="shifted:4,1,9")) == 2
+    assert main(publish("nan.csv", strategy="shifted:4,1,9")) == 2
     assert "line" in capsys.readouterr().err
     assert main(publish("missing.csv", where="word = ")) == 2
     assert "'word ='" in capsys.readouterr().err
