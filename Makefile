@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo demo-map test test-browser test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo demo-map test test-processes test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -36,14 +36,19 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 	  $(BIN)/python -m webbrowser -t http://127.0.0.1:8000/ >/dev/null) &
 	$(BIN)/deltahist serve build/demo/city.parquet
 
+# Tests that start processes: the service, browsers, R and GDAL that ask it, readers with limits, and commands that are killed.
+PROCESSES = tests/browser tests/server/test_running.py tests/cli/test_serving_private.py tests/cli/test_tiles.py \
+	tests/remote/test_clients.py tests/personal/test_kills.py tests/accounts/test_stress.py tests/test_confined.py
+
 # Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker
 # ends alone.
-test: $(VENV)/.test  ## run the tests, without the slow ones (ARGS="-k grids" to choose)
+test: $(VENV)/.test  ## run the quick tests (ARGS="-k grids" to choose); processes, Spark and statistical audits apart
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow" --ignore tests/browser --ignore tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow and not audit" \
+	$(addprefix --ignore=,tests/spark $(PROCESSES)) $(ARGS)
 
-test-browser: $(VENV)/.test  ## run the tests of the map in Chromium
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/browser $(ARGS)
+test-processes: $(VENV)/.test  ## run the tests that start processes: services, browsers, limits, kills
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(PROCESSES) $(ARGS)
 
 test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)
@@ -51,7 +56,7 @@ test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this ma
 mutants: $(VENV)/.test $(VENV)/.spark  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-audit: $(VENV)/.test  ## run every statistical privacy audit, slow ones included
+audit: $(VENV)/.test  ## run every privacy audit, slow ones included (ARGS="-m 'not slow'" for one of each)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 tests/audits $(ARGS)
 

@@ -29,7 +29,6 @@ _LONG = (
 #: Of every test in a folder.
 _MARKS = {
     "audits": pytest.mark.audit,
-    "browser": pytest.mark.slow,
     "spark": pytest.mark.slow,
     # As the running service has it: pytest sets filters anew for each test.
     "server": pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning"),
@@ -39,7 +38,7 @@ _MARKS = {
 def pytest_collection_modifyitems(items):
     places = {path: os.path.relpath(path, Path(__file__).parent) for path in {item.path for item in items}}
     for item in items:
-        if (folder := places[item.path].split(os.sep)[0]) in _MARKS:
+        if (folder := places[item.path].split(os.sep)[0]) in _MARKS and item.path.name != "test_exact.py":
             item.add_marker(_MARKS[folder])
     items.sort(key=lambda item: not places[item.path].startswith(_LONG))
 

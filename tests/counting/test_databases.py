@@ -410,7 +410,8 @@ def test_steps_of_a_table_are_those_of_a_file_of_the_same_rows(both, rows):
         how = {"domain": DOMAIN_OF_STEPS, "clock": clock, "steps": 20, "time": time, "x": "x", "y": "y", "due": 2}
         with pytest.raises(dh.InputError, match=r"60 of 3,000 rows of 'visits' .* or times.*; 30 of them have no time"):
             count_steps(**table, **how)
-        for more in ({}, users):
+        # Users' rows come out in batches: how their times are read does not depend on the user.
+        for more in ({}, users) if time in ("at", "words", "unix") else ({},):
             found = [count_steps(**each, **how, **more, drop_bad_rows=True) for each in (file, table)]
             assert _known(found[0]) == _known(found[1])
             assert min(found[0].before, found[0].kept) > 0
