@@ -167,7 +167,7 @@ def check_whole(mechanism: Mechanism) -> None:
     if mechanism.domain.is_large:
         raise InputError(
             f"the map has {mechanism.domain.size:,} cells: more than 4096 × 4096 are published tile by tile into a "
-            "file, by publish(..., out='map.parquet') alone, without a state; use larger cells for anything else"
+            "file (out), alone and without a state; a stream, or anything else, takes larger cells"
         )
 
 

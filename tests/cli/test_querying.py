@@ -159,3 +159,11 @@ def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, run, refused):
     assert row[["name", "west", "north"]].tolist() == ["here", -73.99, 40.72]
     message = "with x and y swapped they would be"
     refused(["query", folder / "city.parquet", "--box", "40.7,-73.99,40.72,-73.97"], message)
+
+
+def test_boxes_in_degrees_among_others_are_named_as_the_cause(tmp_path, refused):
+    domain = dh.Domain((580_000, 4_500_000, 590_000, 4_510_000), (10, 10), crs="EPSG:32618")
+    counts, near = np.ones(domain.shape, dtype=int), dh.Neighbourhood(domain, delta=1000)
+    dh.publish(counts, near, "identity", epsilon=1).save(tmp_path / "r.parquet")
+    boxes = ["--box", "-74.01,40.70,-73.95,40.72", "--box", "583000,4505000,584000,4506000"]
+    refused(["query", tmp_path / "r.parquet", *boxes], "it looks like degrees: give all boxes in degrees")

@@ -13,6 +13,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, fits_memory, positive, whole
+from deltahist.space.crs import looks_like_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.workloads.areas import Parts, parts_of
 from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, in_parts
@@ -72,7 +73,11 @@ class Boxes:
         outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
         if outside.any():
             bounds = tuple(round(b, 6) for b in domain.bounds)
-            self._refuse(outside, f"not inside the domain, whose bounds are {bounds}")
+            rule = f"not inside the domain, whose bounds are {bounds}"
+            first = self.corners[int(np.argmax(outside.any(axis=0)))].tolist()
+            if domain.crs is not None and looks_like_degrees(first) and not looks_like_degrees(domain.bounds):
+                rule += f"; it looks like degrees: give all boxes in degrees, or all of them in {domain.crs}"
+            self._refuse(outside, rule)
         places /= steps
         return tuple(zip(low, high, strict=True))
 
