@@ -45,7 +45,7 @@ _SCRIPT = (
     "start = time.process_time(); {counted}; print(time.process_time() - start)"
 )
 #: Panels of a row, by figure.
-PANELS = {"processor": "seconds of processors, imports left out", "peak": "peak memory of the process (GiB)"}
+PANELS = {"processor": "seconds of processors", "peak": "peak memory of the process (GiB)"}
 
 Found = dict[str, dict[str, list[float]]]
 
@@ -85,7 +85,7 @@ def measure() -> Found:
 def draw_row(panels: Sequence[Any], sizes: Sequence[int], found: Mapping[str, Any], unit: str) -> None:
     """Draw a panel for each figure over sizes in a unit, with a line of slope one from the least."""
     for axes, (figure, label) in zip(panels, PANELS.items(), strict=True):
-        for (way, values), colour in zip(found.items(), COLOURS, strict=True):
+        for (way, values), colour in zip(found.items(), COLOURS, strict=False):
             axes.loglog(sizes, values[figure], "o-", color=colour, label=way)
         low, high = axes.get_ylim()
         if high < 10 * low:  # an axis says more from one power of ten to another
@@ -96,24 +96,29 @@ def draw_row(panels: Sequence[Any], sizes: Sequence[int], found: Mapping[str, An
         axes.grid(alpha=0.3)
 
 
-def main() -> None:
-    """Measure, write the figures, tell their slopes, and draw them."""
+def draw(picture: Path, sizes: Sequence[int], found: Mapping[str, Any], unit: str) -> None:
+    """Draw a row of panels as a picture of its own."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    figure = Figure(figsize=(9, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(PANELS))
+    draw_row(panels, sizes, found, unit)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(picture, dpi=130)
+    print(f"{picture} is drawn")
+
+
+def main() -> None:
+    """Measure, write the figures, tell their slopes, and draw them."""
     found = measure()
     FOUND.write_text(json.dumps({"sizes": SIZES, **found}, indent=1) + "\n")
     for way, values in found.items():
         (_, before, last), (_, fewer, peak) = values["processor"], values["peak"]
         slope = (last - before) / (SIZES[-1] - SIZES[-2])
         print(f"{way:<30} {slope * 1e9:6.1f} ns a point; memory {peak / fewer:.2f} times that of a tenth")
-    figure = Figure(figsize=(9, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(PANELS))
-    draw_row(panels, SIZES, found, f"points of a Parquet file, to {SIDE}² cells")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(PICTURE, dpi=130)
-    print(f"{PICTURE} is drawn")
+    draw(PICTURE, SIZES, found, f"points of a Parquet file, to {SIDE}² cells")
 
 
 if __name__ == "__main__":

@@ -26,12 +26,14 @@ settings.load_profile("deltahist")
 _LONG = (
     "audits", "experiments", "mechanisms", "accounts/test_stress.py", "accounts/test_window.py", "cli/test_commands.py",
 )  # fmt: skip
+#: As the running service has it: pytest sets filters anew for each test.
+_UNWARNED = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 #: Of every test in a folder.
 _MARKS = {
     "audits": pytest.mark.audit,
+    "browser": _UNWARNED,
+    "server": _UNWARNED,
     "spark": pytest.mark.slow,
-    # As the running service has it: pytest sets filters anew for each test.
-    "server": pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning"),
 }
 
 
