@@ -27,6 +27,11 @@ def _enter(names: dict[str, Any]) -> None:
     names["_left"].enter_context(
         contextlib.chdir(names["_left"].enter_context(tempfile.TemporaryDirectory()))
     )
+    # A strategy that a page registers would be tried, slowly, by all plans of the pages after it.
+    from deltahist.strategies import base
+
+    known = dict(base._KNOWN)
+    names["_left"].callback(lambda: (base._KNOWN.clear(), base._KNOWN.update(known)))
 
 
 def _leave(names: dict[str, Any]) -> None:
