@@ -15,6 +15,9 @@ import deltahist as dh
 from tests.server.conftest import BOUNDS
 from tests.serving import serving
 
+# How long a condition is waited for, in milliseconds: on a busy machine a page takes its time.
+expect.set_options(timeout=30_000)
+
 BOX = "-74.02,40.66,-73.97,40.70"
 ZONES = {
     "type": "FeatureCollection",
