@@ -15,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
-from deltahist.decode.forms import BlockPower, Joint, Terms
+from deltahist.decode.forms import BlockPower, Field, Joint, Terms
 from deltahist.errors import InputError, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span, range_gram
@@ -37,7 +37,6 @@ _PRIOR = 1e-6
 _MOST_GREEDY = 40_000_000
 #: Noise this close to whole numbers (in points) is treated as whole.
 _NEAR_WHOLE = 0.25
-Sums = NDArray[np.float64]
 
 
 class Grids(Strategy):
@@ -389,7 +388,7 @@ class FourthOfCells(Joint):
         return _central(powers, self.size)[1]
 
 
-def _central(powers: Sequence[Sums], size: float) -> tuple[Sums, Sums]:
+def _central(powers: Sequence[Field], size: float) -> tuple[Field, Field]:
     """Return Σ (q − s / n)², and the same of fourth powers, over n cells, from sums of powers; s is the first."""
     first, second, third, fourth = powers
     mean = first / size

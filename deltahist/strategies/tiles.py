@@ -74,6 +74,10 @@ class Layer:
     step: tuple[int, int] = (1, 1)
     unit: int = 1
 
+    def starts(self, shape: tuple[int, ...]) -> Starts:
+        """Return the first cell of each block along each axis, of a number of cells from a tile's first on."""
+        return tuple(np.arange(0, n, step) for n, step in zip(shape, self.step, strict=True))
+
 
 class Tiling:
     """A map of two dimensions in tiles of one size, but for a rest at the upper edges.
@@ -137,10 +141,7 @@ class Tiling:
 
     def measure(self, slab: int, counts: Integers) -> list[Integers]:
         """Return the exact values of each layer (blocks along x, along y) of a slab, from its counts (x, ny)."""
-        return [sum_blocks(counts, self._starts(layer, counts)) * layer.unit for layer in self.layers]
-
-    def _starts(self, layer: Layer, counts: Integers) -> Starts:
-        return tuple(np.arange(0, n, step) for n, step in zip(counts.shape, layer.step, strict=True))
+        return [sum_blocks(counts, layer.starts(counts.shape)) * layer.unit for layer in self.layers]
 
     def measure_top(self, slab: int, counts: Integers) -> Integers:
         """Return what the counts (x, ny) of a slab add to the values that are kept whole (top,)."""

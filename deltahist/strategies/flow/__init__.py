@@ -364,19 +364,7 @@ class Flow(Strategy):
         draws, directions = self.split(noise)
         out = np.zeros((*noise.shape[:-1], self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
         for flows in directions:
-            line = self.lines[flows.axis] if self.widths else None
-            solved = flows.solve(line) if line else np.zeros(0)
-            gained = out if flows.axis == 0 else out.mT
-            for some, after in flows.strips():
-                if flows.axis == 0:
-                    rising, falling = flows.rising[..., some, :], flows.falling[..., some, :]
-                    out[..., some, :-1] -= rising
-                    out[..., after, 1:] += rising
-                    out[..., some, 1:] -= falling
-                    out[..., after, :-1] += falling
-                moved = flows.estimate(some, line, solved) if line else flows.straight[..., some, :]
-                gained[..., some, :] -= moved
-                gained[..., after, :] += moved
+            flows.enter(out, self.lines[flows.axis] if self.widths else None)
         flat = out.reshape(*noise.shape[:-1], -1)
         if self.arrivals is not None:
             flat[..., self.entries] += draws[ARRIVALS]

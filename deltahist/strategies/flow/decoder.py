@@ -56,7 +56,7 @@ from deltahist.strategies.flow.noise import (
     Hubs,
     joint,
 )
-from deltahist.strategies.tiles import spread_blocks, sum_blocks
+from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
@@ -309,8 +309,7 @@ class FlowDecoder(Decoder):
         if flow.plain:
             return sums.ravel()
         cells = values[: self.domain.size].reshape(self.domain.shape)
-        gain = (sums - sum_blocks(cells, flow.starts)) / self._block_sizes
-        return (cells + spread_blocks(gain, flow.starts, self.domain.shape)).ravel()
+        return _joined(cells, sums, flow.starts, self._block_sizes).ravel()
 
     def adjoint(self, query: Field) -> Field:
         flow = self.strategy
@@ -342,10 +341,9 @@ class FlowDecoder(Decoder):
             sums += self._onto_total(*tiling.blocks(tiling.layers[-1], tile)) * settled[0]
         if self.strategy.plain:
             return sums
-        cells, sides = values[0], self.strategy.sides
-        starts = tuple(np.arange(0, n, side) for n, side in zip(cells.shape, sides, strict=True))
-        gain = (sums - sum_blocks(cells, starts)) / sum_blocks(np.ones(cells.shape), starts)
-        return np.asarray(cells + spread_blocks(gain, starts, cells.shape))
+        cells = values[0]
+        starts = tiling.layers[-1].starts(cells.shape)
+        return _joined(cells, sums, starts, sum_blocks(np.ones(cells.shape), starts))
 
     def coefficients(self, query: Field) -> Field:
         return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
@@ -838,3 +836,9 @@ class HubErrors:
         left -= alike
         left *= share != 0
         return variance, fourth + self._draws * _fourth(left)
+
+
+def _joined(cells: NDArray[Any], sums: Field, starts: Starts, sizes: Field) -> Field:
+    """Return cells that add up to the sums of their blocks, whose first cells and sizes are given."""
+    gain = (sums - sum_blocks(cells, starts)) / sizes
+    return np.asarray(cells + spread_blocks(gain, starts, cells.shape))

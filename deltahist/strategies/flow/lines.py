@@ -22,6 +22,12 @@ def sums_on(n: int, width: int, centred: bool = False) -> int:
     return max(1, round(n / width)) + centred
 
 
+def _centres(n: int, width: int, centred: bool) -> Index:
+    """Return where sums have their centres (sums,), in halves of a place."""
+    number = sums_on(n, width, centred)
+    return 2 * width * np.arange(number) + (n - 1 - (number - 1) * width if centred else width - 1)
+
+
 def hats(n: int, width: int, centred: bool = False) -> Index:
     """Return weights (sums, n) of the places in each sum, in units of 1 / (2 width).
 
@@ -30,9 +36,7 @@ def hats(n: int, width: int, centred: bool = False) -> Index:
     would be weighted one inside and nothing outside: a range then ends inside a block with nothing between.
     The first sum begins at the line's start; centred sums leave as much at both ends, and reach beyond them.
     """
-    number = sums_on(n, width, centred)
-    first = n - 1 - (number - 1) * width if centred else width - 1
-    centre = 2 * width * np.arange(number) + first
+    centre = _centres(n, width, centred)
     place = np.clip(2 * np.arange(n), centre[0], centre[-1])
     return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
 
@@ -172,10 +176,7 @@ class Lines:
     @functools.cached_property
     def stretches(self) -> Stretches:
         """The line in stretches; where they begin is where a sum has its centre (`hats`), and beside both ends."""
-        centres = []
-        for width, number in zip(self.widths, self.numbers, strict=True):
-            first = self.n - 1 - (number - 1) * width if self.centred else width - 1
-            centres.append(2 * width * np.arange(number) + first)
+        centres = [_centres(self.n, width, self.centred) for width in self.widths]
         begins = [-(-centre // 2) for centre in centres]
         cuts: Index = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
         cuts = cuts[(cuts >= 0) & (cuts < self.n)]

@@ -90,6 +90,24 @@ class Crossings(NamedTuple):
         solved = line.solve(surplus.reshape(-1, surplus.shape[-1]).T)
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
+    def enter(self, out: Array, line: Lines | None) -> None:
+        """Let the flows enter what blocks gain (..., along x, along y); sums add to them by the line, if there are any.
+
+        Diagonal moves, which both directions have, enter with the flows to the east.
+        """
+        solved = np.zeros(0) if line is None else self.solve(line)
+        gained = out if self.axis == 0 else out.mT
+        for some, after in self.strips():
+            if self.axis == 0:
+                rising, falling = self.rising[..., some, :], self.falling[..., some, :]
+                out[..., some, :-1] -= rising
+                out[..., after, 1:] += rising
+                out[..., some, 1:] -= falling
+                out[..., after, :-1] += falling
+            moved = self.straight[..., some, :] if line is None else self.estimate(some, line, solved)
+            gained[..., some, :] -= moved
+            gained[..., after, :] += moved
+
     def estimate(self, some: slice, line: Lines, solved: Field) -> Array:
         """Return the straight flow across some lines (..., some, places), with what the sums along them add.
 

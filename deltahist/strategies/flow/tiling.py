@@ -43,23 +43,10 @@ class FlowTiling(Tiling):
         for slab in range(self.shape[0]):
             rows = self._block_rows(slab)
             size = rows.stop - rows.start
-            east, rising, falling = self._moves(draws, rows)
             # What each block gains, and at last what the next slab's first blocks do.
             gained = np.zeros((size + 1, ny), dtype=np.int64)
             gained[0] = outflow
-            number = len(east)
-            gained[:number, :-1] -= rising
-            gained[1 : number + 1, 1:] += rising
-            gained[:number, 1:] -= falling
-            gained[1 : number + 1, :-1] += falling
-            sums = [] if along_y is None else self._sums_along_y(draws, along_y, rows)
-            flows = Crossings(0, east, rising, falling, sums)
-            known = flows.solve(along_y) if along_y is not None else None
-            for some, after in flows.strips():
-                moved = east[some] if along_y is None or known is None else flows.estimate(some, along_y, known)
-                gained[some] -= moved
-                gained[after] += moved
-            del east, rising, falling, flows
+            self._eastward(draws, rows, along_y).enter(gained, along_y)
             north = self._draw(draws, STRAIGHT, 1, (nx, ny - 1), rows)
             if along_x is not None and solved is not None:
                 for lines in _strips(ny - 1, size):
@@ -97,18 +84,21 @@ class FlowTiling(Tiling):
     def _whole(self, draws: Draws, name: str, part: int, shape: tuple[int, ...]) -> Integers:
         return self._draw(draws, name, part, shape, slice(0, shape[0]))
 
-    def _moves(self, draws: Draws, rows: slice) -> tuple[Integers, Integers, Integers]:
-        """Return flows to the east, rising and falling moves out of the blocks of a slab."""
+    def _diagonals(self, draws: Draws, rows: slice) -> tuple[Integers, Integers]:
+        """Return rising and falling moves out of the blocks of a slab."""
         nx, ny = self.strategy.blocks
         lines = slice(rows.start, min(rows.stop, nx - 1))
         rising, falling = (self._draw(draws, DIAGONAL, part, (nx - 1, ny - 1), lines) for part in (0, 1))
-        return self._draw(draws, STRAIGHT, 0, (nx - 1, ny), lines), rising, falling
+        return rising, falling
 
-    def _sums_along_y(self, draws: Draws, along_y: Lines, rows: slice) -> list[Integers]:
-        nx = self.strategy.blocks[0]
+    def _eastward(self, draws: Draws, rows: slice, along_y: Lines | None) -> Crossings:
+        """Return flows to the east out of the blocks of a slab, with diagonal moves and any sums."""
+        nx, ny = self.strategy.blocks
         lines = slice(rows.start, min(rows.stop, nx - 1))
-        names = zip(self.strategy.sums, along_y.numbers, strict=True)
-        return [self._draw(draws, name, 0, (nx - 1, number), lines) for name, number in names]
+        names = zip(self.strategy.sums, () if along_y is None else along_y.numbers, strict=True)
+        sums = [self._draw(draws, name, 0, (nx - 1, number), lines) for name, number in names]
+        east = self._draw(draws, STRAIGHT, 0, (nx - 1, ny), lines)
+        return Crossings(0, east, *self._diagonals(draws, rows), sums)
 
     def _solve_along_x(self, draws: Draws, along_x: Lines) -> Field:
         """Return what sums say of lines along x (p, ny − 1), from all draws of the flow across."""
@@ -121,8 +111,7 @@ class FlowTiling(Tiling):
         for slab in range(self.shape[0]):
             rows = self._block_rows(slab)
             across = self._draw(draws, STRAIGHT, 1, (nx, ny - 1), rows)
-            lines = slice(rows.start, min(rows.stop, nx - 1))
-            rising, falling = (self._draw(draws, DIAGONAL, part, (nx - 1, ny - 1), lines) for part in (0, 1))
+            rising, falling = self._diagonals(draws, rows)
             across[: len(rising)] += rising
             # A falling move crosses the line in the block that it enters.
             across[0] -= last
