@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from deltahist.errors import InputError
 
@@ -72,16 +72,10 @@ class StoredFile:
         return ObjectFile(self)
 
 
-class _Readable(Protocol):
-    @property
-    def size(self) -> int: ...
-    def bytes_of(self, start: int, end: int) -> bytes: ...
-
-
 class ObjectFile(io.RawIOBase):
     """An object as a file."""
 
-    def __init__(self, source: _Readable) -> None:
+    def __init__(self, source: StoredFile) -> None:
         self._source, self._at = source, 0
 
     def readable(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
-from deltahist._objects import ObjectFile, StoredFile, ask, is_address, open_store, read_address
+from deltahist._objects import StoredFile, ask, is_address, open_store, read_address
 from deltahist.counting.arrays import Reading
 from deltahist.counting.opening import is_database
 from deltahist.counting.tables import (
@@ -221,13 +221,11 @@ def _partition(way: str, name: str) -> dict[str, str | None]:
 # --- object storage -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredInput(Input):
-    """An object in object storage, in the version that was found: each request is for it, and fails for another."""
+    """An object in object storage, in the version that was found."""
 
-    store: Any = None
-    length: int = 0
-    tag: str = ""
+    stored: StoredFile
 
     @property
     def buffer(self) -> int:
@@ -237,11 +235,11 @@ class StoredInput(Input):
     @property
     def size(self) -> int:
         """Bytes of the object."""
-        return self.length
+        return self.stored.size
 
     def file(self) -> Any:
         """Return the object as a file that is read at any place."""
-        return ObjectFile(self)
+        return self.stored.file()
 
     @contextmanager
     def on_disk(self) -> Iterator[Path]:
@@ -251,11 +249,6 @@ class StoredInput(Input):
             with path.open("wb") as copy:
                 shutil.copyfileobj(self.file(), copy, _REQUEST)
             yield path
-
-    def bytes_of(self, start: int, end: int) -> Any:
-        """Return the bytes from `start` up to `end`."""
-        what = f"input {self.name!r}"
-        return StoredFile(self.name, what, self.store, self.path.as_posix(), self.length, self.tag).bytes_of(start, end)
 
 
 def _list_objects(path: Path) -> tuple[str, dict[str, Input]]:
@@ -280,6 +273,6 @@ def _list_objects(path: Path) -> tuple[str, dict[str, Input]]:
         if tag is None:
             raise InputError(f"input {label!r} comes without an ETag: whether it changes could not be noticed")
         if each["size"] or format_of(way):  # else the mark of a folder
-            where = Path(each["path"])
-            objects[way] = StoredInput(where, None, "parquet", label=label, store=store, length=each["size"], tag=tag)
+            stored = StoredFile(label, f"input {label!r}", store, each["path"], each["size"], tag)
+            objects[way] = StoredInput(Path(each["path"]), None, "parquet", label=label, stored=stored)
     return name, objects

@@ -15,11 +15,8 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 from deltahist.noise.discrete import BLOCK
 from deltahist.noise.exact import KEY_BYTES, KeyStream, source
-from deltahist.noise.process import process_of
+from deltahist.noise.process import MOST_THREADS, draw
 from deltahist.privacy import Law
-
-#: Threads that draw: more of them take memory, and wait for it.
-_MOST_THREADS = 4
 
 
 class BlockDraws:
@@ -68,19 +65,14 @@ class BlockDraws:
         if len(some) < 2:
             list(map(fill, some))
         else:
-            with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+            with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
                 list(pool.map(fill, some))
         return out
 
     def _block(self, group: int, part: int, shape: tuple[int, ...], block: int, rows: int) -> NDArray[np.int64]:
         """Draw all of a block: always from the beginning of its stream."""
-        law = self.laws[group]
-        if not law.parameter:  # nothing changes between neighbours: there is nothing to hide
-            return np.zeros((rows, *shape[1:]), dtype=np.int64)
-        process = process_of(law)
         words = KeyStream(self._key(group, part, *shape, block))
-        size = rows * math.prod(shape[1:])
-        return process.nearest(process.start(1 / law.parameter, size, rng=words)).reshape(rows, *shape[1:])
+        return draw(self.laws[group], rows * math.prod(shape[1:]), words).reshape(rows, *shape[1:])
 
     def _key(self, *place: int) -> bytes:
         """Return the key of a block's stream: a keyed hash of its place, whose numbers all have the same length."""

@@ -44,6 +44,8 @@ from deltahist.privacy import Gaussian, Laplace, Law, RoundedGaussian
 Integers = NDArray[np.int64]
 Level = float | Fraction
 
+#: Threads that draw: more of them take memory, and wait for it.
+MOST_THREADS = 4
 #: Values refined at a time, so that the working memory does not grow with the array.
 _BLOCK = 1 << 18
 #: Longest table of first outcomes; longer ones are drawn digit by digit.
@@ -329,6 +331,14 @@ def process_of(law: Law, first: Fraction | None = None) -> Process:
     """Return the process of a law, from the first level of its chain (its own by default)."""
     one_of(tuple(PROCESSES), law=law.kind)
     return PROCESSES[law.kind](1 / law.parameter if first is None else first)
+
+
+def draw(law: Law, size: int, rng: Rng) -> Integers:
+    """Draw exact noise of a law (size,). All noise of releases by themselves is drawn here."""
+    if not law.parameter:  # nothing changes between neighbours: there is nothing to hide
+        return np.zeros(size, dtype=np.int64)
+    process = process_of(law)
+    return process.nearest(process.start(1 / law.parameter, size, rng=rng))
 
 
 def rising(

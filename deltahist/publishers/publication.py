@@ -22,13 +22,10 @@ from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.noise.discrete import BLOCK
 from deltahist.noise.exact import source
-from deltahist.noise.process import process_of
+from deltahist.noise.process import MOST_THREADS, draw
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
-
-#: Threads that draw: more of them take memory, and wait for it.
-_MOST_THREADS = 4
 
 _Mechanism = TypeVar("_Mechanism", bound=BaseMechanism)
 _Release = TypeVar("_Release")
@@ -166,7 +163,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> NDA
     def fill(law: Law, part: NDArray[np.int64]) -> None:
         part[:] = draw(law, len(part), rng)
 
-    with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
         for members, law in mechanism.noise_groups:
             values = drawn[members]  # a view, unless members are listed
             parts = [values[start : start + BLOCK] for start in range(0, len(values), BLOCK)]
@@ -175,11 +172,3 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> NDA
             if not isinstance(members, slice):
                 drawn[members] = values
     return drawn
-
-
-def draw(law: Law, size: int, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Draw exact noise of a law (size,). All noise of releases by themselves is drawn here, where audits replace it."""
-    if not law.parameter:  # nothing changes between neighbours: there is nothing to hide
-        return np.zeros(size, dtype=np.int64)
-    process = process_of(law)
-    return process.nearest(process.start(1 / law.parameter, size, rng=rng))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist._files import DIGEST, KEY, check_digest, check_format, digest_of, first_line
 from deltahist._objects import StoredFile, find_object, is_stored_file
+from deltahist._progress import progress
 from deltahist.budget import Payment
 from deltahist.decode import Decoder
 from deltahist.errors import DamagedFile, InputError, fits_memory
@@ -120,6 +121,13 @@ class TiledRelease(BaseRelease):
             raise InputError(f"tile is {tile!r}: there are {nx:,} × {ny:,} tiles, numbered from 0")
         return self.tiling.split(tile, self._read(i * ny + j, f"tile {tile}"))
 
+    def tiles(self, what: str) -> Iterator[Tile]:
+        """Yield all tiles, x varying slowest, with a bar on the terminal, which names the work."""
+        with progress(what, math.prod(self.tiling.shape), None) as done:
+            for i, j in np.ndindex(*self.tiling.shape):
+                yield i, j
+                done(1)
+
     @functools.cached_property
     def top(self) -> Integers:
         """Values that no tile holds (t,), verified."""
@@ -131,7 +139,7 @@ class TiledRelease(BaseRelease):
     def settled(self) -> NDArray[np.float64]:
         """Figures of all tiles together that the cells of each need; the whole file is read for them, once."""
         tiling, decoder = self.tiling, self.decoder
-        sums = [decoder.tile_summary(tiling, tile, self.tile_values(tile)) for tile in np.ndindex(*tiling.shape)]
+        sums = [decoder.tile_summary(tiling, tile, self.tile_values(tile)) for tile in self.tiles("reading tiles")]
         return decoder.settle_tiles(tiling, self.top, np.reshape(sums, (*tiling.shape, -1)), self.total)
 
     def tile_cells(self, tile: Tile) -> NDArray[np.float64]:

@@ -12,7 +12,6 @@ import json
 import math
 import mmap
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 
 from deltahist._files import write_whole
 from deltahist._objects import StoredFile, find_object
-from deltahist._progress import progress
 from deltahist.decode.placement import Clumping, ClumpingInTiles, block_variance
 from deltahist.errors import DamagedFile, InputError
 
@@ -315,15 +313,14 @@ def make_sums(release: TiledRelease, path: Path) -> None:
     InputError
         If the disk has not enough room, or the folder cannot be written.
     """
-    settled = _settle(release)
-    tables = _tables_of(release, len(settled))
+    tables = _tables_of(release, len(release.settled))
     size, free = tables.starts[""], shutil.disk_usage(path.parent).free
     if size > free:
         raise InputError(
             f"file of sums {str(path)!r} takes {size / 2**30:.1f} GiB, and the disk has {free / 2**30:.1f} GiB left: "
             "make room, or move the release"
         )
-    write_whole(path, lambda part: _Writer(release, tables, settled).write(part))
+    write_whole(path, lambda part: _Writer(release, tables).write(part))
 
 
 def _tables_of(release: TiledRelease, settled: int) -> Tables:
@@ -331,29 +328,11 @@ def _tables_of(release: TiledRelease, settled: int) -> Tables:
     return Tables((nx, ny), release.tiling.side, settled)
 
 
-def _tiles(release: TiledRelease, what: str) -> Iterator[tuple[int, int]]:
-    """Yield all tiles, x varying slowest, with a bar on the terminal."""
-    tiles = release.tiling.shape
-    with progress(what, math.prod(tiles), None) as done:
-        for i, j in np.ndindex(*tiles):
-            yield i, j
-            done(1)
-
-
-def _settle(release: TiledRelease) -> Field:
-    """Return what the cells of all tiles need."""
-    tiling, decoder = release.tiling, release.decoder
-    sums = [
-        decoder.tile_summary(tiling, tile, release.tile_values(tile)) for tile in _tiles(release, "reading tiles")
-    ]
-    return decoder.settle_tiles(tiling, release.top, np.reshape(sums, (*tiling.shape, -1)), release.total)
-
-
 class _Writer:
     """A file of sums in the making."""
 
-    def __init__(self, release: TiledRelease, tables: Tables, settled: Field) -> None:
-        self._release, self._tables, self._settled = release, tables, settled
+    def __init__(self, release: TiledRelease, tables: Tables) -> None:
+        self._release, self._tables = release, tables
         self._blocks = block_variance(release.decoder)
 
     def write(self, path: Path) -> None:
@@ -364,11 +343,12 @@ class _Writer:
             whole = self._write_sums(file, learnt)
             file.truncate(starts[""])
             law, noise = learnt.law(), self._blocks((1, 1))
-            small = {"settled": self._settled, "spreads": self._mean_spreads(file, law, noise), "whole": whole}
+            settled, spreads = self._release.settled, self._mean_spreads(file, law, noise)
+            small = {"settled": settled, "spreads": spreads, "whole": whole}
             digest = hashlib.sha256(b"".join(_padded(each) for each in small.values())).hexdigest()
             for name, each in small.items():
                 self._put(file, starts[name], each)
-            said = {"release": self._release.digest, "settled": len(self._settled), "law": vars(law), "noise": noise}
+            said = {"release": self._release.digest, "settled": len(settled), "law": vars(law), "noise": noise}
             file.seek(0)
             file.write(_MAGIC + json.dumps(said | {"small": digest}).encode())
 
@@ -376,12 +356,11 @@ class _Writer:
         """Write sums of strips and within tiles, slab after slab; return sums of whole tiles in two parts."""
         release, tables, starts = self._release, self._tables, self._tables.starts
         (sx, sy), (tx, ty), (_, ny) = tables.side, tables.tiles, tables.cells
-        tiling, decoder = release.tiling, release.decoder
         whole, along_y = np.zeros((tx + 1, ty + 1), dtype=_LONG), np.zeros((ny + 1, tx + 1))
         before = np.zeros(ny + 1, dtype=_LONG)  # of all slabs so far, up to each edge from the start of its tile
         strips = np.zeros((1, ty + 1), dtype=_LONG)
-        for i, j in _tiles(release, "summing tiles"):
-            cells = decoder.tile_cells(tiling, (i, j), release.tile_values((i, j)), self._settled)
+        for i, j in release.tiles("summing tiles"):
+            cells = release.tile_cells((i, j))
             learnt.add(cells)
             sums = cells.cumsum(axis=0).cumsum(axis=1)
             wide, tall = sums.shape
@@ -405,7 +384,7 @@ class _Writer:
         tables, spreads = self._tables, np.zeros(self._tables.tiles)
         (sx, sy), tiling = tables.side, self._release.tiling
         file.seek(tables.starts["within"])
-        for tile in _tiles(self._release, "learning how points lie"):
+        for tile in self._release.tiles("learning how points lie"):
             x, y = tiling.cells(tile)
             sums = np.frombuffer(file.read(8 * sx * sy), dtype="<f8").reshape(sx, sy)
             cells = np.diff(np.diff(sums, axis=0, prepend=0.0), axis=1, prepend=0.0)

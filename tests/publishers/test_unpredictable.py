@@ -149,8 +149,8 @@ CALLS = {
         ).tile_values((0, 0))[0]
         for name, how in UNITS.items()
     },
-    "publishers.publication.draw": {
-        law.kind: lambda folder, law=law: publication.draw(law, 50, None)
+    "noise.process.draw": {
+        law.kind: lambda folder, law=law: process.draw(law, 50, None)
         for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
     },
     "publishers.publication.draw_noise": {
