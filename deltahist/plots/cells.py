@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.placement import ErrorSource, block_error
 from deltahist.errors import InputError, one_of
+from deltahist.plots.colours import smooth_scale
 from deltahist.plots.ground import (
     add_bar,
     axis_unit,
@@ -22,7 +23,6 @@ from deltahist.plots.ground import (
     note_above,
     own_axes,
     sides,
-    smooth_scale,
     unit_of_area,
 )
 from deltahist.strategies.tiles import spread_blocks, sum_blocks

@@ -13,18 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, one_of
+from deltahist.plots.colours import ColourScale, classed_scale, is_dark
 from deltahist.plots.ground import (
     NO_SIGN,
-    ColourScale,
     add_bar,
     axis_unit,
-    classed_scale,
     draw_ground,
     exceeds_zero,
     figure_of,
     geometries_of,
     holds_points_from_outside,
-    is_dark,
     note_above,
     own_axes,
     region_areas,

@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError
 from deltahist.plots.cells import LINEAR, merge_blocks, merge_cells
-from deltahist.plots.ground import (
-    ColourScale,
-    Ends,
-    block_areas,
-    cell_areas,
-    find_ends,
-    is_dark,
-    scale_between,
-    unit_of_area,
-)
+from deltahist.plots.colours import ColourScale, Ends, find_ends, is_dark, scale_between
+from deltahist.plots.ground import block_areas, cell_areas, unit_of_area
 from deltahist.releases import TiledRelease
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source

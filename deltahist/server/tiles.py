@@ -15,7 +15,8 @@ from starlette.exceptions import HTTPException
 
 from deltahist._http import JSON, Workers, as_json, copy_headers, negotiate
 from deltahist.errors import InputError
-from deltahist.plots.ground import Ends, figure_of, unit_of_area
+from deltahist.plots.colours import Ends
+from deltahist.plots.ground import figure_of, unit_of_area
 from deltahist.server.answers import Source
 from deltahist.server.blocks import FINEST, PIXELS, TILE, choose_width, longest_side, pixels_per_cell
 from deltahist.server.catalogue import Served

@@ -10,7 +10,8 @@ from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.plots import plot_map
-from deltahist.plots.ground import cell_areas, classed_scale, is_dark, smooth_scale
+from deltahist.plots.colours import classed_scale, is_dark, smooth_scale
+from deltahist.plots.ground import cell_areas
 
 
 def test_degrees_stand_where_the_meridians_meet_the_edges(town):

@@ -12,7 +12,8 @@ from PIL import Image
 
 import deltahist as dh
 from deltahist.plots.cells import merge_blocks
-from deltahist.plots.ground import Ends, cell_areas
+from deltahist.plots.colours import Ends
+from deltahist.plots.ground import cell_areas
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue, Served
