@@ -152,10 +152,7 @@ class Clock:
             return cls(int(start), 0)
         if every is None:
             raise InputError(f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h")
-        found = re.fullmatch(r"\s*(\d{1,9})\s*(s|min|h|d|w)\s*", every)
-        if found is None or not int(found[1]):
-            raise InputError(f"every is {every!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w")
-        length = int(found[1]) * _UNITS[found[2]]
+        length = read_period(every, "every")
         return cls(seconds(start, "start"), length, None if format is None else check_format(format))
 
     def step(self, text: str, name: str = "until") -> int:
@@ -186,6 +183,14 @@ class Clock:
             if self.every and self.every % length == 0:
                 return f"{self.every // length:,} {name}{'s' if self.every > length else ''}"
         return ""
+
+
+def read_period(text: str, name: str) -> int:
+    """Return the seconds of a period such as 1d, 6h, 15min or 1w."""
+    found = re.fullmatch(r"\s*(\d{1,9})\s*(s|min|h|d|w)\s*", text)
+    if found is None or not int(found[1]):
+        raise InputError(f"{name} is {text!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w")
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def seconds(text: str, name: str) -> int:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltahist.cli import console
 from deltahist.cli.maps import LIMITS, MAP_CRS, USUAL_POINTS, Coordinates, PlanOptions, move_limits
 from deltahist.cli.options import amount, corners, length, listed, option, whole_number
+from deltahist.cli.outlook import Cadence
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from deltahist.preprocessing import Clock
 
 
 def advise(
@@ -28,6 +31,7 @@ def advise(
     deltas: Any = option("LIST", "Instead of --protect: these δ (250m,1km).", listed(length)),
     epsilons: Any = option("LIST", "Budgets of ε to compare.", listed(amount), default="0.5,1,2"),
     limit: list[Any] | None = LIMITS,
+    steps: Cadence,
     asked: PlanOptions,
     per_user: Any = option(
         "LIST",
@@ -49,7 +53,8 @@ def advise(
     """Compare choices of δ, ε and K, each with its best cells: how exact answers are, how safe people.
 
     No data is read but public figures. For every choice the cells are the ones with the least expected error
-    over --regions, --squares or --boxes; squares of a twentieth of the map's side if nothing is given.
+    over --regions, --squares or --boxes; squares of a twentieth of the map's side if nothing is given. With --every
+    and --for, windows and limits of a stream are ranked, too; --points is about a step.
 
     \b
     Examples:
@@ -58,13 +63,26 @@ def advise(
           --regions districts.gpkg --deltas 250m,500m --epsilons 0.5,1
       deltahist advise --bounds 563000,4480000,613000,4532000 --project EPSG:32618 --max-per-user 1,5,20 \\
           --points-per-user activity.csv --protect visit
+      deltahist advise --bounds 563000,4480000,613000,4532000 --project EPSG:32618 --every 1w --for 52w \\
+          --points 20000 --regions districts.gpkg --deltas 1km --epsilons 1
     """
-    from deltahist.planning import advice
+    from deltahist.planning import advice, forecast
     from deltahist.releases import Release
     from deltahist.space.domain import Domain
 
     console.check_target(out, *asked.files(), users)
     asked.refuse_ranges()
+    streaming = steps.every is not None or steps.duration is not None
+    clock, number = steps.read() if streaming else (None, 1)
+    if streaming and users is None and asked.points is None:
+        raise InputError(
+            "--points is missing with --every: without about how many points a step has, a public figure, nobody can "
+            "judge what drowns in noise"
+        )
+    if streaming and users is not None:
+        raise InputError(
+            f"--points-per-user is {str(users)!r} with --every: it is about all points, not a step's; give --points"
+        )
     box, system = Coordinates.of_crs(crs).on_map(bounds)
     queries, _ = asked.queries(Domain(box, (1,) * (len(box) // 2), system))
     points: Any = asked.number
@@ -78,22 +96,27 @@ def advise(
             points = advice.read_released_users(Release.load(users))
         else:
             points = advice.read_users(users, "--points-per-user")
-    found = advice.advise(
-        box,
-        points,
-        queries,
-        crs=system,
-        deltas=deltas or advice.USES[protect],
-        epsilons=epsilons,
-        per_user=per_user,
-        limits=move_limits(limit),
-    )
+    how = {
+        "crs": system,
+        "deltas": deltas or advice.USES[protect],
+        "epsilons": epsilons,
+        "per_user": per_user,
+        "limits": move_limits(limit),
+    }
+    if clock is None:
+        found = advice.advise(box, points, queries, **how)
+    else:
+        found = forecast.advise_stream(box, points, queries, clock=clock, steps=number, **how)
     if layout == "csv":
         console.put(found.to_csv(index=False), out)
     elif layout == "json":
         console.put(found.to_json(orient="records", indent=2), out)
     else:
-        console.put(_render(found, "m" if system else "units", asked, users is None), out)
+        unit = "m" if system else "units"
+        if clock is None:
+            console.put(_render(found, unit, asked, users is None), out)
+        else:
+            console.put(_render_stream(found, unit, asked, clock, number), out)
 
 
 def _render(found: pd.DataFrame, unit: str, asked: PlanOptions, guessed: bool) -> str:
@@ -102,7 +125,6 @@ def _render(found: pd.DataFrame, unit: str, asked: PlanOptions, guessed: bool) -
     people = bool(found["points_per_user"].any())
     rows = []
     for row in records:
-        half = 1.96 * row["error"]
         kept = (str(row["points_per_user"]), f"{row['points']:,.0f}") if people else ()
         rows.append(
             (
@@ -110,17 +132,16 @@ def _render(found: pd.DataFrame, unit: str, asked: PlanOptions, guessed: bool) -
                 f"{row['epsilon']:g}",
                 *kept,
                 f"{row['cell']:,.4g} {unit}",
-                f"{row['count']:,.0f} ± {float(f'{half:.2g}'):,.0f} ({half / row['count']:.0%})",
+                _interval(row["count"], row["error"]),
                 f"{row['observer']:.1%}" if row["observer"] > 0.99 else f"{row['observer']:.0%}",
                 f"ε = {row['any_move']:.3g}",
             )
         )
     heads = ("δ", "ε", *(("K", "kept") if people else ()), "cell", "error of a count", "50% sure becomes")
     best = min(records, key=lambda row: float(row["of_count"]))
-    area = f"{best['area'] / 1e6:,.3g} km²" if unit == "m" else f"{best['area']:,.3g} square units"
     who = "a user's K points" if people else "somebody's point"
     lines = [
-        f"A typical area of {area} holds {best['count']:,.0f} points if they are evenly spread, "
+        f"A typical area of {_area(best, unit)} holds {best['count']:,.0f} points if they are evenly spread, "
         "and is told as below (95 of 100 such answers are that near to the truth).",
         f"Whoever was 50% sure which of two places within δ {who} had becomes at most so sure as the last column but "
         "one says; the last has the ε of a move from anywhere to anywhere.",
@@ -133,3 +154,76 @@ def _render(found: pd.DataFrame, unit: str, asked: PlanOptions, guessed: bool) -
             "(--points-per-user tells)."
         )
     return "\n".join([*lines, "", console.table((*heads, "any move costs"), rows, left=0)])
+
+
+def _area(row: dict[Any, Any], unit: str) -> str:
+    return f"{row['area'] / 1e6:,.3g} km²" if unit == "m" else f"{row['area']:,.3g} square units"
+
+
+def _interval(count: float, error: float) -> str:
+    """Return a count with its interval of 95%, and half of this relative to the count."""
+    half = 1.96 * error
+    return f"{count:,.{0 if count >= 10 else 1}f} ± {float(f'{half:.2g}'):,.0f} ({half / count:,.0%})"
+
+
+def _render_stream(found: pd.DataFrame, unit: str, asked: PlanOptions, clock: Clock, steps: int) -> str:
+    """Return windows and limits of a stream in words, the best one first, followed by a table."""
+    records: list[dict[Any, Any]] = found.to_dict("records")
+    people = bool(found["points_per_user"].any())
+    names = {"step": "a step", "month": "a month", "all": f"all {steps:,} steps"}
+    sums = {name: words for name, words in names.items() if f"{name}_count" in found}
+    rows = [
+        (
+            f"{row['delta']:,.6g} {unit}",
+            f"{row['epsilon']:g}",
+            *((str(row["points_per_user"]),) if people else ()),
+            f"{row['window']:,}",
+            row["window_limit"],
+            f"{row['cell']:,.4g} {unit}",
+            f"ε = {row['step_epsilon']:.3g}",
+            f"ε = {row['all_epsilon']:.4g}",
+            *(_interval(row[f"{name}_count"], row[f"{name}_error"]) for name in sums),
+            f"yes; {_longer_steps(row, clock)}" if row["drowns"] else "",
+        )
+        for row in records
+    ]
+    heads = ["δ", "ε", *["K"] * people, "window", "limit", "cell", "a step costs", f"all {steps:,} cost"]
+    heads += [f"error of {words}" for words in sums.values()]
+    best, metres = records[0], "m" * (unit == "m")
+    what = "square" if asked.regions is None else "region"
+    if asked.boxes is not None:
+        what = "box"
+    lines = [
+        f"A {what} has {_area(best, unit)} on average, {best['step_count']:,.3g} points in a step if they are evenly "
+        "spread, and is told as below (95 of 100 such answers are that near to the truth).",
+        f"Any `window` steps in a row spend at most ε; a limit of {steps}:4 lets any {steps:,} spend at most 4 ε.",
+        "Choices that do not drown come first, then those that promise most for all steps together.",
+    ]
+    if not best["drowns"]:
+        told = ", ".join(
+            f"{_interval(best[f'{name}_count'], best[f'{name}_error'])} in {words}" for name, words in sums.items()
+        )
+        limit = f" --window-limit {best['window_limit']}" if best["window_limit"] else ""
+        lines.append(
+            f"The strongest promise whose single steps are of use: --delta {best['delta']:g}{metres} "
+            f"--epsilon {best['epsilon']:g} --window {best['window']}{limit} --cell {best['cell']:g}{metres}. A step "
+            f"costs ε = {best['step_epsilon']:.3g}, all {steps:,} cost {best['all_epsilon']:.4g}; the count of a "
+            f"{what} is known as {told}."
+        )
+    else:
+        short = min(records, key=lambda row: (not row["longer"], row["longer"]))
+        lines.append(
+            f"All choices drown: the error of a {what} in a step is above its points. Of longer steps, with the same "
+            f"promise as --epsilon {short['epsilon']:g} --window {short['window']}, {_longer_steps(short, clock)}."
+        )
+    return "\n".join([*lines, "", console.table((*heads, "drowns"), rows, left=0, words=("drowns",))])
+
+
+def _longer_steps(row: dict[Any, Any], clock: Clock) -> str:
+    """Tell which longer steps would not drown."""
+    from deltahist.preprocessing import Clock
+
+    if not row["longer"]:
+        return "nothing longer would do"
+    period = Clock(0, clock.every * row["longer"]).period if clock.every else f"{row['longer']:,} together"
+    return f"{period} would do"

@@ -172,7 +172,7 @@ def _auto(bounds: tuple[float, ...]) -> str:
     return f"--project auto, which is --project {shlex.quote(extent.crs)} --bounds {there}"
 
 
-def sources_option(default: str) -> Any:
+def sources_option(default: str | None) -> Any:
     """Return the option that declares sources."""
     text = "Where people may appear or vanish: none, boundary, left, right or a file."
     return option("WHERE", text, default=default, panel=MAP)
@@ -386,8 +386,8 @@ class WorkloadOptions:
         if self.regions is not None:
             drawn, crs = read_shapes(self.regions, domain, "--regions")
             fitted = fit(drawn, domain, crs)
-            shapes = fitted.shapes[fitted.held]
-            return lambda on: _within(shapes, on), f"the {len(shapes):,} regions of {self.regions}"
+            name = f"the {int(fitted.held.sum()):,} regions of {self.regions}"
+            return lambda on: _within(fitted.shapes, on), name
         if self.squares is not None:
             side = domain.length(length(self.squares, "--squares"), name="squares")
             kind = "squares" if domain.ndim == 2 else "intervals"
@@ -397,6 +397,21 @@ class WorkloadOptions:
             boxes, _ = read_boxes(None, self.boxes, domain)
             return lambda on: workloads.boxes(boxes), f"the {len(boxes):,} boxes of {self.boxes}"
         return workloads.all_ranges if self.ranges else None, "all ranges of whole cells"
+
+    def names(self, work: Workload, domain: Domain) -> list[str]:
+        """Return the names of a workload's regions or boxes in their file, or their numbers; none for others."""
+        from deltahist.space.geometries import named, read_geometries
+        from deltahist.space.workloads import Regions
+
+        if self.boxes is not None:
+            return read_boxes(None, self.boxes, domain)[1]
+        if self.regions is None or not isinstance(work, Regions):
+            return []
+        try:
+            known = named(read_geometries(self.regions, domain, "--regions"))["name"]
+        except InputError:  # several columns may be names: numbers do for a forecast
+            return list(work.names)
+        return [str(known.iloc[int(number)]) for number in work.names]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -476,11 +491,12 @@ def choose_map(place: MapOptions, coordinates: Coordinates, asked: PlanOptions, 
 
 
 def _within(shapes: Any, domain: Domain) -> Workload:
-    """Return regions as far as they lie on a map with other cells, which may end a little earlier."""
+    """Return regions as far as they lie on a map with other cells, which may end a little earlier; named by number."""
     import numpy as np
     import shapely
 
     from deltahist import workloads
 
     parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
-    return workloads.regions(parts[np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0)])
+    there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
+    return workloads.regions(parts[there], [str(number) for number in there])

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltahist.cli import console
 from deltahist.cli.groups import MAX_PER_USER, SpendingWithFailure
-from deltahist.cli.maps import MAP_CRS, Coordinates, MapOptions, PlanOptions, about_map, choose_map
-from deltahist.cli.options import LONG, flag, length, listed, option
+from deltahist.cli.maps import (
+    MAP_CRS,
+    Coordinates,
+    MapOptions,
+    PlanOptions,
+    about_map,
+    choose_map,
+    sources_option,
+)
+from deltahist.cli.options import LONG, flag, length, listed, option, whole_number
+from deltahist.cli.outlook import WINDOW_LIMIT, Cadence, StreamPlace, Sums, describe_shares
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,9 +35,36 @@ _BY_DELTA = {"delta": "{delta}", **_NAMED, **_PROMISED, "": "{note}"}
 _SHOWN = ("rank", "letter", "missing", "most", "rival_error")
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Place(MapOptions):
+    # Without a word, none; of a stream the boundary.
+    sources: str | None = sources_option(None)  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StreamOptions(Cadence):
+    """The stream that is planned."""
+
+    stream: bool = flag("Instead: what a step of a stream costs, and errors of a step, a week, a month and a year.")
+    length: int | None = option("STEPS", "Of a stream: steps that share --epsilon.", whole_number, names="--window")
+    window_limit: list[Any] | None = WINDOW_LIMIT
+
+    def check(self, *others: str) -> None:
+        """Raise InputError on options of a stream without one, a stream without a window, or `others` with one."""
+        if not self.stream:
+            names = {"--every": self.every, "--for": self.duration, "--window": self.length}
+            for name, value in {**names, "--window-limit": self.window_limit}.items():
+                if value is not None:
+                    raise InputError(f"{name} is given without --stream: it is about a stream")
+        elif others:
+            raise InputError(f"{others[0]} is given with --stream: it must be one of them")
+        elif self.length is None:
+            raise InputError("--window is missing with --stream: it says how many steps share --epsilon, such as 4")
+
+
 def plan(
     *,
-    place: MapOptions,
+    place: _Place,
     spending: SpendingWithFailure,
     deltas: Any = option(
         "LIST", "Instead of the ranking: the best strategy for each of these δ (250m,1km).", listed(length)
@@ -37,6 +73,7 @@ def plan(
         "Instead: the best strategy for limits on what any move costs, and the error of each."
     ),
     picture: Path | None = option("FILE", "With --frontier: draw it too (.png, .svg or .pdf)."),
+    steps: _StreamOptions,
     crs: str | None = MAP_CRS,
     max_per_user: int | None = MAX_PER_USER,
     asked: PlanOptions,
@@ -46,7 +83,8 @@ def plan(
     """Rank strategies, and cells unless they are given, by expected error on what will be asked. No data is read.
 
     Cells are compared by the whole error: that of noise, and that of where in the cells points lie, for about the
-    number of --points. With cells that are given, the workload is all ranges of whole cells unless another is.
+    number of --points. With cells that are given, the workload is all ranges of whole cells unless another is. With
+    --stream, cells, sources and figures are as of `deltahist stream --dry-run`, and --points is about a step.
 
     \b
     Examples:
@@ -57,10 +95,14 @@ def plan(
       deltahist plan --bounds 0,100 --cell 1 --delta 5 --sources left --rho 0.1 --format json
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --probability 1e-6 --deltas 1,2,4,8
       deltahist plan --bounds 0,0,64,64 --cell 1 --delta 1 --epsilon 1 --frontier --picture frontier.png
+      deltahist plan --stream --every 1w --for 52w --window 4 --window-limit 52:4 --epsilon 1 \\
+          --bounds 560000,4480000,610000,4530000 --project EPSG:32618 --cell 1km --delta 2km --regions districts.gpkg
     """
     from deltahist.plots import check_picture
     from deltahist.preprocessing import Preprocessing
 
+    probability = [] if spending.probability is None else ["--probability"]
+    steps.check(*["--frontier"] * frontier, *["--deltas"] * (deltas is not None), *probability)
     if frontier and deltas is not None:
         raise InputError("--frontier is given with --deltas: it must be one of them")
     if picture is not None:
@@ -71,6 +113,11 @@ def plan(
     console.check_target(out, *asked.files())
     how = {"counting": Preprocessing(max_per_user or 1), **spending.keywords()}
     system = Coordinates.of_crs(crs, place.grid)
+    if steps.stream:
+        there = StreamPlace(**vars(place) | {"sources": place.sources or "boundary"})
+        _put_stream(steps, there, system, asked, how, layout, out)
+        return
+    place = replace(place, sources=place.sources or "none")
     if deltas is not None:
         nears = [replace(place, delta=each).near(system) for each in deltas]
         if len({each.domain for each in nears}) > 1:
@@ -104,6 +151,34 @@ def plan(
     else:
         rows = [[form.format(**record) for form in columns.values()] for record in records]
         console.put(f"{title}, over {name}\n\n{console.table(tuple(columns), rows, left=3)}", out)
+
+
+def _put_stream(
+    steps: _StreamOptions,
+    place: StreamPlace,
+    system: Coordinates,
+    asked: PlanOptions,
+    how: dict[str, Any],
+    layout: str,
+    out: Path | None,
+) -> None:
+    """Print the shares of a stream's steps, and the errors of sums over them."""
+    from deltahist.accounts.window import Window
+
+    clock, number = steps.read()
+    ((unit, total),) = ((unit, amount) for unit, amount in how.items() if unit != "counting")
+    window = Window(steps.length, **{unit: total}, limits=steps.window_limit or ())
+    share = how | {unit: total / window.rule.length}  # by which a stream chooses
+    chosen = choose_map(place, system, asked, **share)
+    mechanism = chosen.mechanism(**share)
+    mechanism = mechanism.with_budget(mechanism.budget.of(window.equal))
+    sums = Sums(mechanism, clock, number, chosen, asked)
+    if layout == "json":
+        console.put_json(sums.records(), out)
+        return
+    shares = describe_shares(window, clock, number)
+    about = {**about_map(chosen.near.domain), "strategy": mechanism.strategy.name, **shares}
+    console.put(f"{console.facts(**about)}\n\n{sums.describe(total)}", out)
 
 
 def _ranking(near: Neighbourhood, work: Any, how: dict[str, Any]) -> list[dict[str, Any]]:

@@ -8,40 +8,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
 from deltahist.cli import console
 from deltahist.cli.groups import CONFIG, LETTERS, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
 from deltahist.cli.maps import (
-    ChosenMap,
     Coordinates,
-    MapOptions,
     PlanOptions,
     about_map,
     choose_map,
     describe_limit,
-    sources_option,
 )
 from deltahist.cli.options import (
     amount,
     argument,
     flag,
-    length as read_length,
     option,
     whole_number,
-    window_limit,
 )
+from deltahist.cli.outlook import MOST_STEPS, WINDOW_LIMIT, StreamPlace, Sums, describe_shares
 from deltahist.errors import NANO, InputError, shortened, typed
 
 if TYPE_CHECKING:
-    from deltahist.mechanisms import Mechanism
     from deltahist.publishers.stream import Stream
 
 #: Steps from which on a bar is shown on a terminal.
 _LONG = 20
-_MOST_STEPS = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,22 +56,7 @@ class _Steps:
     gaps: Literal["error", "empty"] = option(
         "HOW", "Folder: error, or empty (a missing file is a step without points).", default="error"
     )
-    window_limit: list[Any] | None = option(
-        "STEPS:TIMES",
-        "So many steps in a row spend at most TIMES the budget: 30:2; repeat it. any:4 holds for all steps there "
-        "will ever be, and takes --budgets.",
-        window_limit,
-        several=True,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Place(MapOptions):
-    cell: float | str | None = option(
-        "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", read_length
-    )
-    sources: str = sources_option("boundary")
-    _CHOOSES: ClassVar[bool] = False
+    window_limit: list[Any] | None = WINDOW_LIMIT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +71,7 @@ def stream(
     ),
     steps: _Steps,
     coordinates: Coordinates,
-    place: _Place,
+    place: StreamPlace,
     state: str = option(
         "FILE", "The ledger, or a postgresql:// URL; made at first, needed for every later run.", default=...
     ),
@@ -131,9 +110,9 @@ def stream(
     budget = spending.keywords()
     clock = Clock.of(steps.start, steps.every, steps.time_format)
     number = clock.step(steps.until, "--until") + 1
-    if not 1 <= number <= _MOST_STEPS:
+    if not 1 <= number <= MOST_STEPS:
         raise InputError(
-            f"--until is {steps.until!r}: it must be from 1 to {_MOST_STEPS:,} steps on from --start, {steps.start!r}"
+            f"--until is {steps.until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {steps.start!r}"
         )
     counting = rows.counting()
     if steps.time is not None and not dry_run:  # a cheap mistake is told before anything takes long
@@ -152,9 +131,15 @@ def stream(
     plan = Stream(
         near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
     )
-    print(_describe_plan(plan, chosen, amounts, number))
-    if not anyway and amounts is None:
-        _refuse_drowning(plan, chosen, asked)
+    told = describe_shares(plan.shape, clock, number, amounts)
+    told["steps"] += f", {labels[0]} to {labels[-1]}" + " (UTC)" * bool(clock.every)
+    print(console.facts(**told, left=_left(plan)))
+    if amounts is None:
+        share_of_step = plan.mechanism.with_budget(plan.budget.of(plan.shape.equal))
+        sums = Sums(share_of_step, clock, number, chosen, asked)
+        print("", sums.describe(plan.budget.amount), sep="\n")
+        if not anyway:
+            sums.refuse_drowning()
     if dry_run:
         plan.check(amounts, weak_protection_accepted)
         return None
@@ -189,66 +174,17 @@ def stream(
     return tally
 
 
-def _describe_plan(
-    plan: Stream, chosen: ChosenMap, amounts: Sequence[Fraction] | None, steps: int
-) -> str:
-    """Tell the cost of steps, the limit that binds, the rest of the budget, and errors of sums over steps."""
+def _left(plan: Stream) -> str | None:
+    """Tell what the ledger has left for the next step; None before there is a ledger."""
     from deltahist.accounts.ledger import Ledger
     from deltahist.budget import say_amount
-    from deltahist.planning.forecast import forecast
 
-    letter = LETTERS[plan.budget.unit]
-
-    def say(amount: Fraction) -> str:
-        return f"{letter} = {say_amount(amount, plan.budget.amount)}"
-
-    told: dict[str, str] = {}
-    if amounts is None:
-        length, limit = plan.shape.binding
-        share = plan.shape.equal
-        told["each_step"] = f"{say(share)}, since {length:,} steps in a row spend at most {say(Fraction(limit, NANO))}"
-        if length != plan.length:
-            told["each_step"] += (
-                f" (--window-limit): of {say(plan.budget.amount)}, any {plan.length:,} steps spend "
-                f"{say_amount(plan.length * share, plan.budget.amount)}"
-            )
-    if Ledger.exists(plan.ledger):
-        window = plan.window()
-        following = 0 if window.last is None else window.last + 1
-        told["left"] = f"{say(window.available(following))} for step {plan.clock.label(following)}"
-    if amounts is not None:
-        return console.facts(**told)
-    outlooks = forecast(_of_a_step(plan), plan.clock, steps, chosen.work)
-    rows = [
-        (
-            f"a {each.period}" if each.period != "all" else f"all {each.steps:,} steps",
-            f"{each.steps:,}",
-            say(each.spends),
-            "" if each.cell is None else f"{each.cell:,.4g}",
-            f"{each.queries:,.4g}",
-        )
-        for each in outlooks
-    ]
-    table = console.table(("sum over", "steps", "spends", "error of a cell", "error of a query"), rows)
-    return f"{console.facts(**told)}\n\n{table}\nQueries are {chosen.queries}; errors are of noise alone, in points.\n"
-
-
-def _of_a_step(plan: Stream) -> Mechanism:
-    """Return the mechanism of a step, with what all limits leave for it."""
-    return plan.mechanism.with_budget(plan.budget.of(plan.shape.equal))
-
-
-def _refuse_drowning(plan: Stream, chosen: ChosenMap, asked: PlanOptions) -> None:
-    """Raise InputError if regions have more noise in a step than points, by a figure that the caller gave."""
-    if asked.regions is None or asked.points is None or chosen.work is None:
-        return
-    mean, error = asked.number / len(chosen.work), _of_a_step(plan).rmse(chosen.work)
-    if error > mean:
-        raise InputError(
-            f"--points is {asked.number:,.0f} in a step, {mean:,.3g} in each of {len(chosen.work):,} regions, but the "
-            f"noise in a region has a standard error of {error:,.3g}: single steps would say nothing; take longer "
-            "steps, fewer regions or more budget, or say --anyway (sums over many steps may still be of use)"
-        )
+    if not Ledger.exists(plan.ledger):
+        return None
+    window = plan.window()
+    following = 0 if window.last is None else window.last + 1
+    left = say_amount(window.available(following), plan.budget.amount)
+    return f"{LETTERS[plan.budget.unit]} = {left} for step {plan.clock.label(following)}"
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:

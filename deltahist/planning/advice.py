@@ -162,24 +162,27 @@ def on_cells(
             yield Neighbourhood(domain, delta, sources, limits)
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """Figures of one size of cells that depend neither on ε nor on the number of points.
 
     The best mechanism does not depend on ε; its error `noise` at ε = 1 is in proportion to points per user and 1/ε.
-    `cut` is the mean of `cut_shares` over the queries, `area` the typical query's, in units of the CRS.
+    `cut` is the mean of `cut_shares` over the queries, `areas` are theirs (m,), in units of the CRS.
     """
 
     mechanism: Mechanism
     noise: float
     cut: float
-    area: float
+    areas: NDArray[np.float64]
 
     def at(self, points: float, epsilon: float | Fraction, counting: Preprocessing) -> CellChoice:
         """Return the choice with its expected error for a number of points at a budget."""
         mechanism = self.mechanism.with_counting(counting).with_budget(Budget(epsilon))
-        users = counting.contributions
-        placement = expected_spread(mechanism.domain, points, contributions=users) * self.cut
-        return CellChoice(mechanism, self.noise * users / float(epsilon), math.sqrt(placement))
+        return CellChoice(mechanism, *self.errors(points, epsilon, counting.contributions))
+
+    def errors(self, points: float, epsilon: float | Fraction, users: int) -> tuple[float, float]:
+        """Return the expected errors of noise and of places; `users` are the points kept of one."""
+        placement = expected_spread(self.mechanism.domain, points, contributions=users) * self.cut
+        return self.noise * users / float(epsilon), math.sqrt(placement)
 
 
 def advise(
@@ -230,36 +233,13 @@ def advise(
         raise InputError("points are given per user: per_user must say how many of each user may be kept")
     half = len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
-    # Cells of one size serve several δ: what is asked is laid on them once.
-    nears = [
-        (at, near) for at, delta in enumerate(deltas) for near in on_cells(bounds, delta, crs, limits=limits)
-    ]
-    nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
-    sizes: list[list[_Size]] = [[] for _ in deltas]
-    skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
-    with progress("comparing δ and cells", len(nears), None) as advance:
-        for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
-            if workload is None:
-                side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) * _SIDE
-                queries: Workload = random_squares(side, _SQUARES, domain)
-            else:
-                queries = workload(domain) if callable(workload) else workload
-            for at, near in group:
-                near.check_on_map()
-                best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
-                cut = float(cut_shares(queries, domain).mean())
-                sizes[at].append(_Size(best, best.rmse(queries), cut, _typical_area(queries, domain)))
-                advance(1)
+    sizes = compare_sizes(bounds, deltas, workload, crs=crs, limits=limits)
     rows = []
-    for delta, own in zip(deltas, sizes, strict=True):
-        if not own:
-            raise InputError(
-                f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
-            )
+    for own in sizes:
         for epsilon, most in itertools.product(epsilons, per_user or (None,)):
             number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
             counting = POINTS if most is None else Preprocessing(most, user=True)
-            choices = ((size.at(number, epsilon, counting), size.area) for size in own)
+            choices = ((size.at(number, epsilon, counting), float(np.median(size.areas))) for size in own)
             choice, area = min(choices, key=lambda choice: choice[0].rmse)
             mechanism, domain, count = choice.mechanism, choice.mechanism.domain, number * area / whole
             rows.append(
@@ -283,14 +263,54 @@ def advise(
     return pd.DataFrame(rows)
 
 
-def _typical_area(workload: Workload, domain: Domain) -> float:
-    """Return the median area (1-D: length) of the queries, in units of the CRS."""
+def compare_sizes(
+    bounds: tuple[float, ...],
+    deltas: Sequence[float | str],
+    workload: Workload | Callable[[Domain], Workload] | None,
+    *,
+    crs: str | None,
+    limits: Any,
+    sources: Any = None,
+) -> list[list[Size]]:
+    """Return for each δ the sizes of cells with their best mechanisms; parameters as of `advise`."""
+    # Cells of one size serve several δ: what is asked is laid on them once.
+    nears = [
+        (at, near)
+        for at, delta in enumerate(deltas)
+        for near in on_cells(bounds, delta, crs, sources=sources, limits=limits)
+    ]
+    nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
+    sizes: list[list[Size]] = [[] for _ in deltas]
+    skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
+    with progress("comparing δ and cells", len(nears), None) as advance:
+        for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
+            if workload is None:
+                side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) * _SIDE
+                queries: Workload = random_squares(side, _SQUARES, domain)
+            else:
+                queries = workload(domain) if callable(workload) else workload
+            for at, near in group:
+                near.check_on_map()
+                best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
+                cut = float(cut_shares(queries, domain).mean())
+                sizes[at].append(Size(best, best.rmse(queries), cut, query_areas(queries, domain)))
+                advance(1)
+    for delta, own in zip(deltas, sizes, strict=True):
+        if not own:
+            raise InputError(
+                f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
+            )
+    return sizes
+
+
+def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
+    """Return the area (1-D: length) of each query (m,), in units of the CRS."""
     import shapely
 
     if isinstance(workload, Regions):
-        return float(np.median(shapely.area(workload.geometries)))
+        return np.asarray(shapely.area(workload.geometries))
     sides = [(high - low) * c for (low, high), c in zip(workload.spans(domain), domain.cell, strict=True)]
-    return float(np.median(np.prod(sides, axis=0)))
+    return np.asarray(np.prod(sides, axis=0))
 
 
 def read_users(file: str | Path, name: str = "file") -> dict[int, int]:

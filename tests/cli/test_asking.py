@@ -96,3 +96,52 @@ def test_advice_protects_what_it_is_asked_to(run):
     text = run("advise", *MAP[:4], "--protect", "trip", "--epsilons", "1").out
     assert "--points is missing: about 100,000 are assumed" in text
     assert [line.split(" m")[0].strip() for line in text.splitlines()[-3:]] == ["1,000", "2,000", "5,000"]
+
+
+STREAM = ("--every", "1w", "--for", "52w")
+
+
+def test_a_planned_stream_has_the_figures_of_its_dry_run(run, refused, tmp_path):
+    where = [*MAP[:4], "--delta", "1km", "--cell", "1km", "--epsilon", "1", "--squares", "2km", "--points", "500"]
+    how = [*where, "--window", "4", "--window-limit", "52:4"]
+    (tmp_path / "v.csv").write_text("when,x,y\n")
+    line = ["stream", tmp_path / "v.csv", "--every", "1w", "--start", "2020-01-06", "--until", "2021-01-03", *how]
+    line += ["--state", tmp_path / "s.ledger", "--out", tmp_path / "out", "--dry-run"]
+    published, planned = run(*line).out, run("plan", "--stream", *STREAM, *how).out
+    assert planned.splitlines()[-8:] == published.splitlines()[-9:-1]
+    assert "each step    ε = 0.076923: `--window-limit 52:4` binds" in planned
+    rows = json.loads(run("plan", "--stream", *STREAM, *how, "--format", "json").out)
+    assert [(row["period"], row["steps"]) for row in rows] == [("step", 1), ("month", 4), ("year", 52)]
+    assert rows[0]["errors"] is None  # of places that were drawn at random
+    boxes = tmp_path / "b.csv"
+    boxes.write_text("west,south,east,north,name\n584000,4506000,586000,4509000,fort\n")
+    how[how.index("--squares")] = "--boxes"
+    how[how.index("2km")] = boxes
+    rows = json.loads(run("plan", "--stream", *STREAM, *how, "--format", "json").out)
+    assert rows[1]["errors"] == {"fort": pytest.approx(rows[1]["error"])}
+    assert rows[1]["points"] == {"fort": pytest.approx(4 * 500 * 6 / 121, rel=0.01)}  # cells reach out of the bounds
+    refused(["plan", *STREAM, *where], "--every is given without --stream")
+    refused(["plan", "--stream", *STREAM, *where], "--window is missing with --stream")
+    refused(["plan", "--stream", *STREAM[:2], *how], "--for is missing")
+    refused(["plan", "--stream", *STREAM[2:], *how], "--for is '52w' without --every")
+    refused(["plan", "--stream", *STREAM[:3], "6d", *how], "--for is '6d': it must be from 1 to")
+    refused(["plan", "--stream", *STREAM, *how, "--frontier"], "--frontier is given with --stream")
+    refused(["plan", "--stream", *STREAM, *how, "--probability", "1e-6"], "--probability is given with --stream")
+
+
+def test_advice_for_a_stream_tells_which_choice_to_take(run, refused):
+    asked = [*MAP[:4], *STREAM, "--deltas", "1km", "--epsilons", "1", "--squares", "3km"]
+    text = run("advise", *asked, "--points", "300").out
+    choice = text.splitlines()[3]
+    first = next(row for row in text.splitlines() if row.startswith("1,000 m"))
+    assert "steps are of use: --delta 1000m --epsilon 1 --window 4 --cell" in choice
+    assert "A step costs ε = 0.25, all 52 cost 13;" in choice
+    assert "ε = 0.25       ε = 13" in first
+    assert "yes" not in first
+    text = run("advise", *asked, "--points", "10").out
+    assert "All choices drown: the error of a square in a step is above its points." in text
+    assert sum("yes; " in line for line in text.splitlines()) == 4
+    assert "weeks would do." in text
+    refused(["advise", *asked], "--points is missing with --every")
+    users = ["--max-per-user", "1", "--points-per-user", "no.csv"]
+    refused(["advise", *asked, *users], "--points-per-user is 'no.csv' with --every")

@@ -171,6 +171,9 @@ SPENT = "\n".join(["step,epsilon", *map(",".join, zip(DAYS, AMOUNTS, strict=True
 
 def test_budgets_of_the_users_own(folder, run):
     (folder / "budgets.csv").write_text(SPENT)
+    said = run(*stream(folder, "--budgets", folder / "budgets.csv", "--window-limit", "8:1.5", "--dry-run")).out
+    assert "each step    ε = 0 to 1\nany 4 steps  ε = 2 of 2 (`--window 4`) at most, by --budgets\n" in said
+    assert "any 8 steps  ε = 3.5 of 3 (`--window-limit 8:1.5`) at most, by --budgets, which is too much\n" in said
     run(*stream(folder, "--budgets", folder / "budgets.csv"))
     assert len(files(folder)) == 8
     assert float(dh.Release.load(folder / "out" / "2020-03-05.parquet").epsilon) == 0.999999999
@@ -402,18 +405,54 @@ def test_a_dry_run_tells_the_cost_and_errors_of_a_year(folder, run, refused):
     said = run(*stream(folder, "--dry-run", "--boxes", folder / "b.csv", "--window-limit", "8:1.6", every="1w",
                        until="2021-02-27")).out  # fmt: skip
     assert sorted(folder.iterdir()) == before
-    assert "ε = 0.4, since 8 steps in a row spend at most ε = 3.2 (--window-limit): of ε = 2, any 4 steps" in said
+    assert "steps        52 of 1 week each, 2020-03-01 to 2021-02-21 (UTC)\n" in said
+    assert "each step    ε = 0.4: `--window-limit 8:1.6` binds, any 8 steps spend at most 3.2\n" in said
+    assert "any 4 steps  ε = 1.6 of 2 (`--window 4`), since `--window-limit 8:1.6` leaves no more\n" in said
+    assert "cannot be judged without --points" in said
     near = dh.Neighbourhood(dh.Domain((0, 0, 10, 10), (5, 5)), delta=2, sources="boundary")
     step = dh.Mechanism(near.capped(), dh.strategies.Identity(near.domain), dh.Budget(0.4))
     boxes = dh.workloads.boxes([[0, 0, 4, 6], [4, 4, 10, 10]])
     rows = {" ".join(line.split()[:2]): line.split()[2:] for line in said.splitlines()}
     for name, steps in (("a step", 1), ("a month", 4), ("a year", 52)):
-        number, *spends, cell, query = rows[name]
+        number, *spends, cell, query, least, _, most = rows[name]
         assert (int(number), spends[2]) == (steps, f"{0.4 * steps:g}")
         assert float(cell) == pytest.approx(step.noise_of_a_cell * steps**0.5, rel=1e-3)
         assert float(query) == pytest.approx(step.rmse(boxes) * steps**0.5, rel=1e-3)
+        errors = np.sqrt(steps * step.variance(boxes))
+        assert [float(least), float(most)] == pytest.approx([errors.min(), errors.max()], rel=1e-3)
     run(*stream(folder, until=DAYS[1]))
     assert "left         ε = 1 for step 2020-03-03" in run(*stream(folder, "--dry-run")).out
+
+
+PERIODS = ("step", "week", "month", "year")
+
+
+@pytest.fixture
+def districts(folder):
+    """One large district and nine small ones."""
+    shapes = [shapely.box(0, 1, 10, 10), *(shapely.box(i, 0, i + 1, 1) for i in range(9))]
+    with pytest.warns(UserWarning, match="'crs' was not provided"):
+        gpd.GeoDataFrame({"name": ["large", *"abcdefghi"]}, geometry=shapes).to_file(folder / "d.gpkg")
+    return folder / "d.gpkg"
+
+
+def test_unequal_districts_drown_one_by_one(folder, run, refused, districts):
+    """A mean hides that nine of ten have fewer points than noise: points are spread by area."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 10, 10), (5, 5)), delta=2, sources="boundary")
+    step = dh.Mechanism(near.capped(), dh.strategies.Identity(near.domain), dh.Budget(0.5))
+    small = float(np.sqrt(step.variance(dh.workloads.regions([shapely.box(0, 0, 1, 1)])))[0])
+    asked = ("--dry-run", "--regions", districts)
+    said = run(*stream(folder, *asked, "--points", 95 * small, until="2021-02-28")).out
+    rows = {" ".join(line.split()[:2]): line.split()[-4:] for line in said.splitlines()}
+    points = [95 * small * 99 / 100 / 10 * steps for steps in (1, 7, 30, 365)]
+    assert [float(rows[f"a {name}"][0].replace(",", "")) for name in PERIODS] == pytest.approx(points, rel=1e-3)
+    (drowned,) = (line for line in said.splitlines() if line.startswith("In a "))
+    assert drowned.startswith("In a step drown ")
+    assert drowned.endswith(" and 4 others.")
+    assert "large" not in drowned
+    assert [rows[f"a {name}"][1:] for name in PERIODS] == [[number, "of", "10"] for number in "9000"]
+    assert "Which of them drown in noise cannot be judged without --points" in run(*stream(folder, *asked)).out
+    refused(stream(folder, *asked, "--points", "0"), "--points is '0': it must be a finite number above zero")
 
 
 def test_regions_that_would_drown_are_refused_before_rows_are_read(folder, run, refused):
@@ -421,6 +460,6 @@ def test_regions_that_would_drown_are_refused_before_rows_are_read(folder, run, 
     with pytest.warns(UserWarning, match="'crs' was not provided"):
         gpd.GeoDataFrame(geometry=squares).to_file(folder / "d.gpkg")
     asked = ("--regions", folder / "d.gpkg", "--points", "90")
-    refused(stream(folder, *asked), "--points is 90 in a step, 0.9 in each of 100 regions, but the noise in a region")
+    refused(stream(folder, *asked), "--points is 90 in a step, 0.9 on average in 100 regions, but the noise")
     assert not (folder / "city.ledger").exists()
     assert "published    12 steps" in run(*stream(folder, *asked, "--anyway")).out
