@@ -209,6 +209,6 @@ class Sums:
         raise InputError(
             f"--points is {self.asked.number:,.0f} in a step, {mean:,.3g} on average in {len(step.counts):,} regions, "
             f"but the noise in a region has a standard error of {step.queries:,.3g}: single steps would say nothing; "
-            "take longer steps, fewer regions or more budget (deltahist advise --every compares), or say --anyway (from "
+            "take longer steps, fewer regions or more budget (advise --every compares), or say --anyway (from "
             f"{enough:,} steps on, sums over them have more points than noise)"
         )
