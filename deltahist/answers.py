@@ -14,8 +14,9 @@ from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Series
 from deltahist.releases.sums import Difference
+from deltahist.space.degrees import boxes_in_degrees, straight_boxes
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import boxes_in_degrees, fit
+from deltahist.space.fitting import fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import Regions, Workload, boxes, regions
 
@@ -153,13 +154,16 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
         index = None if names is None else pd.Index(names, name="region")
         return workload, lambda found: _frame(found, index)
     shapes, crs = _shapes(workload)
+    corners = None
     if shapes is None:
         corners = np.atleast_2d(np.asarray(list(workload), dtype=np.float64))
         shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
         if shapes is None:
             return boxes(corners), _frame
-    fitted, frame = fit(shapes, domain, crs), _own(workload) if hasattr(workload, "columns") else None
     index = pd.Index(map(str, range(len(shapes))), name="region")
+    if corners is not None and (straight := straight_boxes(corners, domain)) is not None:
+        return boxes(straight), lambda found: _frame(found, index)
+    fitted, frame = fit(shapes, domain, crs), _own(workload) if hasattr(workload, "columns") else None
 
     def framed(found: Columns) -> pd.DataFrame:
         columns = fitted.spread_over_regions(found)

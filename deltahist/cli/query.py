@@ -73,7 +73,8 @@ class QueryOptions(Zones):
         import numpy as np
 
         from deltahist import workloads
-        from deltahist.space.fitting import boxes_in_degrees, fit
+        from deltahist.space.degrees import boxes_in_degrees, straight_boxes
+        from deltahist.space.fitting import fit
         from deltahist.space.geometries import LONGITUDE_LATITUDE
 
         zones = self.read(domain)
@@ -81,12 +82,15 @@ class QueryOptions(Zones):
             return ask(zones)
         sides, names = read_boxes(self.box, self.boxes, domain)
         own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), sides.T, strict=True))}
-        shapes = boxes_in_degrees(sides, domain)
-        fitted = None if shapes is None else fit(shapes, domain, LONGITUDE_LATITUDE)
+        shapes, fitted = boxes_in_degrees(sides, domain), None
+        if shapes is not None:
+            own["geometry"], straight = shapes, straight_boxes(sides, domain)
+            fitted = fit(shapes, domain, LONGITUDE_LATITUDE) if straight is None else None
+            sides = sides if straight is None else straight
         work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
         found = {str(name): np.asarray(each) for name, each in ask(work).items()}
         if fitted is not None:
-            own["geometry"], found = shapes, fitted.spread_over_regions(found)
+            found = fitted.spread_over_regions(found)
         times = len(found["estimate"]) // len(names)
         return {name: np.tile(each, times) for name, each in own.items()} | found
 

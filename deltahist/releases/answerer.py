@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._progress import progress
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
 from deltahist.releases.rims import Rims
@@ -18,7 +20,7 @@ from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Wor
 from deltahist.space.workloads.cover import in_parts, prefix_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from deltahist.releases.histogram import CountEstimates
     from deltahist.space.domain import Domain
@@ -30,6 +32,8 @@ _BEYOND = 1.5
 _BOX, _PLAIN = 64, 64
 #: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
+#: Parts of regions that take about two seconds.
+_LONG = 20
 
 
 class Answerer:
@@ -142,12 +146,14 @@ class _Estimates:
     cells : the estimates (domain.shape).
     placed : whether the variance of where points lie in their cells is wanted, too.
     asked : as many cells of the sums could have been made in the time of all queries so far.
+    looked : as many cut cells of regions were looked at so far.
     """
 
     release: CountEstimates
     cells: Field
     placed: bool
     asked: float = 0.0
+    looked: int = 0
 
     @functools.cached_property
     def whole(self) -> Field:
@@ -164,6 +170,17 @@ class _Estimates:
         placement = self.release.placement
         leaning = placement.slope_terms(self.cells[chosen], chosen)
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
+
+    def _fields_at(self, cut: tuple[NDArray[np.int64], ...]) -> Sequence[Field]:
+        """Return `_fields` of cut cells: worked out for the whole map once as many have been asked."""
+        self.looked += len(cut[0])
+        if self.looked <= self.cells.size:
+            return self._fields(cut)
+        return [field[cut] for field in self._fields_everywhere]
+
+    @functools.cached_property
+    def _fields_everywhere(self) -> tuple[Field, ...]:
+        return self._fields((slice(None),) * self.cells.ndim)
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
         """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
@@ -206,7 +223,7 @@ class _Estimates:
         inside, cut = self._inside(cover), (cover.x, cover.y)
         if not len(cover.owner):
             return inside, inside, inside, np.zeros(len(inside))
-        own, others = self.cells[cut], self._fields(cut)
+        own, others = self.cells[cut], self._fields_at(cut)
 
         def total(part: Field) -> Field:
             return np.asarray(np.bincount(cover.owner, part, cover.number))
@@ -237,6 +254,11 @@ def answer_in_parts(
 ) -> dict[str, NDArray[Any]]:
     """Return columns of answers (m,): to regions some at a time, so that memory stays small; to others all at once."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
-    # Each is forgotten with its cover before the next.
-    found = [answer(parts.pop(0)) for _ in range(len(parts))]
+    # A bar is for whoever waits at a terminal, not for a service, which answers in threads.
+    waiting = len(parts) > _LONG and threading.current_thread() is threading.main_thread()
+    found = []
+    with progress("answering", len(work), None if waiting else False) as advance:
+        while parts:
+            found.append(answer(part := parts.pop(0)))  # each is forgotten with its cover before the next
+            advance(len(part))
     return found[0] if len(found) == 1 else join_answers(found)

@@ -16,7 +16,8 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
 from deltahist.space.crs import epsg_code, is_crs84, read_crs
-from deltahist.space.fitting import bend_boxes, clip_boxes, fit, has_width
+from deltahist.space.degrees import bend_boxes, clip_boxes, has_width, straight_boxes
+from deltahist.space.fitting import fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
 
@@ -59,6 +60,8 @@ class BoxQuery:
         _check_boxes(corners)
         domain = self.release.domain
         # As `dh.answer` does, without the frames, which take as long as a few boxes.
+        if (straight := straight_boxes(corners, domain)) is not None:
+            return self.release.answers(boxes(straight), level=self.level, nonnegative=self.nonnegative)
         fitted = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
         work = regions(fitted.shapes[fitted.held])
         found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)

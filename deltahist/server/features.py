@@ -26,8 +26,9 @@ from deltahist.server.landing import link
 from deltahist.server.schemas import FeatureCollection, GeoFeature, file_of
 from deltahist.server.service import Service
 from deltahist.space.crs import Operation
+from deltahist.space.degrees import bend_boxes
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import bend_boxes, fit
+from deltahist.space.fitting import fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
 

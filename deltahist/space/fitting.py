@@ -15,24 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.space.crs import Operation, degrees_east, lattice_of, read_crs
 from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
+from deltahist.space.workloads.queries import reach_beyond
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
 
 #: Of a cell's area: less of a region than this on the map is rounding.
-_SPECK = 1e-6
-#: Of the map's longer side: a region that reaches no further outside ends at the edge.
-_SLACK = 1e-9
-#: Of a cell's side: a piece of a side of a box in degrees, which the map bends, is straight but for less than this.
-_BEND = 1e-4
-#: Pieces of a side, at most.
-_MOST_PIECES = 1024
+SPECK = 1e-6
 #: Regions that are fitted at a time, so that memory stays small.
-_AT_A_TIME = 1 << 12
+AT_A_TIME = 1 << 12
 #: Note of a region of which the map holds nothing.
-_OUTSIDE = "not answered: outside the map"
+OUTSIDE = "not answered: outside the map"
 #: Degrees of longitude: on a map of less, a box with west above east that has more is reversed and not meant.
-_HALF_WORLD = 180.0
+HALF_WORLD = 180.0
 #: What messages call the geometries.
 _NAME = "the frame of geometries"
 #: What regions that say no CRS, or the wrong one, are most often in.
@@ -104,7 +99,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     if not len(given):
         raise InputError("there are 0 regions: give at least one")
     operation = way_to_map(crs, domain, _NAME)
-    parts = (given[start : start + _AT_A_TIME] for start in range(0, len(given), _AT_A_TIME))
+    parts = (given[start : start + AT_A_TIME] for start in range(0, len(given), AT_A_TIME))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
         raise InputError(_explain(given, crs, found, domain))
@@ -137,137 +132,24 @@ def _fit(
 
     outside = np.where(shapely.is_missing(shapes), np.nan, 0.0)
     bounds = shapely.box(*domain.bounds)
-    slack = _SLACK * max(h - lo for lo, h in zip(domain.low, domain.high, strict=True))
-    for at in np.flatnonzero(~shapely.covered_by(shapes, shapely.buffer(bounds, slack)) & (outside == 0)):
+    for at in np.flatnonzero(reach_beyond(shapely.bounds(shapes), domain) | shapely.is_empty(shapes)):
         part = _polygons(shapely.intersection(shapes[at], bounds))
-        if part.area > _SPECK * np.prod(domain.cell):
+        if part.area > SPECK * np.prod(domain.cell):
             outside[at] = share = 1 - near[at] * part.area / shapes[at].area
-            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], _tell_clipped(share)]))
+            shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], tell_clipped(share)]))
         else:
-            shapes[at], outside[at], notes[at] = None, 1.0, _OUTSIDE
+            shapes[at], outside[at], notes[at] = None, 1.0, OUTSIDE
     return shapes, outside, notes
 
 
-def _tell_clipped(share: float) -> str:
+def tell_clipped(share: float) -> str:
     """Return the note of a clipped region, in words that never look like none or all."""
     words = "less than 1%" if share < 0.01 else "more than 99%" if share > 0.99 else f"{share:.0%}"
     return f"clipped: {words} of its area lies outside the map"
 
 
-def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
-    """Clip boxes (m, 4), or (m, 2) on a line, in a map's coordinates to the map.
-
-    The shapes are corners (2 d,); None if every box lies on the map, or one is empty or reversed. Raises InputError if
-    all lie outside.
-
-    >>> import deltahist as dh
-    >>> found = clip_boxes(np.array([[3.0, 7.0], [0.0, 1.0], [5.0, 6.0]]), dh.Domain((0, 4), (4,)))
-    >>> found.shapes.tolist(), found.notes.tolist()[0]
-    ([array([3., 4.]), array([0., 1.]), None], 'clipped: 75% of its area lies outside the map')
-    """
-    low, high = np.array(domain.low), np.array(domain.high)
-    first, last = np.split(corners, 2, axis=1)
-    slack = _SLACK * (high - low).max()
-    beyond = ((first < low - slack) | (last > high + slack)).any(axis=1)
-    if not beyond.any() or not (first < last).all():
-        return None
-    clipped = np.hstack([np.clip(first, low, high), np.clip(last, low, high)])
-    sides = np.diff(np.split(clipped, 2, axis=1), axis=0)[0]
-    share = np.where(beyond, 1 - (sides / (last - first)).prod(axis=1), 0.0)
-    gone = beyond & (sides.prod(axis=1) <= _SPECK * np.prod(domain.cell))
-    if gone.all():
-        raise InputError(
-            f"0 of {len(corners):,} boxes are inside the domain, whose bounds are {domain.bounds}: the first is "
-            f"{corners[0].tolist()}; is that the place, and the CRS, that is meant?"
-        )
-    shapes, notes = np.full(len(corners), None), np.full(len(corners), None)
-    for at in np.flatnonzero(~gone):
-        shapes[at] = clipped[at] if beyond[at] else corners[at]
-    for at in np.flatnonzero(beyond):
-        notes[at] = _OUTSIDE if gone[at] else _tell_clipped(share[at])
-    return Fitted(shapes, np.where(gone, 1.0, share), notes)
-
-
-def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
-    """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
-
-    That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Their
-    sides, which are curves on a map, are cut into pieces. Warns if they are. Raises InputError as `bend_boxes`.
-    """
-    if domain.crs is None or domain.ndim != 2 or not corners.size:
-        return None
-    west, south, east, north = corners.T
-    # West above east is across the antimeridian.
-    in_order = has_width(west, east).all() and (south < north).all()
-    if not in_order or not all(map(looks_like_degrees, corners.tolist())):
-        return None
-    import shapely
-
-    if shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
-        return None
-    bent = bend_boxes(corners, domain)
-    warnings.warn(
-        f"the boxes look like degrees, and the map is in {domain.crs}: they are taken as longitudes and latitudes, "
-        "with the curved sides that they have on the map",
-        DeltaHistWarning,
-        stacklevel=4,
-    )
-    return bent
-
-
-def has_width(west: NDArray[np.float64], east: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether boxes (m,) have a width in longitude: all around the earth, from -180° to 180°, they do."""
-    return np.asarray(((west - east) % 360 != 0) | (west < east))
-
-
-def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
-    """Return boxes (m, 4) in longitude and latitude as polygons (m,), whose sides are cut where the map bends them.
-
-    A box whose west is above its east lies across the antimeridian: in one piece on a map that does so too, else in
-    two. Raises InputError if the map reaches both of its ends but not the antimeridian: it must be reversed.
-    """
-    import shapely
-
-    if (corners[:, 0] > corners[:, 2]).any():
-        return _bend_across(corners, domain)
-    if len(corners) > _AT_A_TIME:
-        starts = range(0, len(corners), _AT_A_TIME)
-        return np.concatenate([bend_boxes(corners[start : start + _AT_A_TIME], domain) for start in starts])
-    west, south, east, north = corners.T
-    # Anticlockwise from the southern side: where each begins, and ends with the next (5, axes, m).
-    turns = np.array([(west, south), (east, south), (east, north), (west, north), (west, south)])
-    number = _count_pieces(turns, domain).T.ravel()
-    side = np.repeat(np.arange(len(number)), number)
-    part = ((np.arange(len(side)) - (np.cumsum(number) - number)[side]) / number[side])[:, None]
-    box, turn = np.divmod(side, 4)
-    rings = shapely.linearrings(turns[turn, :, box] * (1 - part) + turns[turn + 1, :, box] * part, indices=box)
-    return np.asarray(shapely.polygons(rings))
-
-
-def _bend_across(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
-    """Return what `bend_boxes` does, of boxes of which some lie across the antimeridian."""
-    import shapely
-
-    west, _, east, _ = corners.T
-    across, (first, last) = west > east, _longitudes_of(domain)
-    wide = across & (west - east < _HALF_WORLD)
-    if wide.any() and last - first < _HALF_WORLD:
-        raise InputError(
-            f"box {corners[np.argmax(wide)].tolist()} has west above east, which means across the antimeridian (180°), "
-            f"more than half around the world; the map reaches from {first:.6g} to {last:.6g}: is the box reversed?"
-        )
-    if first < -180 or last > 180:  # the map has no seam there
-        return bend_boxes(corners + np.outer(across, (0, 0, 360, 0)), domain)
-    owner = np.repeat(np.arange(len(corners)), 1 + across)
-    parts = corners[owner]
-    begins = np.flatnonzero(np.diff(owner, prepend=-1))[across]
-    parts[begins, 2], parts[begins + 1, 0] = 180.0, -180.0
-    there = parts[:, 0] < parts[:, 2]  # a box that ends at the antimeridian has one part
-    return np.asarray(shapely.multipolygons(bend_boxes(parts[there], domain), indices=owner[there]))
-
-
 @functools.lru_cache(maxsize=64)
-def _longitudes_of(domain: Domain, around: float = -1e-6) -> tuple[float, float]:
+def longitudes_of(domain: Domain, around: float = -1e-6) -> tuple[float, float]:
     """Return the first and last longitude of a map, without a jump: beyond 180 or -180 if it is across 180°.
 
     A share of its sides is around it, or left out: the rim of a map of the world may be at 180° and -180° alike.
@@ -278,23 +160,6 @@ def _longitudes_of(domain: Domain, around: float = -1e-6) -> tuple[float, float]
     middle = float(lon[len(lon) // 2])
     away = degrees_east(lon, middle)
     return middle + float(away.min()), middle + float(away.max())
-
-
-def _count_pieces(turns: NDArray[np.float64], domain: Domain) -> NDArray[np.int64]:
-    """Return the number of straight pieces (sides, m) for the sides of boxes in degrees, which the map bends.
-
-    The distance of a piece's middle from a straight line falls with the square of their number.
-    """
-    # All quarters of a side, so that no bend stays unseen: (sides, quarters, axes, boxes).
-    part = np.arange(5).reshape(-1, 1, 1) / 4
-    places = turns[:-1, None] * (1 - part) + turns[1:, None] * part
-    x, y = Operation.off(domain, LONGITUDE_LATITUDE).back(*np.moveaxis(places, 2, 0))
-    away = np.stack([x, y])
-    away = np.where(np.isfinite(away), away, np.nan) / np.array(domain.cell).reshape(2, 1, 1, 1)
-    bend = np.linalg.norm(away[:, :, 1:-1] - (away[:, :, :-2] + away[:, :, 2:]) / 2, axis=0).max(axis=1)
-    # Two quarters make a half, whose middle is as far off as that of a side of half the length.
-    wanted = np.ceil(2 * np.sqrt(np.where(np.isfinite(bend), bend, np.inf) / _BEND))
-    return np.clip(wanted, 1, _MOST_PIECES).astype(np.int64)
 
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -356,12 +221,12 @@ def _cut_surroundings(
     # The less where that is around a pole, which may be near though it is not on the map.
     for around in (1 / 2, 1 / 16):
         west, south, east, north = _ends_around(domain, operation, around)
-        if not crs.is_geographic or east - west <= _HALF_WORLD:
+        if not crs.is_geographic or east - west <= HALF_WORLD:
             break
         # Across the antimeridian longitudes jump there; a shape may have them on both sides.
-        west, east = _longitudes_of(domain, around)
+        west, east = longitudes_of(domain, around)
         turns = [-360, 0, 360]
-        if east - west <= _HALF_WORLD:
+        if east - west <= HALF_WORLD:
             break
     else:
         return shapes, share

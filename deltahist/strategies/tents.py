@@ -471,8 +471,9 @@ def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Regi
     start = (np.cumsum(number) - number)[query] + (first[0] - low[0][query]) * tall[query] + first[1] - low[1][query]
     found, tall_of = np.zeros(number.sum()), tall[query]
     for i, along in enumerate(weights[0].T):
+        row, share = start + i * tall_of, cover.share * along
         for j, across in enumerate(weights[1].T):
-            found += np.bincount(start + i * tall_of + j, cover.share * along * across, len(found))
+            found += np.bincount(row + j, share * across, len(found))
     owner = np.repeat(np.arange(len(begins)), number)
     x, y = np.divmod(counted(number), tall[owner])
     # No tent is left of the first or right of the last one, but for weights of nothing.

@@ -4,12 +4,11 @@ import warnings
 
 import geopandas as gpd
 import numpy as np
-import pyproj
 import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.fitting import bend_boxes, boxes_in_degrees, fit
+from deltahist.space.fitting import fit
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
@@ -165,84 +164,3 @@ def test_answers_come_back_to_all_regions_and_steps():
     assert columns["by"].tolist()[3::2] == ["y", "y"]
     assert columns["outside"].tolist() == [0, 1, 0] * 2
     assert columns["note"].tolist() == [None, "not answered: outside the map", None] * 2
-
-
-CORNERS = np.array([[-74.01, 40.70, -73.95, 40.75], [-74.2, 40.6, -73.7, 40.9]])
-
-
-def test_boxes_in_degrees_have_curved_sides_on_the_map():
-    with pytest.warns(dh.DeltaHistWarning, match="look like degrees, and the map is in EPSG:32618"):
-        found = boxes_in_degrees(CORNERS, CITY)
-    fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(
-        CITY.crs
-    )
-    straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
-    on_map = gpd.GeoSeries(found, crs="EPSG:4326").to_crs(CITY.crs)
-    off = shapely.hausdorff_distance(on_map.to_numpy(), fine.to_numpy(), densify=0.1)
-    assert off.max() < 0.05
-    assert shapely.symmetric_difference(straight[1], fine[1]).area > 1e5
-
-
-@pytest.mark.parametrize(
-    ("corners", "domain"),
-    [
-        ([[585_000, 4_505_000, 588_000, 4_508_000]], CITY),
-        ([[-74.01, 40.70, -73.95, 40.75], [585_000, 4_505_000, 588_000, 4_508_000]], CITY),
-        ([[-73.95, 40.75, -74.01, 40.70]], CITY),  # reversed: refused as such
-        ([[1, 1, 2, 2]], PLANE),
-        ([[0, 1]], dh.Domain((1000, 2000), (4,))),
-        # A map around its own origin, where small figures are metres.
-        ([[10, 10, 60, 60]], dh.Domain((-500, -500, 500, 500), (4, 4), "+proj=laea +lat_0=40 +lon_0=-74")),
-    ],
-)
-def test_boxes_that_may_be_on_the_map_are_not_in_degrees(corners, domain):
-    assert boxes_in_degrees(np.array(corners, dtype=float), domain) is None
-
-
-PACIFIC = dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832")
-WIDE = dh.Domain((-13e6, -7e6, 13e6, 7e6), (100, 40), "EPSG:6933")
-
-
-@pytest.mark.parametrize(
-    ("domain", "west", "east"),
-    [(PACIFIC, 170, -170), (PACIFIC, 180, -170), (PACIFIC, 170, -180), (WIDE, 120, -120), (WIDE, 180, -120)],
-)
-def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_joint_error(domain, west, east):
-    release = dh.publish(np.full(domain.shape, 20), dh.Neighbourhood(domain, 3e5), epsilon=1)
-    onto = pyproj.Transformer.from_crs("OGC:CRS84", domain.crs, always_xy=True)
-    sides = [each for each in ((west, 180), (-180, east)) if each[0] < each[1]]
-    parts = [shapely.box(*onto.transform(w, -10), *onto.transform(e, 10)) for w, e in sides]
-    expected = dh.answer(release, shapely.intersection([shapely.union_all(parts)], shapely.box(*domain.bounds)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        asked = bend_boxes(np.array([[west, -10, east, 10.0]]), domain)
-        found = dh.answer(release, gpd.GeoSeries(asked, crs="OGC:CRS84"))
-    for name in ("estimate", "std_error", "low", "high"):
-        assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-3)
-
-
-def test_a_box_that_is_reversed_by_mistake_is_not_taken_for_all_the_rest_of_the_world():
-    with pytest.raises(dh.InputError, match=r"west above east.*is the box reversed\?"):
-        boxes_in_degrees(np.array([[-73.95, 40.70, -74.01, 40.75]]), CITY)
-    assert len(bend_boxes(np.array([[170.0, 40.70, -74.01, 40.75]]), CITY)) == 1
-
-
-EUROPE = dh.Domain((2_600_000, 1_500_000, 6_400_000, 5_400_000), (38, 39), "EPSG:3035")
-
-
-@pytest.mark.parametrize(
-    ("domain", "meridians"),
-    [(PACIFIC, [(-175, 178), (-179, -20), (-30, 170), (178, 179)]), (EUROPE, [(-180, 10), (-50, 12), (-170, 20)])],
-)
-@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
-def test_a_box_and_what_is_beside_it_are_all_that_is_around_the_earth(domain, meridians):
-    """It may hold what a projection tears apart: the antimeridian of its own, or the pole, which is near Europe."""
-    for west, east in meridians:
-        boxes = [[west, -89, east, 89], [-180, -89, west, 89], [east, -89, 180, 89], [-180, -89, 180, 89]]
-        some = [box for box in boxes if box[0] < box[2]]
-        held = fit(bend_boxes(np.array(some, dtype=float), domain), domain, "OGC:CRS84").shapes
-        own, *rest, everything = (0.0 if shape is None else shape.area for shape in held)
-        assert everything == pytest.approx(shapely.box(*domain.bounds).area, rel=1e-9)
-        assert 0 < own < everything
-        assert own + sum(rest) == pytest.approx(everything, rel=1e-6)
-    assert boxes_in_degrees(np.array([[-180, 40, 180, 41.0]]), CITY) is not None  # not empty

@@ -7,7 +7,7 @@ that cell, and a strip of its own width to every cell further up in the same col
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,10 @@ from deltahist.space.workloads.cover import in_parts
 
 #: Vertices closer than this to a cell's edge, in cells, are on it.
 _NEAR_EDGE = 1e-8
-#: Cells of the boxes around polygons that are looked at a time: what is worked out stays near the processor.
+#: Cells at the rims of polygons that are looked at a time: what is worked out stays near the processor.
 _AT_A_TIME = 1 << 17
 #: Cells of the box around polygons, for each piece of their rims, from which on those with pieces are sorted instead.
-_SPARSE = 256
+_SPARSE = 8
 #: Running sums are taken in whole multiples of one by this, exactly: a sum does not depend on the polygons before it.
 _WHOLE = 1 << 52
 
@@ -65,13 +65,18 @@ def parts_of(
     >>> found.x.tolist(), found.area.tolist(), found.along_x.tolist(), found.low.tolist(), found.high.tolist()
     ([1], [0.5], [-0.125], [[0, 0]], [[1, 1]])
     """
-    import shapely
-
-    bounds = (shapely.bounds(geometries).reshape(-1, 2, 2) - low) / cell
-    sizes = (np.diff(bounds, axis=1)[:, 0] + 3).prod(axis=1)
-    for some in in_parts(sizes, _AT_A_TIME):
+    for some in in_parts(count_rim_cells(geometries, cell), _AT_A_TIME):
         found = _parts(geometries[some], low, cell, shape, least)
         yield found._replace(owner=found.owner + some.start, whole=found.whole + some.start)
+
+
+def count_rim_cells(geometries: NDArray[Any], cell: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return about how many cells (m,) with these sides the rims of polygons cross, and how many vertices they have."""
+    import shapely
+
+    across = sum(1 / side for side in cell)
+    sizes: NDArray[np.float64] = shapely.length(geometries) * across + shapely.get_num_coordinates(geometries)
+    return sizes
 
 
 def _parts(

@@ -15,13 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import InputError, fits_memory, positive, whole
 from deltahist.space.crs import looks_like_degrees
 from deltahist.space.domain import Domain
-from deltahist.space.workloads.areas import Parts, parts_of
+from deltahist.space.workloads.areas import Parts, count_rim_cells, parts_of
 from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, in_parts
 
 #: All ranges of a domain are listed one by one up to this number.
 MOST_LISTED = 5_000_000
 #: Shares of a cell closer than this to none or all of it are none or all.
 _ROUNDING = 1e-9
+#: Of the map's longer side: a query that reaches no further outside ends at the edge.
+_SLACK = 1e-9
 #: Cells at the rims of regions that are covered together, so that memory stays small.
 _CELLS_AT_A_TIME = 1 << 17
 #: Regions of a longer list are thinned out to this many, for their power.
@@ -195,11 +197,7 @@ class Regions:
 
     def parts(self, domain: Domain) -> list[Regions]:
         """Return the regions in parts whose rims cross a bounded number of cells; InputError as of `cover`."""
-        import shapely
-
-        across = sum(1 / side for side in domain.cell)
-        sizes = shapely.length(self.geometries) * across + shapely.get_num_coordinates(self.geometries)
-        parts = list(in_parts(sizes, _CELLS_AT_A_TIME))
+        parts = list(in_parts(count_rim_cells(self.geometries, domain.cell), _CELLS_AT_A_TIME))
         if len(parts) == 1:
             return [self]
         self.check(domain)
@@ -225,8 +223,7 @@ class Regions:
 
         if domain.ndim != 2:
             raise InputError("regions are polygons: they need a 2-D domain")
-        slack = 1e-9 * max(h - lo for lo, h in zip(domain.low, domain.high, strict=True))
-        outside = ~shapely.covered_by(self.geometries, shapely.buffer(shapely.box(*domain.bounds), slack))
+        outside = reach_beyond(shapely.bounds(self.geometries), domain)
         if outside.any():
             raise InputError(
                 f"region {self.names[int(np.argmax(outside))]!r} reaches outside the domain, whose bounds are "
@@ -242,6 +239,14 @@ class Regions:
         places = (2 * found.along_x, 2 * found.along_y)
         cells, rectangles = (found.owner, found.x, found.y, found.area), (found.whole, found.low, found.high)
         return RegionCover(len(self), domain.shape, *cells, places, *rectangles)
+
+
+def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.bool_]:
+    """Return whether boxes in a map's coordinates reach beyond it (m,), by more than rounding."""
+    low, high = np.array(domain.low), np.array(domain.high)
+    first, last = np.split(corners, 2, axis=1)
+    slack = _SLACK * (high - low).max()
+    return np.asarray(((first < low - slack) | (last > high + slack)).any(axis=1))
 
 
 def boxes(corners: ArrayLike) -> Boxes:
