@@ -54,6 +54,7 @@ from .publishers.points import (
     quantile as quantile,
 )
 from .publishers.rappor import Clients as Clients
+from .publishers.withdrawal import withdraw as withdraw
 from .releases import (
     Release as Release,
     Series as Series,

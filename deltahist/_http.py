@@ -36,6 +36,14 @@ _BUSY = "more is asked than can be answered in time: ask again in a second"
 _PATIENCE = 20
 
 
+class Problem(HTTPException):
+    """An error whose problem document has further members."""
+
+    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> None:
+        super().__init__(status, detail, headers)
+        self.more = more
+
+
 class Busy(Exception):  # noqa: N818
     """More is asked than can be answered in time."""
 
@@ -257,7 +265,7 @@ def _explain_problems(app: FastAPI) -> None:
     async def refuse_request(_: Request, error: HTTPException) -> Response:
         if error.status_code == 304:
             return Response(status_code=304, headers=error.headers)
-        answer = problem(error.status_code, str(error.detail))
+        answer = problem(error.status_code, str(error.detail), **getattr(error, "more", {}))
         answer.headers.update(error.headers or {})
         return answer
 

@@ -22,6 +22,14 @@ _AT_ONCE = 16
 _Answer = TypeVar("_Answer")
 
 
+class UnseenObject(InputError):  # noqa: N818
+    """An object that is not there."""
+
+
+class HiddenObject(UnseenObject):
+    """An object that may be there: the storage does not say so, or does not show it."""
+
+
 @dataclass(frozen=True)
 class Address:
     """A place in object storage, or on a web server: its kind, its bucket or host, and the key there."""
@@ -180,10 +188,11 @@ def ask(what: str, request: Callable[[], _Answer]) -> _Answer:
     except InputError:
         raise
     except FileNotFoundError:
-        why = "does not exist, or no longer does"
+        said: InputError = UnseenObject(f"{what} does not exist, or no longer does")
     except Exception as problem:
-        why = _reason(problem)
-    raise InputError(f"{what} {why}")  # not above: the storage's error would be kept as its context
+        kind = HiddenObject if type(problem).__name__ == "PermissionDeniedError" else InputError
+        said = kind(f"{what} {_reason(problem)}")
+    raise said  # not above: the storage's error would be kept as its context
 
 
 def _reason(problem: Exception) -> str:

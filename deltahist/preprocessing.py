@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from deltahist.errors import InputError, one_of, whole
@@ -17,8 +17,25 @@ from deltahist.space.crs import Projection
 UNPAID = "people who cannot pay"
 #: What may have been left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
-#: Characters of a condition on rows: what a person can read in a statement.
+#: Characters of a condition on rows, or of a reason: what a person can read in a statement.
 _LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class Correction:
+    """The release that another one replaces, since something was wrong with it.
+
+    Parameters
+    ----------
+    digest : its SHA-256, 64 hexadecimal digits. reason : of the correction, one line; public.
+    """
+
+    digest: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        check_digits(digest=self.digest)
+        object.__setattr__(self, "reason", check_reason(self.reason))
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,7 @@ class Preprocessing:
     dropped : kinds of rows that may have been left out: "bad rows", "points outside", "people who cannot pay".
     projection : the operation that brought coordinates to the map; None if they were in its CRS.
     where : the condition that chose the rows, on columns besides the place; None if all were taken.
+    replaces : the release that is published once more since something was wrong with it; None for a first one.
 
     Raises
     ------
@@ -48,6 +66,7 @@ class Preprocessing:
     dropped: tuple[str, ...] = ()
     projection: Projection | None = None
     where: str | None = None
+    replaces: Correction | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "contributions", whole(contributions=self.contributions))
@@ -77,10 +96,14 @@ class Preprocessing:
         return out + (f", of rows where {self.where}" if self.where is not None else "")
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description; "where" is in it only if there is a condition."""
+        """Return a JSON-ready public description; "where" and "replaces" are in it only if there is such a thing."""
         way = None if self.projection is None else self.projection.describe()
-        out = {"contributions": self.contributions, "unit": self.unit, "dropped": list(self.dropped), "projection": way}
-        return out if self.where is None else {**out, "where": self.where}
+        return {
+            **{"contributions": self.contributions, "unit": self.unit, "dropped": list(self.dropped)},
+            "projection": way,
+            **({} if self.where is None else {"where": self.where}),
+            **({} if self.replaces is None else {"replaces": asdict(self.replaces)}),
+        }
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
@@ -91,17 +114,38 @@ class Preprocessing:
         if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
             raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
         way = None if projection is None else Projection(**projection)
-        return cls(contributions, unit == "user", tuple(dropped), way, description.get("where"))
+        replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
+        return cls(contributions, unit == "user", tuple(dropped), way, description.get("where"), replaces)
 
 
 def check_condition_text(where: Any) -> str:
     """Return a condition as one printable line, which release files and terminals show unchanged."""
     if not isinstance(where, str) or not where.strip():
         raise InputError(f"where is {where!r}: it must be a condition on columns, such as \"kind = 'bus'\"")
-    line = where.strip()
+    return _check_line(where=where)
+
+
+def check_reason(reason: Any) -> str:
+    """Return the reason of a correction or a withdrawal as one printable line."""
+    if not isinstance(reason, str) or not reason.strip():
+        raise InputError(f"reason is {reason!r}: it must be a line of text, such as 'wrong column'; it is public")
+    return _check_line(reason=reason)
+
+
+def check_digits(**given: Any) -> str:
+    """Return the one keyword's value, a SHA-256 in 64 hexadecimal digits; InputError for anything else."""
+    ((name, value),) = given.items()
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise InputError(f"{name} is {str(value)[:80]!r}: it must be a SHA-256, 64 hexadecimal digits (altered?)")
+    return value
+
+
+def _check_line(**given: str) -> str:
+    ((name, value),) = given.items()
+    line = value.strip()
     if len(line) > _LONGEST or not line.isprintable():
         raise InputError(
-            f"where is {line[:40]!r}, of {len(line):,} characters: it must be one line of at most {_LONGEST:,}, since "
+            f"{name} is {line[:40]!r}, of {len(line):,} characters: it must be one line of at most {_LONGEST:,}, since "
             "the privacy statement says it in full"
         )
     return line

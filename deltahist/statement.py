@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltahist.preprocessing import UNPAID
@@ -68,6 +69,8 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
         "weak_protection": mechanism.weakness,
         "values": mechanism.size,
     }
+    if counting.replaces is not None:
+        facts["replaces"] = asdict(counting.replaces)
     if mechanism.chain is not None:
         facts["chain"] = mechanism.chain.describe()
     if mechanism.step is not None:
@@ -111,9 +114,20 @@ def write_statement(mechanism: BaseMechanism, known: Facts | None = None) -> str
     lines = ["Privacy statement", "================="]
     if facts["weak_protection"] is not None:
         lines = [f"WEAK PROTECTION: {facts['weak_protection']}", "", *lines]
+    if "withdrawn" in facts:
+        lines = [f"WITHDRAWN {explain_withdrawal(facts['withdrawn'])}", "", *lines]
     for label, (first, *rest) in list_rows(mechanism, facts):
         lines += [f"{label:<18}  {first}", *(f"  {line}" for line in rest)]
     return "\n".join(lines)
+
+
+def explain_withdrawal(withdrawn: Facts) -> str:
+    """Return when and why a release was withdrawn, and by which it is replaced, from its notice as data."""
+    said = f"on {withdrawn['date']}: {withdrawn['reason'].rstrip('.')}"
+    instead = withdrawn["replacement"]
+    if instead is None:
+        return f"{said}; nothing replaces it so far"
+    return f"{said}; use {instead['file']} instead (SHA-256 {instead['digest']})"
 
 
 def judge(mechanism: BaseMechanism, publishable: bool) -> str:
@@ -150,8 +164,11 @@ def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     if domain.crs and outside != "dropped":
         outside += ", δ for them being a length on the map"
     bounds = ", ".join(number(b) for b in domain.bounds)
-    rows = [
-        ("What is published", [f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']})"]),
+    rows = [("What is published", [f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']})"])]
+    if counting.replaces is not None:
+        lines = [f"the release with the SHA-256 {counting.replaces.digest}", f"because: {counting.replaces.reason}"]
+        rows.append(("Replaces", [*lines, "who has both can compare them: what they cost adds up"]))
+    rows += [
         ("Map", _map_lines(mechanism, facts)),
         ("Bounds", [f"{bounds} (extended outwards to whole cells; points outside are {outside})"]),
     ]

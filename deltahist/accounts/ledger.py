@@ -16,6 +16,7 @@ from deltahist.accounts.databases import database
 from deltahist.accounts.purses import PurseLog
 from deltahist.accounts.rules import CHAIN, ChainCharge, Rule, check_text, failed_so_far, spent_within
 from deltahist.accounts.tables import Accounts
+from deltahist.accounts.withdrawals import WITHDRAWN
 from deltahist.budget import ATTO, Charge
 from deltahist.errors import NANO, DamagedFile, InputError
 
@@ -407,6 +408,7 @@ class Standing:
     unit : "epsilon" or "rho".
     spans : for each limit its steps, None for all there are, and its own limit and sum; the account's own span first.
     probability, failed : what failure probabilities may add up to, and do; None if only pure ε is paid for.
+    withdrawn : notices of releases that it paid for and that were withdrawn: what they cost stays spent.
     """
 
     account: str
@@ -415,6 +417,7 @@ class Standing:
     spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ((None, Fraction(0), Fraction(0)),)
     probability: Fraction | None = None
     failed: Fraction | None = None
+    withdrawn: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, accounts: Accounts, name: str) -> Standing:
@@ -434,10 +437,11 @@ class Standing:
             (length, Fraction(limit, NANO), Fraction(spent_within(charges, last, length), NANO))
             for length, limit in rule.spans
         )
+        withdrawn = tuple(accounts.facts(name, WITHDRAWN).values())
         if rule.failing is None:
-            return cls(name, kind, rule.unit, spans)
+            return cls(name, kind, rule.unit, spans, withdrawn=withdrawn)
         failing = Fraction(rule.failing, ATTO), Fraction(failed_so_far(accounts, name), ATTO)
-        return cls(name, kind, rule.unit, spans, *failing)
+        return cls(name, kind, rule.unit, spans, *failing, withdrawn)
 
     @property
     def limit(self) -> Fraction:
@@ -467,6 +471,8 @@ class Standing:
             ]
         if self.probability is not None and self.failed is not None:
             about |= {"probability": float(self.probability), "probability_spent": float(self.failed)}
+        if self.withdrawn:
+            about["withdrawn"] = list(self.withdrawn)
         return about
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "publish": "Publish a file of points as one release file.",
     "refine": "Publish a finer release of the same data, for the difference.",
     "tighten": "Make a more private copy of a release, without the data.",
+    "withdraw": "Withdraw a release: in the ledger that paid, and by a notice beside it.",
     "quantile": "Publish the median or another quantile of a column.",
     "allocate": "Spread a budget per window over steps of different weight.",
     "stream": "Publish one map per step of time, within a budget per window.",

@@ -347,20 +347,25 @@ def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
         note(f"warning: {path} hardly protects anybody: {weakness}")
 
 
-def open_release(path: Path | str, nonnegative: bool = False) -> BaseRelease:
+def open_release(path: Path | str, nonnegative: bool = False, *, refuse_withdrawn: bool = True) -> BaseRelease:
     """Open a release of any kind; warn if it must not be published, or if its estimates take minutes.
 
-    A release at a service is downloaded.
+    A release at a service is downloaded. Raises InputError for one that is withdrawn, unless that is only warned of.
     """
-    from deltahist.kinds import load
+    from deltahist.kinds import read_release
     from deltahist.releases.histogram import MOST_NONNEGATIVE
+    from deltahist.releases.notices import refusal
 
     if isinstance(path, str) and not is_stored_file(path):
         from deltahist.remote import connect
 
         release = connect(path).load()
     else:
-        release = load(path)
+        release = read_release(path)
+    if release.withdrawn is not None:
+        if refuse_withdrawn:
+            raise refusal(release, path)
+        note(f"warning: {path} was withdrawn {release.withdrawn.words}")
     warn_of(path, release.publishable, release.mechanism.weakness)
     if nonnegative and release.domain.size > MOST_NONNEGATIVE and not release.domain.is_large:
         note(f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes")

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _LEDGER = argument("LEDGER", "A file that `publish --ledger` or `stream --state` made, or a postgresql:// URL.")
 #: Columns of a report; empty where an account has no such figure.
-_COLUMNS = ("account", "kind", "unit", "steps", "limit", "spent", "left", "probability", "probability_spent")
+_COLUMNS = (
+    *("account", "kind", "unit", "steps", "limit", "spent", "left", "probability", "probability_spent"),
+    "withdrawn",
+)
 
 
 class _ShowUnlessSaid(TyperGroup):
@@ -69,7 +72,7 @@ def show(where: str = _LEDGER, as_json: bool = flag("The same as data.", names="
     else:
         header = ("account", "", "limit", "spent", "left")
         rows = [row for each in standings for row in _rows(each)] + _sums(standings)
-        console.put(console.table(header, rows, left=2))
+        console.put("\n".join([console.table(header, rows, left=2), *_list_withdrawn(standings)]))
 
 
 @ledger.command(short_help="Check that a ledger can be right; exit status 2 if not.")
@@ -89,7 +92,9 @@ def audit(where: str = _LEDGER) -> int:
             f"ledger {opened.place!r} is not in order, problems: {len(problems):,}; publish nothing from it "
             "before it is known why (written by another program, or restored in part?)"
         )
-    print(f"ledger {opened.place!r} is in order, accounts: {len(opened.accounts()):,}, none above its limit")
+    standings = opened.standings()
+    said = f"ledger {opened.place!r} is in order, accounts: {len(standings):,}, none above its limit"
+    console.put("\n".join([said, *_list_withdrawn(standings)]))
     return 0
 
 
@@ -113,10 +118,13 @@ def export(
     """
     opened = _open_ledger(where)
     console.check_target(out, opened.path)
-    rows = [{"kind": each.kind, **each.describe()} for each in opened.standings()]
+    standings = opened.standings()
+    rows = [{"kind": each.kind, **each.describe()} for each in standings]
     if (form or ("" if out is None else out.suffix[1:].lower())) == "json":
         console.put_json(rows, out)
         return
+    for row, each in zip(rows, standings, strict=True):
+        row["withdrawn"] = "; ".join(map(_describe_withdrawal, each.withdrawn))
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     table.writeheader()
@@ -150,6 +158,19 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
         failing = (standing.probability, standing.failed, standing.probability - standing.failed)
         rows.append(("", "but for", *(f"{float(each):.10g}" for each in failing)))
     return rows
+
+
+def _list_withdrawn(standings: list[Standing]) -> list[str]:
+    """Return a line for each release that was withdrawn; none if nothing was."""
+    found = [(each.account, about) for each in standings for about in each.withdrawn]
+    lines = [f"{_describe_withdrawal(about)} (account {account!r})" for account, about in found]
+    return ["", "withdrawn, and what they cost stays spent:", *lines] if lines else []
+
+
+def _describe_withdrawal(about: dict[str, Any]) -> str:
+    from deltahist.statement import explain_withdrawal
+
+    return f"{about['file']} (SHA-256 {about['digest'][:16]}...) {explain_withdrawal(about)}"
 
 
 def _sums(standings: list[Standing]) -> list[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +27,11 @@ from deltahist.cli.groups import (
 )
 from deltahist.cli.maps import Coordinates, PaidPlace, PlanOptions, about_map, choose_map, describe_limit
 from deltahist.cli.options import LONG, argument, flag, option, whole_number
+from deltahist.cli.withdraw import CorrectionOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    from deltahist.preprocessing import Correction
     from deltahist.strategies import Strategy
 
 
@@ -95,6 +97,7 @@ def publish(
     rows: RowOptions,
     order: SortedOptions,
     accounts: AccountOptions,
+    correction: CorrectionOptions,
     state: Path | None = option(
         "FILE", "New file for the secret state, to refine the release later.", panel=KEPT
     ),
@@ -125,7 +128,7 @@ def publish(
 
     budget = spending.keywords()
     files = [source, *asked.files(), config]
-    console.check_target(out, *files, replace=overwrite or dry_run)
+    console.check_target(out, *files, correction.replaces, replace=overwrite or dry_run)
     console.check_target(write_config, *files, out, state, replace=overwrite, option="--write-config")
     if write_config is not None:
         if not dry_run:
@@ -136,6 +139,7 @@ def publish(
             f"--out is {str(out)!r}: a release is a Parquet file, call it {str(out.with_suffix('.parquet'))!r}; "
             "`deltahist export` makes other forms of it, `deltahist plot` pictures"
         )
+    old = correction.check(budget, accounts)
     accounts.check(budget, out=out, state=state, write_config=write_config)
     if state is not None and not dry_run:
         from deltahist.publishers.gradual import check_new  # a map without a state does not wait for chains
@@ -145,12 +149,16 @@ def publish(
             raise InputError(
                 f"--state is {str(state)!r}, as --out is: the release is public, the state is secret; name two files"
             )
-    counting = rows.counting()
+    counting = correction.mark(rows.counting(), old)
     ways: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted, "state": state}
     if order.in_order:
         _refuse_for_sorted(strategy=strategy != "auto", outside=rows.outside == "drop", dry_run=dry_run,
                            drop_bad_rows=rows.drop_bad_rows, probability="probability" in budget)  # fmt: skip
-        return _publish_sorted(source, coordinates, place, order, rows, accounts, out, budget, ways)
+        sorted_release = _publish_sorted(
+            source, coordinates, place, order, rows, accounts, out, budget, ways, counting.replaces
+        )
+        correction.finish(out, old, accounts)
+        return sorted_release
     for name in ("group", "most"):
         if getattr(order, name) is not None:
             raise InputError(f"--{name} is given without --sorted: it goes with it")
@@ -195,6 +203,7 @@ def publish(
             state=describe_state(state),
         )
     )
+    correction.finish(out, old, accounts)
     return release, counted
 
 
@@ -215,8 +224,10 @@ def _publish_sorted(
     out: Path,
     budget: dict[str, Any],
     ways: dict[str, Any],
+    replaces: Correction | None,
 ) -> Any:
     """Publish sorted points as a release file."""
+    from deltahist.counting.private import Private
     from deltahist.kinds.sorted import check_membership, places_for
     from deltahist.publishers.points import publish_sorted
 
@@ -227,9 +238,12 @@ def _publish_sorted(
     places_for(1, near, order.most)  # whether a bound is due is known before the points are
     with place.suggesting_options(coordinates):
         located = read_line(source, domain, **columns, **vars(rows))
+    made = located.points.counting
+    assert made is not None
+    points = Private.of(located.points, replace(made, replaces=replaces), domain)
     with accounts.open(budget) as account:
         release = publish_sorted(
-            located.points, near, group=order.group or "auto", most=order.most, account=account, **budget, **ways
+            points, near, group=order.group or "auto", most=order.most, account=account, **budget, **ways
         )
         release.save(out)
     what = "points" if near.fixed_membership else "places for points"

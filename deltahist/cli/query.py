@@ -151,7 +151,7 @@ class StepOptions:
         """Return a part of the series; note the steps that are missing."""
         period = series if ends is None else series.between(*ends)
         if period.missing and (self.each or self.missing == "skip"):
-            console.note(f"note: steps without a release, {len(period.missing):,}: {', '.join(period.missing)}")
+            console.note(f"note: steps without a release, {len(period.missing):,}: {', '.join(period.missing_words)}")
         period = period.present() if self.missing == "skip" else period
         return period.per_step() if self.mean else period
 

@@ -88,7 +88,9 @@ def serve(
         listening = None if check else sockets.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}"
         for served in catalogue:
-            console.note(f"{address}/releases/{served.quoted}")
+            notice = served.release.withdrawn
+            gone = "" if notice is None else f" (withdrawn {notice.words})"
+            console.note(f"{address}/releases/{served.quoted}{gone}")
         if not len(catalogue):
             console.note(f"{address}/")
         if listening is None:  # the service may run meanwhile, at this very port

@@ -17,7 +17,7 @@ def inspect(release: Path | str = RELEASE, as_json: bool = flag("The same as dat
       deltahist inspect city.parquet
       deltahist inspect city.parquet --json
     """
-    published = open_release(release)
+    published = open_release(release, refuse_withdrawn=False)
     if as_json:
         console.put_json(published.facts())
     else:
@@ -44,9 +44,9 @@ def statement(
     from deltahist.releases.page import check_page, render_page, save_statement
 
     if out is None:
-        console.put(render_page(open_release(release), "text", title))
+        console.put(render_page(open_release(release, refuse_withdrawn=False), "text", title))
         return
     check_page(out)
     console.check_target(out, release)
-    save_statement(open_release(release), out, title)
+    save_statement(open_release(release, refuse_withdrawn=False), out, title)
     console.note(f"wrote {out}")

@@ -6,6 +6,6 @@ and estimates. The publishers draw noise and charge accounts.
 
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.releases.base import load
+from deltahist.releases.base import load, read_release
 
-__all__ = ["Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load"]
+__all__ = ["Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load", "read_release"]

@@ -8,20 +8,23 @@ import functools
 import html
 import io
 import json
+import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
 from deltahist.budget import Payment
-from deltahist.errors import DamagedFile, InputError, one_of
+from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
+from deltahist.releases.notices import Notice, find_notice
 from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from deltahist.space.workloads import Workload
 
+_Release = TypeVar("_Release", bound="BaseRelease")
 #: Version of all release files.
 VERSION = 1
 
@@ -55,6 +59,8 @@ class BaseRelease(OfMechanism, abc.ABC):
     values: NDArray[np.int64]
     publishable: bool
     payment: Payment | None
+    #: The notice beside the file that was read, if the release is withdrawn.
+    withdrawn: Notice | None = None
     #: Name of the file format.
     FORMAT: ClassVar[str]
     #: All kinds of releases that are imported, by their formats.
@@ -156,14 +162,17 @@ class BaseRelease(OfMechanism, abc.ABC):
     def load(cls, path: str | Path) -> Self:
         """Read a file of this kind that `save` wrote; it is treated as untrusted input.
 
+        Warns of a release that is withdrawn (docs/corrections.md).
+
         Raises
         ------
         DamagedFile
-            If the file is truncated, foreign, larger than its description says, or contradicts itself.
+            If the file is truncated, foreign, larger than its description says, or contradicts itself, or a notice
+            beside it does.
         InputError
             If it is missing, of a newer version, or larger than memory allows.
         """
-        return read_described(path, cls.read)
+        return _warn_if_withdrawn(heed_notice(read_described(path, cls.read), path), path)
 
     @classmethod
     @abc.abstractmethod
@@ -252,6 +261,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         )
 
     def _warning(self) -> str:
+        if self.withdrawn is not None:
+            return " (WITHDRAWN)"
         if not self.publishable:
             return " (NOT for publication)"
         return "" if self.mechanism.weakness is None else " (WEAK PROTECTION)"
@@ -278,11 +289,14 @@ class BaseRelease(OfMechanism, abc.ABC):
             "may_be_published": self.may_be_published,
             "account": None if self.payment is None else self.payment.describe(),
             "kept_by": None if self.payment is None else self.payment.words,
+            **({} if self.withdrawn is None else {"withdrawn": asdict(self.withdrawn)}),
         }
 
     @property
     def may_be_published(self) -> str:
         """The judgement: "yes", or "no: ..." or "only if ..." with the reason."""
+        if self.withdrawn is not None:
+            return f"no: withdrawn {self.withdrawn.words}"
         return judge(self.mechanism, self.publishable)
 
     def facts(self) -> dict[str, Any]:
@@ -307,7 +321,7 @@ def damaged(path: str, what: str) -> DamagedFile:
 def load(path: str | Path) -> BaseRelease:
     """Open a release file of any kind: of counts, of sorted points, or a quantile.
 
-    The file is treated as untrusted input.
+    The file is treated as untrusted input. Warns of a release that is withdrawn (docs/corrections.md).
 
     Returns
     -------
@@ -316,7 +330,7 @@ def load(path: str | Path) -> BaseRelease:
     Raises
     ------
     DamagedFile
-        If the file is truncated, foreign, or contradicts itself.
+        If the file is truncated, foreign, or contradicts itself, or a notice beside it does.
     InputError
         If it is missing, of a newer version, or larger than memory allows.
 
@@ -327,7 +341,24 @@ def load(path: str | Path) -> BaseRelease:
     ...     type(load(f"{folder}/r.parquet")).__name__
     'Release'
     """
-    return read_described(path, _read)
+    return _warn_if_withdrawn(read_release(path), path)
+
+
+def read_release(path: str | Path) -> BaseRelease:
+    """Open a release file as `load` does; that it is withdrawn is for the caller to tell."""
+    return heed_notice(read_described(path, _read), path)
+
+
+def heed_notice(release: _Release, path: str | Path) -> _Release:
+    """Return a release of a file, which then knows of the notice beside it; DamagedFile if nobody can tell."""
+    object.__setattr__(release, "withdrawn", find_notice(release, path))
+    return release
+
+
+def _warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
+    if release.withdrawn is not None:
+        warnings.warn(f"{path} was withdrawn {release.withdrawn.words}", DeltaHistWarning, stacklevel=3)
+    return release
 
 
 def from_bytes(content: bytes, path: str | Path) -> BaseRelease:

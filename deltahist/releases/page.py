@@ -22,6 +22,7 @@ from deltahist.statement import (
     BY_DISTANCE,
     VERDICT,
     Facts,
+    explain_withdrawal,
     length,
     list_rows,
     main_limits,
@@ -218,6 +219,8 @@ def _escape(text: str) -> str:
 
 def explain_verdict(facts: Facts) -> str:
     """Return the reason why a release may be published, or may not, at length."""
+    if "withdrawn" in facts:
+        return f"WITHDRAWN {explain_withdrawal(facts['withdrawn'])}. What is said below is what it promised."
     if not facts["publishable"]:
         return (
             "The noise came from a seeded generator, so that whoever knows or guesses the seed can take it away "
@@ -327,6 +330,11 @@ def _explain_limits(mechanism: BaseMechanism, facts: Facts) -> str:
 
 def _explain_other_releases(mechanism: BaseMechanism) -> str:
     adds = "If more is published about the same people, what can be learnt about them adds up."
+    if (replaced := mechanism.counting.replaces) is not None:
+        adds += (
+            f" It does already: this replaces the release with the SHA-256 {replaced.digest} ({replaced.reason}), and "
+            "who has both can compare them."
+        )
     step, chain = mechanism.step, mechanism.chain
     if chain is not None and chain.name and chain.copied is None:
         return (

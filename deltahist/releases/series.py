@@ -11,22 +11,24 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._files import read_described
 from deltahist.errors import InputError, fits_memory
 from deltahist.preprocessing import Clock, seconds
+from deltahist.releases.base import heed_notice
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
-_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain")
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
@@ -46,6 +48,7 @@ class Series:
         empty: they are named, and nothing is answered before `present` leaves them out.
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether missing steps were left out on purpose (`present`).
+    withdrawn : step -> its release that was withdrawn: such steps are missing, too, but what they cost is spent.
 
     Raises
     ------
@@ -70,12 +73,14 @@ class Series:
     releases: Mapping[int, Release]
     mean: bool = False
     skipping: bool = False
+    withdrawn: Mapping[int, Release] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.releases:
+            withdrawn = f" ({len(self.withdrawn):,} were withdrawn)" if self.withdrawn else ""
             raise InputError(
                 f"no release lies between {self.clock.label(self.first)} and {self.clock.label(self.last)}: there must "
-                "be at least one"
+                f"be at least one{withdrawn}"
             )
         steps = iter(self.releases.items())
         start, one = next(steps)
@@ -91,6 +96,8 @@ class Series:
     @classmethod
     def load(cls, folder: str | Path) -> Series:
         """Read all releases of a folder; their files are called by their steps, as `Stream.publish` calls them.
+
+        A release that was withdrawn counts as missing.
 
         Raises
         ------
@@ -108,12 +115,12 @@ class Series:
             )
         _read_times([file.stem for file in files], f" in {str(folder)!r}")  # before any is read
         # All are kept open: what is written is compressed, and says too little of it.
-        first = Release.load(files[0])
+        first = _open_step(files[0])
         fits_memory(
             _BYTES * len(files) * (first.domain.size + len(first.values)),
             f"{len(files):,} releases in {str(folder)!r}",
         )
-        read = [first, *(Release.load(file) for file in files[1:])]
+        read = [first, *map(_open_step, files[1:])]
         return cls.of_named({file.stem: release for file, release in zip(files, read, strict=True)})
 
     @classmethod
@@ -140,7 +147,9 @@ class Series:
             if label != name:
                 raise InputError(f"release {name!r} is of step {label}: its name must be that (renamed?)")
             steps[step] = release
-        return cls(clock, min(steps), max(steps), steps)
+        withdrawn = {step: each for step, each in steps.items() if each.withdrawn is not None}
+        in_force = {step: each for step, each in steps.items() if step not in withdrawn}
+        return cls(clock, min(steps), max(steps), in_force, withdrawn=withdrawn)
 
     @property
     def example(self) -> Release:
@@ -169,8 +178,15 @@ class Series:
 
     @property
     def missing(self) -> list[str]:
-        """Names of the steps that have no release: lost, skipped, or not handed on."""
+        """Names of the steps that have no release: lost, skipped, not handed on, or withdrawn."""
         return [label for label, release in self if release is None]
+
+    @property
+    def missing_words(self) -> list[str]:
+        """Names of the missing steps, with the words of those that were withdrawn."""
+        known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
+        said = ((label, known.get(label)) for label in self.missing)
+        return [label if notice is None else f"{label} (withdrawn {notice.words})" for label, notice in said]
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
         """Return each step's name and its release, None where it is missing."""
@@ -193,6 +209,7 @@ class Series:
             first=one,
             last=other,
             releases={s: r for s, r in self.releases.items() if one <= s <= other},
+            withdrawn={s: r for s, r in self.withdrawn.items() if one <= s <= other},
         )
 
     def present(self) -> Series:
@@ -212,11 +229,11 @@ class Series:
         """The sum of all steps; InputError, naming them, if some are missing and were not left out."""
         missing = self.missing
         if missing and not self.skipping:
-            named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+            named = ", ".join(self.missing_words[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
             raise InputError(
-                f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release: {named} (lost, skipped, or "
-                f"not handed on); a missing step is no empty one: leave them out, and answer from the other "
-                f"{len(self.releases):,}, or choose another period"
+                f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release: {named} (lost, skipped, "
+                "withdrawn or not handed on); a missing step is no empty one: leave them out, and answer from the "
+                f"other {len(self.releases):,}, or choose another period"
             )
         return Summed(tuple(self.releases.values()))
 
@@ -278,6 +295,10 @@ class PeriodDifference(Difference):
     def _sources(self) -> Sequence[tuple[Any, float]]:
         periods = (self.before, self.after)
         return [(each.summed.decoder, 1 / len(each.releases) if each.mean else 1.0) for each in periods]
+
+
+def _open_step(file: Path) -> Release:
+    return heed_notice(read_described(file, Release.read), file)
 
 
 def _list_differences(one: Release, other: Release) -> list[str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
-from deltahist._files import KEY
+from deltahist._files import KEY, notice_of, read_described
 from deltahist.errors import InputError
 from deltahist.releases import TiledRelease
-from deltahist.releases.base import BaseRelease, from_bytes, load
+from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.tilesums import SUFFIX, mapped_sums
 
@@ -62,7 +62,7 @@ class Catalogue:
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
         self._names = {path: path.resolve().name for path in self._paths}
-        self._stamps: dict[Path, _Stamp | None] = {}
+        self._stamps: dict[Path, tuple[_Stamp | None, ...]] = {}
         self._served: dict[str, Served] = {}
         self.problems: list[str] = []
         for path in self._files():
@@ -78,6 +78,10 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._served)
+
+    def in_force(self) -> list[Served]:
+        """Return the releases that were not withdrawn."""
+        return [each for each in self if each.release.withdrawn is None]
 
     def find(self, name: str) -> Served | None:
         """Return the release of a name; None if there is none."""
@@ -101,7 +105,8 @@ class Catalogue:
         """Take up files that appeared or were replaced, leave out those that are gone; return whether there were any.
 
         A release is exchanged whole. A file that is no release, or whose name another file has, is logged once, and the
-        release that was served under its name stays. If a folder cannot be read, that is logged, and all stays.
+        release that was served under its name stays, unless a notice beside the file cannot be understood. If a folder
+        cannot be read, that is logged, and all stays.
         """
         try:
             return self._refresh()
@@ -142,7 +147,12 @@ class Catalogue:
             raise InputError(f"{str(path)!r} has a name that no address can hold: rename it")
         tiled = _is_tiled(path)
         content = b"" if tiled else path.read_bytes()
-        release = load(path) if tiled else from_bytes(content, path)
+        release = read_described(path, TiledRelease.read) if tiled else from_bytes(content, path)
+        try:
+            heed_notice(release, path)
+        except InputError:
+            self._served.pop(path.stem, None)  # nobody can tell whether it may still be answered from
+            raise
         if not release.publishable:
             raise InputError(
                 f"{path} is not for publication: its noise came from a seeded generator, or from no publisher of this "
@@ -150,7 +160,7 @@ class Catalogue:
             )
         if isinstance(release, TiledRelease):
             _check_sums(release, path)
-        if isinstance(release, CountEstimates | TiledRelease):
+        if isinstance(release, CountEstimates | TiledRelease) and release.withdrawn is None:
             release.answerer().prepare()
         self._served[path.stem] = Served(path.stem, path, content, release)
 
@@ -183,7 +193,12 @@ def _check_sums(release: TiledRelease, path: Path) -> None:
         ) from None
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def _stamp(path: Path) -> tuple[_Stamp | None, ...]:
+    """Return the stamps of a release's file, and of the notice that would withdraw it; None for a missing file."""
+    return _stamp_of(path), _stamp_of(Path(notice_of(path)))
+
+
+def _stamp_of(path: Path) -> _Stamp | None:
     try:
         about = path.stat()
     except FileNotFoundError:

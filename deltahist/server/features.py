@@ -56,7 +56,7 @@ def make_router(service: Service) -> APIRouter:
         """List the collections: all releases of a map that has a place on the earth."""
         negotiate(request, {JSON: "json"})
         base = service.address(request)
-        found = [_describe(served, base) for served in service.catalogue if is_collection(served)]
+        found = [_describe(served, base) for served in service.catalogue.in_force() if is_collection(served)]
         return as_json({"links": [link("self", f"{base}collections", "this document")], "collections": found})
 
     @router.get("/collections/{name}")
@@ -139,7 +139,7 @@ def find_collection(service: Service, name: str) -> Served:
     served = service.catalogue.find(name)
     if served is None or not is_collection(served):
         raise HTTPException(404, f"collection is {name[:80]!r}: it must be one of those at /collections")
-    return served
+    return service.refuse_withdrawn(served)
 
 
 def _describe(served: Served, base: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
 from deltahist.server.schemas import Described, Listed, file_of, shape
-from deltahist.server.service import Service, tag_of
+from deltahist.server.service import Service, describe_withdrawal, tag_of
 from deltahist.space.crs import area_of
 
 
@@ -26,7 +26,10 @@ def make_router(service: Service) -> APIRouter:
 
     @router.get("/releases", responses=shape(Listed))
     async def list_releases() -> Response:
-        """List all releases with their promises."""
+        """List all releases with their promises.
+
+        One that was withdrawn says so (`withdrawn`), and answers 410.
+        """
         return as_json({"releases": [summarize(served) for served in service.catalogue]})
 
     @router.get("/releases/{name}", responses=shape(Described, "text/html", "text/plain"))
@@ -104,5 +107,6 @@ def summarize(served: Served) -> dict[str, Any]:
         "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),  # degrees
         "shape": list(domain.shape),
         "digest": release.digest,
+        **({} if release.withdrawn is None else {"withdrawn": describe_withdrawal(served)}),
         "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }

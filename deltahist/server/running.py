@@ -92,7 +92,7 @@ def run(
 
 def _warm(catalogue: Catalogue) -> None:
     """Answer a box in the middle of each map: what a first answer makes is then there, and shared by workers."""
-    for served in catalogue:
+    for served in catalogue.in_force():
         with contextlib.suppress(Exception):  # why there is no answer is told to whoever asks
             domain = served.release.domain
             middle, cell = (np.array(domain.low) + np.array(domain.high)) / 2, np.array(domain.cell)

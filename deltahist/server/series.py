@@ -237,12 +237,15 @@ def _list_steps(series: Series) -> list[dict[str, Any]]:
     for number in range(series.first, series.last + 1):
         label, release = series.clock.label(number), series.releases.get(number)
         entry: dict[str, Any] = {"step": label} | _time_of(series, number)
+        if number in series.withdrawn:
+            entry |= {"withdrawn": series.withdrawn[number].facts()["withdrawn"]}
         if release is not None:
             budget = release.mechanism.budget
             entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise}
             entry |= {budget.unit: float(budget.amount), "digest": release.digest}
             if step is not None:
-                window = [series.releases.get(each) for each in range(number - step.window + 1, number + 1)]
+                paid = {**series.withdrawn, **series.releases}
+                window = [paid.get(each) for each in range(number - step.window + 1, number + 1)]
                 # Exact until here: amounts are fractions.
                 entry["window_spent"] = float(sum(each.mechanism.budget.amount for each in window if each is not None))
                 entry["window_limit"] = float(step.budget.amount)

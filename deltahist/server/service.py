@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from deltahist import __version__
-from deltahist._http import Workers
+from deltahist._http import Problem, Workers
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
@@ -42,15 +43,27 @@ class Service:
         return tag_of(served, f"{form}-{address}")
 
     def find(self, name: str, field: str = "release") -> Served:
-        """Return the release of a name that a field gives; HTTPException 404 if there is none."""
+        """Return the release of a name that a field gives; HTTPException 404 if there is none, 410 if withdrawn."""
         served = self.catalogue.find(name)
         if served is None:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
-        return served
+        return self.refuse_withdrawn(served)
+
+    def refuse_withdrawn(self, served: Served) -> Served:
+        """Return a release that is in force; for another raise 410, with the reason and a link to its replacement."""
+        notice = served.release.withdrawn
+        if notice is None:
+            return served
+        about, headers = describe_withdrawal(served), {"cache-control": "no-cache"}
+        for other in self.catalogue:
+            if notice.replacement is not None and other.release.digest == notice.replacement.digest:
+                about["replacement"]["href"] = f"/releases/{other.quoted}"
+                headers["link"] = f'</releases/{other.quoted}>; rel="successor-version"'
+        raise Problem(410, f"release {served.name!r} was withdrawn {notice.words}", headers, withdrawn=about)
 
     def find_chain(self, served: Served) -> list[Served]:
         """Return the releases that share noise with one, and it, from coarse to fine."""
-        shared = [each for each in self.catalogue if each.release.origin == served.release.origin]
+        shared = [each for each in self.catalogue.in_force() if each.release.origin == served.release.origin]
         return sorted(shared, key=lambda each: each.release.mechanism.budget.amount)
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
@@ -63,6 +76,12 @@ class Service:
             return served.release, [served]
         other = self.find(compare, "compare")
         return ReleaseDifference(served.release, other.release), [served, other]
+
+
+def describe_withdrawal(served: Served) -> dict[str, Any]:
+    """Return the notice of a release that was withdrawn, as JSON."""
+    assert served.release.withdrawn is not None
+    return asdict(served.release.withdrawn)
 
 
 def tag_of(served: Served | Iterable[Served], form: str) -> str:

@@ -64,7 +64,8 @@ def make_router(service: Service) -> APIRouter:
         named = [*asked, *(service.find(each, "alike") for each in others)]
         folders = service.catalogue.folders().values()
         series = [steps for steps in folders if any(each in steps for each in named) and series_of(steps) is not None]
-        return [*named, *(step for steps in series for step in choose_steps(steps))]
+        in_force = ([each for each in steps if each.release.withdrawn is None] for steps in series)
+        return [*named, *(step for steps in in_force for step in choose_steps(steps))]
 
     def colours_of(source: Source, asked: list[Served], alike: list[Served]) -> Colours:
         """Return the scale of several maps, or of a source alone, whose `alike` is what it is made of."""

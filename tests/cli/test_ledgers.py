@@ -60,11 +60,11 @@ def test_show_is_what_is_meant_where_nothing_is_said(where, capsys):
 def test_a_report_holds_budgets_and_nothing_else(where, capsys, tmp_path):
     said = run(capsys, "export", where).out
     rows = list(csv.DictReader(io.StringIO(said)))
-    assert ",".join(rows[0]) == "account,kind,unit,steps,limit,spent,left,probability,probability_spent"
+    assert ",".join(rows[0]) == "account,kind,unit,steps,limit,spent,left,probability,probability_spent,withdrawn"
     assert [list(row.values()) for row in rows[1:]] == [
-        ["people", "purses", "epsilon", "", "", "", "", "", ""],
-        ["stream", "window", "rho", "7", "0.5", "0.1", "0.4", "", ""],
-        ["visits, May", "total", "epsilon", "", "3.0", "1.25", "1.75", "", ""],
+        ["people", "purses", "epsilon", "", "", "", "", "", "", ""],
+        ["stream", "window", "rho", "7", "0.5", "0.1", "0.4", "", "", ""],
+        ["visits, May", "total", "epsilon", "", "3.0", "1.25", "1.75", "", "", ""],
     ]
     assert run(capsys, "export", where, "--out", "a.csv").out == ""
     assert (tmp_path / "a.csv").read_text() == said

@@ -29,7 +29,7 @@ const current = () => releases.find(({ id }) => id === state.release);
 const alike = (one, other) => one.shape.length === other.shape.length && !one.extent === !other.extent;
 const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape]);
 // Only releases of the same cells can be compared.
-const others = () => releases.filter((other) => other !== current() && cellsOf(other) === cellsOf(current()));
+const others = () => releases.filter((other) => other !== current() && !other.withdrawn && cellsOf(other) === cellsOf(current()));
 const onLine = () => current().shape.length === 1;
 
 async function begin() {
@@ -38,16 +38,17 @@ async function begin() {
   ground = new Ground($("map"), settings);
   drawing = new Drawing($("map"), choose, showMode);
   // A stream is one entry, by its last step: the slider has the others.
-  const alone = releases.filter(({ id }) => !time.of(id)).map(({ id }) => [id, id]);
+  const alone = releases.filter(({ id }) => !time.of(id)).map(({ id, withdrawn }) => [id, withdrawn ? `${id} (withdrawn)` : id]);
   const streams = time.series.map(({ id, steps }) => [steps.at(-1), `${id}, ${steps.length} steps`]);
   $("release").replaceChildren(...[...alone, ...streams].map(([value, words]) => make("option", { value }, words)));
   await showRelease();
 }
 
 async function showRelease() {
-  state.release ??= releases[0].id;
+  state.release ??= (releases.find(({ withdrawn }) => !withdrawn) ?? releases[0]).id;
   const release = current();
-  if (!release) return showNothing();
+  if (!release) return showNothing(`The release '${state.release}' is no longer here.`);
+  if (release.withdrawn) return showNothing(sayWithdrawn(release));
   tell("", "link");
   $("level").value = state.level;
   $("nonnegative").checked = state.nonnegative;
@@ -68,23 +69,30 @@ async function showRelease() {
   await Promise.all([showDensity(), answer()]);
 }
 
+function sayWithdrawn({ id, withdrawn: { date, reason, replacement } }) {
+  const instead = releases.find(({ digest }) => digest === replacement?.digest)?.id ?? replacement?.file;
+  const end = instead ? `Use ${instead} instead.` : "Nothing replaces it so far.";
+  return `The release '${id}' was withdrawn on ${date}: ${reason.replace(/\.$/, "")}. ${end}`;
+}
+
 // A link may be older than what is served: another release's figures must not be taken for those that it means.
-function showNothing() {
+function showNothing(why) {
   shown.pending?.abort();
   shown.found = null;
-  $("release").value = "";
+  $("release").value = current()?.id ?? "";
   document.body.dataset.shows = "nothing";
   tell("", "answer");
   tell("", "map");
-  tell(`The release '${state.release}' is no longer here.`, "link");
+  tell(why, "link");
 }
 
 function showOthers(release) {
   if (state.compare === release.id) state.compare = null;
   const names = others().map(({ id }) => id);
   if (state.compare && !names.includes(state.compare)) {
-    const there = releases.some(({ id }) => id === state.compare);
-    tell(there ? `${state.compare} has other cells than ${release.id}: they cannot be compared.`
+    const other = releases.find(({ id }) => id === state.compare);
+    if (other?.withdrawn) tell(sayWithdrawn(other), "link");
+    else tell(other ? `${state.compare} has other cells than ${release.id}: they cannot be compared.`
       : `The release '${state.compare}' is no longer here: nothing is compared.`, "link");
     state.compare = null;
   }
@@ -149,6 +157,10 @@ async function answer() {
     await time.drawSteps(state, shown.pending.signal);
   } catch (problem) {
     if (problem.name === "AbortError") return;
+    if (problem.status === 410) { // withdrawn meanwhile
+      ({ releases } = await get("releases"));
+      return showRelease();
+    }
     $("answer").replaceChildren();
     tell(problem.message);
   }

@@ -1,0 +1,166 @@
+"""releases/notices.py: notices are heeded wherever releases are read, and are untrusted input."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist._files import notice_of
+from deltahist.cli import main
+from deltahist.preprocessing import Correction, Preprocessing
+from tests.storage import bucket, upload
+
+NEAR = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1, "boundary")
+REASON = "wrong column <b> & co."
+
+
+def save(path, **more):
+    dh.publish(np.arange(8), NEAR, "identity", 1, **more).save(path)
+    return path
+
+
+@pytest.fixture
+def city(tmp_path):
+    return save(tmp_path / "city.parquet")
+
+
+def test_a_release_that_is_withdrawn_is_warned_of_and_works(city):
+    before = dh.load(city)
+    dh.withdraw(city, REASON)
+    for read in (dh.load, dh.Release.load):
+        with pytest.warns(dh.DeltaHistWarning, match="city.parquet was withdrawn on .*: wrong column"):
+            release = read(city)
+        assert "WITHDRAWN" in repr(release)
+        assert dh.answer(release, [[0, 4]]).equals(dh.answer(before, [[0, 4]]))
+        assert release.may_be_published.startswith("no: withdrawn")
+        assert release.describe() == before.describe()  # the file did not change
+        assert release.digest == before.digest
+
+
+def test_a_quantile_and_a_map_of_one_name_have_notices_of_their_own(tmp_path):
+    map_, median = save(tmp_path / "city.parquet"), tmp_path / "city.json"
+    dh.publish_quantile(np.arange(9.0), 0.5, dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1), 1.0).save(median)
+    dh.withdraw(median, "wrong column")
+    dh.load(map_)
+    with pytest.warns(dh.DeltaHistWarning, match="was withdrawn"):
+        dh.load(median)
+
+
+BAD = {
+    "no JSON": "{",
+    "no object": "[]",
+    "deep": "[" * 100_000,
+    "long": {"readme": " " * (1 << 16)},
+    "of another format": {"format": "deltahist-release"},
+    "of a newer version": {"version": 2},
+    "without a digest": {"digest": None},
+    "of another release": {"digest": "0" * 64},
+    "without a reason": {"reason": " "},
+    "with a reason that steers a terminal": {"reason": "wrong\x1b[2J"},
+    "with a reason of two lines": {"reason": "wrong\ncolumn"},
+    "without a day": {"date": "yesterday"},
+    "with a moment": {"date": "20261125"},
+    "with a replacement in another folder": {"replacement": {"digest": "0" * 64, "file": "../city.parquet"}},
+    "with a replacement of no digest": {"replacement": {"digest": "../..", "file": "city.parquet"}},
+    "with a replacement in a word": {"replacement": "city-2.parquet"},
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_notice_that_cannot_be_taken_is_an_error_that_says_so(city, what, capsys):
+    dh.withdraw(city, "wrong column")
+    place = city.with_name("city.withdrawn.json")
+    good, bad = json.loads(place.read_text(encoding="utf-8")), BAD[what]
+    place.write_text(bad if isinstance(bad, str) else json.dumps(good | bad), encoding="utf-8")
+    with pytest.raises(dh.DamagedFile, match=r"may be withdrawn: beside it is the notice .* get both again"):
+        dh.load(city)
+    for command, *rest in (["inspect"], ["query", "--box", "0,4"], ["withdraw", "--reason", "wrong column"]):
+        assert main([command, str(city), *rest]) == 2
+        assert "may be withdrawn" in capsys.readouterr().err
+
+
+def test_only_a_release_that_says_so_replaces_another(city, tmp_path):
+    digest = dh.load(city).digest
+    other = save(tmp_path / "other.parquet")
+    counting = Preprocessing(replaces=Correction(digest, "wrong column"))
+    new = tmp_path / "new.parquet"
+    dh.publish(np.arange(8), dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)).save(new)
+    with pytest.raises(dh.InputError, match="does not say that it replaces"):
+        dh.withdraw(city, "wrong column", replacement=other)
+    with pytest.raises(dh.InputError, match="states another, 'wrong column'"):
+        dh.withdraw(city, "wrong row", replacement=new)
+    assert dh.withdraw(city, "wrong column").replacement is None
+    found = dh.withdraw(city, "wrong column", replacement=new)
+    assert (found.replacement.file, found.replacement.digest) == ("new.parquet", dh.load(new).digest)
+    assert dh.withdraw(city, "wrong column") == found  # what is known already stays
+    again = tmp_path / "again.parquet"
+    dh.publish(np.arange(8), dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)).save(again)
+    with pytest.raises(dh.InputError, match=r"replaced by new.parquet already"):
+        dh.withdraw(city, "wrong column", replacement=again)
+
+
+@pytest.mark.parametrize("replaces", [{"digest": "x", "reason": "y"}, {"digest": "0" * 64, "reason": "a\nb"}, "x"])
+def test_a_correction_in_a_file_is_checked(city, replaces):
+    description = dh.load(city).describe()
+    assert "replaces" not in description
+    with pytest.raises((dh.InputError, TypeError)):
+        Preprocessing.from_description(description | {"replaces": replaces})
+
+
+def test_withdrawn_steps_are_missing(tmp_path):
+    for step in range(4):
+        save(tmp_path / f"{step}.parquet")
+    dh.withdraw(tmp_path / "0.parquet", "wrong column")
+    dh.withdraw(tmp_path / "2.parquet", "wrong column")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        series = dh.Series.load(tmp_path)
+    assert series.missing == ["0", "2"]
+    assert [label.split(" on ")[0] for label in series.missing_words] == ["0 (withdrawn", "2 (withdrawn"]
+    with pytest.raises(dh.InputError, match=r"2 of 4 steps have no release: 0 \(withdrawn on .*: wrong column"):
+        dh.answer(series, [[0, 4]])
+    assert dh.answer(series.present(), [[0, 4]])["steps"].tolist() == [2]
+    assert series.between("1", "2").missing == ["2"]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored")
+    for name in ("city", "other"):
+        save(folder / f"{name}.parquet")
+    dh.withdraw(folder / "city.parquet", "wrong column")
+    with bucket() as (storage, _):
+        yield upload(folder, storage, "maps")
+
+
+def test_notices_in_object_storage_are_heeded(stored, capsys):
+    with pytest.warns(dh.DeltaHistWarning, match="s3://city/maps/city.parquet was withdrawn on"):
+        dh.load(f"{stored}/city.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dh.load(f"{stored}/other.parquet")
+    assert main(["query", f"{stored}/city.parquet", "--box", "0,4"]) == 2
+    assert "was withdrawn" in capsys.readouterr().err
+    with pytest.raises(dh.InputError, match="is an address"):
+        dh.withdraw(f"{stored}/other.parquet", "wrong column")
+
+
+def test_a_storage_that_shows_no_notice_is_said_so(stored, monkeypatch):
+    import obstore
+
+    usual = obstore.head
+
+    def head(store, key):
+        if key.endswith(".withdrawn.json"):  # as storages answer that do not list what they have
+            raise obstore.exceptions.PermissionDeniedError("403")
+        return usual(store, key)
+
+    monkeypatch.setattr(obstore, "head", head)
+    with pytest.warns(dh.DeltaHistWarning, match=r"whether .*other.parquet is withdrawn is not known"):
+        dh.load(f"{stored}/other.parquet")
+
+
+def test_a_notice_has_one_place():
+    assert notice_of("a.parquet.parquet") == "a.parquet.withdrawn.json"

@@ -1,0 +1,114 @@
+"""A service of releases of which some are withdrawn: 410 with the reason, and steps of series that are missing."""
+
+import logging
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+import deltahist as dh
+from deltahist.mechanisms.base import Step
+from deltahist.preprocessing import Clock, Correction, Preprocessing
+from deltahist.server.app import create_app
+from deltahist.server.catalogue import Catalogue
+from tests.server.conftest import BOUNDS, check_problem
+
+NEAR = dh.Neighbourhood(dh.Domain(BOUNDS, (4, 4), "EPSG:32618"), 2000, "boundary")
+BOX = "-74.02,40.66,-73.97,40.70"
+REASON = "wrong column"
+DAYS = ("2010-05-01", "2010-05-02", "2010-05-03")
+
+
+def publish(path, replaces=None):
+    counting = Preprocessing(replaces=None if replaces is None else Correction(dh.load(replaces).digest, REASON))
+    mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)
+    dh.publish(np.full((4, 4), 9), mechanism).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of which a release is withdrawn and replaced, and one is in force."""
+    folder = tmp_path / "maps"
+    folder.mkdir()
+    publish(folder / "city.parquet")
+    publish(folder / "city 2.parquet", replaces=folder / "city.parquet")
+    dh.withdraw(folder / "city.parquet", REASON, replacement=folder / "city 2.parquet")
+    return folder
+
+
+@pytest.fixture
+def client(folder):
+    with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "releases/city", "releases/city/download", f"releases/city/answer?bbox={BOX}", "releases/city/cells",
+        f"releases/city 2/answer?bbox={BOX}&compare=city", "releases/city/tiles/WebMercatorQuad/0/0/0.png",
+        "releases/city/legend", "releases/city/explanation", "collections/city", "collections/city/items",
+        "collections/city/items/3",
+    ],
+)  # fmt: skip
+def test_everything_of_a_release_that_is_withdrawn_is_gone(client, path):
+    answer = client.get(f"/{path}")
+    check_problem(answer, 410, "release 'city' was withdrawn on ")
+    about = answer.json()["withdrawn"]
+    assert (about["reason"], about["replacement"]["file"]) == (REASON, "city 2.parquet")
+    link = about["replacement"]["href"]
+    assert client.get(link).json()["digest"] == about["replacement"]["digest"]
+    assert answer.headers["link"] == f'<{link}>; rel="successor-version"'
+    assert answer.headers["cache-control"] == "no-cache"  # or a copy of it would be kept where a notice was a mistake
+
+
+def test_questions_in_bodies_are_gone_too(client):
+    check_problem(client.post("/releases/city/answers", json={"boxes": [[0, 0, 1, 1]]}), 410, REASON)
+
+
+def test_lists_say_so(client):
+    second, first = client.get("/releases").json()["releases"]
+    assert (first["id"], first["withdrawn"]["reason"]) == ("city", REASON)
+    assert first["may_be_published"].startswith("no: withdrawn")
+    assert "withdrawn" not in second
+    assert [each["id"] for each in client.get("/collections").json()["collections"]] == ["city 2"]
+
+
+def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)
+    catalogue, notice = Catalogue([folder]), folder / "city.withdrawn.json"
+    client, written = TestClient(create_app(catalogue, refresh=False)), notice.read_text(encoding="utf-8")
+    for content, status in (("", 200), (written, 410), (written[:40], 404), (written, 410)):
+        notice.write_text(content, encoding="utf-8")
+        if not content:
+            notice.unlink()
+        with caplog.at_level(logging.WARNING, "deltahist.server"):
+            assert catalogue.refresh()
+            assert not catalogue.refresh()
+        assert client.get(f"/releases/city/answer?bbox={BOX}").status_code == status
+    assert sum("may be withdrawn" in each.getMessage() for each in caplog.records) == 1
+
+
+def test_a_release_with_a_damaged_notice_is_not_served(folder):
+    (folder / "city.withdrawn.json").write_text("{}")
+    catalogue = Catalogue([folder])
+    assert [each.name for each in catalogue] == ["city 2"]
+    assert "may be withdrawn" in catalogue.problems[0]
+
+
+def test_a_withdrawn_step_of_a_series_is_missing_but_stays_spent(tmp_path):
+    folder, clock = tmp_path / "days", Clock.of("2010-05-01", "1d")
+    folder.mkdir()
+    window = dh.Window(2, epsilon=1)
+    for number, day in enumerate(DAYS):
+        mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
+        dh.publish(np.full((4, 4), 9), mechanism, account=dh.Account(window, number)).save(folder / f"{day}.parquet")
+    dh.withdraw(folder / f"{DAYS[1]}.parquet", REASON)
+    with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+        first, second, third = client.get("/series/days").json()["steps"]
+        assert (first["window_spent"], third["window_spent"]) == (0.5, 1)
+        assert (second["withdrawn"]["reason"], "release" in second) == (REASON, False)
+        check_problem(client.get(f"/series/days/answer?bbox={BOX}"), 400, f"{DAYS[1]} (withdrawn on ")
+        found = client.get(f"/series/days/answer?bbox={BOX}&missing=skip").json()
+        assert (found["steps"], found["missing"]) == (2, [DAYS[1]])
+        assert client.get(f"/releases/{DAYS[0]}/legend").status_code == 200
