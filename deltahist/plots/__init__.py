@@ -12,7 +12,6 @@ True
 from __future__ import annotations
 
 import io
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from deltahist.plots.regions import (
     plot_regions,
     values_of,
 )
+from deltahist.plots.writing import choose_fonts, wrap
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from deltahist.releases.base import BaseRelease
+    from deltahist.space.domain import Domain
 
 __all__ = [
     "PICTURES",
@@ -63,10 +64,8 @@ _CURVE = 4.0
 _WIDEST, _NARROWEST = 8.0, 3.8
 #: Width and height of a map's own labels and bar.
 _LABELS = 1.7, 1.1
-#: Height of the title and the promise, above and below the whole picture.
-_WRITING = 0.6
-#: Letters of the smallest writing to an inch.
-_LETTERS = 16.5
+#: Points of the title above the whole picture, and of what stands below it; least room for both in inches.
+_TITLE, _BELOW, _ROOM = 11.0, 7.5, 0.25
 
 
 def save_picture(
@@ -97,7 +96,7 @@ def save_picture(
     answers, names : of regions, as in `plot_regions`. level : of their intervals, for the words.
     plain, nonnegative, context, axes : as in `plot_map`.
     per : "area", or else "region" with answers and "cell" without.
-    title : of the picture; by default the kind of map.
+    title : of the picture, in two lines at most; by default the kind of map.
 
     Raises
     ------
@@ -135,14 +134,18 @@ class _Look:
     context: tuple[Any, ...] = ()
     title: str | None = None
 
-    def heading(self, release: BaseRelease) -> str:
+    def heading(self, release: BaseRelease, only: str | None) -> str:
         """Return the title of the picture."""
-        if self.title is not None:
-            return self.title
+        if self.title is not None or only == "curve":  # which has a title of its own
+            return self.title or ""
         if self.values is None:
             return "Published map" if release.domain.ndim == 2 else "Published histogram"
         number = len(self.values.names)
         return f"Published {self.values.unit}, {number} region{'s' if number > 1 else ''}"
+
+    def frame(self, release: BaseRelease) -> Domain:
+        """Return the part of the map that is drawn."""
+        return release.domain if self.values is None else self.values.frame
 
 
 def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
@@ -150,20 +153,23 @@ def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
 
     names = [only] if only else ["map", "curve" if look.values is None else "list"]
     parts = [_PARTS[name] for name in names]
-    wide, alone = is_wide(release.domain), len(parts) == 1
+    wide, alone = is_wide(look.frame(release)), len(parts) == 1
     widths, heights = zip(*(part.inches(release, look, alone) for part in parts), strict=True)
     size = (max(widths), sum(heights)) if wide else (sum(widths), max(heights))
     grid: dict[str, Any] = {"nrows": len(parts), "height_ratios": heights}
     if not wide:
         grid = {"ncols": len(parts), "width_ratios": widths}
     with rc_context({"font.size": 9}):
-        figure = new_figure(figsize=(size[0], size[1] + _WRITING))
+        title = wrap(look.heading(release, only), size[0] - 0.2, _TITLE, 2)
+        below = wrap(_describe_promise(release, look), size[0] - 0.2, _BELOW)
+        writing = 1.25 * (_TITLE * len(title) + _BELOW * len(below)) / 72
+        figure = new_figure(figsize=(size[0], size[1] + _ROOM + writing))
         figure.set_layout_engine("constrained", w_pad=0.1)
         panels = figure.subplots(squeeze=False, **grid).ravel()
-        if heading := look.heading(release):
-            figure.suptitle(heading, fontsize=11, parse_math=False)
-        source = _describe_promise(release, size[0])
-        figure.supxlabel(source, x=0.01, ha="left", fontsize=7.5, color="0.3")
+        if title[0]:
+            heading = "\n".join(title)
+            figure.suptitle(heading, fontsize=_TITLE, fontfamily=choose_fonts(heading), parse_math=False)
+        figure.supxlabel("\n".join(below), x=0.1 / size[0], ha="left", fontsize=_BELOW, color="0.3")
         if not release.publishable:
             size_of_mark = min(40.0, 5.5 * size[0])
             mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
@@ -191,9 +197,9 @@ class _Part(NamedTuple):
 
 
 def _inches_of_map(release: BaseRelease, look: _Look, alone: bool) -> tuple[float, float]:
-    domain = release.domain
-    shape = sides(domain)[0] / sides(domain)[1] if domain.ndim == 2 else 1.4
-    if is_wide(domain):
+    frame = look.frame(release)
+    shape = sides(frame)[0] / sides(frame)[1] if frame.ndim == 2 else 1.4
+    if is_wide(frame):
         return _WIDEST, (_WIDEST - 0.8) / shape + 1.6
     across = min(_MAP + 0.3 * alone, _MAP_HIGH * shape)
     return max(across + _LABELS[0], _NARROWEST), across / shape + _LABELS[1]
@@ -206,9 +212,10 @@ def _draw_map(release: BaseRelease, ax: Axes, look: _Look, alone: bool) -> None:
         plot_map(release, ax, plain=look.plain, nonnegative=look.nonnegative, per=look.per, **ways)
     else:
         draw_regions(release, look.values, ax, level=look.level, keyed=keyed, **ways)
-    if release.domain.ndim == 2:
-        beside = "N" if keyed and not is_wide(release.domain) else "C"
-        ax.set_anchor("W" if is_narrow(release.domain) else beside)
+    frame = look.frame(release)
+    if frame.ndim == 2:
+        high = "N" if (keyed or alone) and not is_wide(frame) else "C"
+        ax.set_anchor("W" if is_narrow(frame) else high)
 
 
 def _inches_of_list(release: BaseRelease, look: _Look, alone: bool) -> tuple[float, float]:
@@ -237,8 +244,11 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
         raise InputError(f"only is {only!r}: it must be {' or '.join(PARTS)}")
 
 
-def _describe_promise(release: BaseRelease, width: float) -> str:
-    """Return the promise, in lines of a figure's width in inches."""
+def _describe_promise(release: BaseRelease, look: _Look) -> str:
+    """Return the promise, and what hatches mean, as stands below the picture."""
     domain, promise = release.domain, release.mechanism.promise
     text = f"Published with noise for privacy: {promise}; cells of {domain.size_of_cells}"
-    return textwrap.fill(text + (f"; map in {domain.crs}." if domain.crs else "."), int(width * _LETTERS))
+    text += f"; map in {domain.crs}." if domain.crs else "."
+    if look.values is not None and look.values.doubtful.any():
+        text += " Estimates stand out if their interval is above 0, and their standard error at most a third of them."
+    return text

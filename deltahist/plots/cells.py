@@ -114,7 +114,7 @@ def plot_map(
         wide, high = sides(domain)
         lines = [f"Standard error of one {cell}: {error}"]
         if 0.6 < wide / high < 4:
-            ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", fontsize=9)
+            ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center")
         else:
             lines = [words.replace("\n", " "), *lines]
         ax.set_facecolor("0.94")
@@ -183,7 +183,7 @@ def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> Axes:
     if holds_points_from_outside(release):
         lines.append("The first and the last cell also hold points from outside")
     note_above(ax, lines, domain)
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False, fontsize="small")
     return ax
 
 

@@ -146,20 +146,28 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
         va="top",
         ha="left" if left else "right",
     )
-    mechanism = release.mechanism
-    ax.margins(y=0.12 if near.profile else 0.05)
-    for limit in choose_limits(near, mechanism.norm):
+    ax.margins(y=0.12)
+    budget = float(release.mechanism.budget.amount)
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": "small"}
+
+    def mark(far: float, height: float, words: str, colour: str) -> None:
+        ax.annotate(words, (far * factor, height), xytext=(-2, 3), color=colour, ha="right", **small)
+
+    for limit in choose_limits(near, release.mechanism.norm):
         far = limit["distance"]
-        place = near.diameter if far is None else min(far, near.diameter)
-        ax.annotate(
-            f"{'any move: ' if far is None else ''}{figure_of(limit['times'] or 0)} {letter}",
-            (place * factor, float(mechanism.promised_within(place))),
-            xytext=(-2, 3),
-            textcoords="offset points",
-            color="0.35",
-            fontsize=8,
-            ha="right",
-        )
+        if far is not None and near.delta_ground < far < near.diameter:
+            height = float(release.mechanism.promised_within(far))
+            mark(far, height, f"{figure_of(height / budget)} {letter} = {figure_of(height)}", "0.35")
+    most, true = float(bound[-1]), float(exact[-1])
+    if math.isfinite(most):
+        mark(near.diameter, most, f"any move: {figure_of(most / budget)} {letter} = {figure_of(most)}", "0.35")
+    else:
+        above: Any = {"xycoords": "axes fraction", "va": "top", "ha": "right", "color": "0.35"}
+        ax.annotate("any move: no bound (∞)", (0.98, 0.97), fontsize="small", **above)
+    if true < most * (1 - 1e-9):
+        mark(near.diameter, true, f"any move, exactly: {figure_of(true)}", "tab:blue")
+    ends = [height for height in (most, true) if math.isfinite(height)]
+    ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
     for axis in (ax.xaxis, ax.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high < 30 * low:  # too short for powers of ten alone
@@ -167,10 +175,10 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
         axis.set_minor_formatter(NullFormatter())
         axis.set_major_formatter(lambda value, _: figure_of(value))
     ax.set(xlabel=f"distance r ({unit})", ylabel=f"{letter} of a move over r (less is better protected)")
-    ax.set_title("Protection by distance", fontsize=10, pad=24)
+    ax.set_title("Protection by distance", fontsize="medium", pad=24)
     ax.grid(color="0.9")
     ax.legend(
-        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9, borderaxespad=0.2
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize="medium", borderaxespad=0.2
     )
     return ax
 
@@ -218,14 +226,14 @@ def plot_frontier(found: Sequence[Any], ax: Axes | None = None) -> Axes:
     ax.set_title(
         f"{' or '.join(f'{letter} = {amount}' for letter, amount in budgets.items())} within δ = "
         f"{length(near.delta_ground, near.domain.unit)}, {' × '.join(map(str, near.domain.shape))} cells",
-        fontsize=10,
+        fontsize="medium",
     )
     ax.grid(color="0.9")
     ax.set_xlim(0.9, 1.5 * max(p.times for p in found))
     ax.margins(y=0.08)
     if ax.lines[1:]:
         ax.plot([], [], "--", color="0.5", linewidth=1, label="if short moves may cost that too")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False, fontsize=8)
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False, fontsize="small")
     return ax
 
 
@@ -246,7 +254,7 @@ def _draw_noise(points: Sequence[Any], noise: str, colour: str, ax: Axes) -> Non
                 (point.times, point.best.rmse),
                 xytext=(4, -11 if below else 5),
                 textcoords="offset points",
-                fontsize=8,
+                fontsize="small",
                 color=colour,
             )
         before = name

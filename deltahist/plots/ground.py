@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from deltahist._files import form_of, write_whole
 from deltahist.errors import DeltaHistWarning, InputError, one_of
 from deltahist.plots.colours import ColourScale
+from deltahist.plots.writing import NO_SIGN, wrap
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, onto_map
@@ -31,14 +31,18 @@ if TYPE_CHECKING:
 
 #: Form of a picture by the suffix of its file, and dots to an inch.
 FORMS, _DPI = {".png": "png", ".svg": "svg", ".pdf": "pdf"}, 160
-#: What Matplotlib says of a sign that its font does not have.
-NO_SIGN = r"Glyph (\d+) .*missing from"
 #: Suffixes of pictures.
 PICTURES = tuple(FORMS)
 #: Parts of a map along each axis whose areas are worked out; they change slowly over a map.
 _AREAS = 64
 #: Edges of regions are cut into parts of the map's size over this, before they are projected to where areas are kept.
 _PARTS = 200
+#: Margin around regions as a share of their extent, and least share of a frame's shorter side in its longer one.
+_MARGIN, _SQUAT = 0.04, 0.4
+#: A frame of less than this share of the map has a picture of the whole beside it, of so many inches.
+_SMALL_PART, _OVERVIEW = 0.5, 0.45
+#: Inches of notes above a map that lie beside it, and least width of notes.
+_BESIDE_MAP, _NARROWEST = 0.7, 2.5
 #: Units of axes.
 AXES = ("km", "degrees")
 #: Colour of lines to find one's way by: seen on pale and on dark ground, louder than neither.
@@ -97,9 +101,14 @@ def figure_of(value: float, digits: int = 3) -> str:
 
 def note_above(ax: Axes, lines: Sequence[str], domain: Domain) -> None:
     """Write small lines above a picture, broken to about its width."""
-    wide = domain.ndim == 1 or sides(domain)[0] > 0.8 * sides(domain)[1]
-    broken = [part for line in lines for part in textwrap.wrap(line, 62 if wide else 44)]
-    ax.set_title("\n".join(broken), fontsize=8, loc="left" if is_narrow(domain) else "center")
+    box, figure = ax.get_position(original=True), ax.get_figure(root=True)
+    assert figure is not None
+    across, along = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
+    if domain.ndim == 2:
+        across = min(across, along * sides(domain)[0] / sides(domain)[1])
+    # There is room beside the picture, over its axis and its bar.
+    broken = [part for line in lines for part in wrap(line, max(across + _BESIDE_MAP, _NARROWEST), "small") if part]
+    ax.set_title("\n".join(broken), fontsize="small", loc="left" if is_narrow(domain) else "center", y=1)
 
 
 def sides(domain: Domain) -> tuple[float, float]:
@@ -193,13 +202,31 @@ def exceeds_zero(
     return (low > 0) & (error <= _DOUBT * value)
 
 
-def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], rim: bool) -> float:
+def crop(domain: Domain, shapes: NDArray[Any]) -> Domain:
+    """Return the part of a map, in whole cells, that shapes (m,) within it fill, with a margin around them."""
+    import shapely
+
+    bounds = shapely.total_bounds(shapes).reshape(2, 2)
+    extent = np.ptp(bounds, axis=0)
+    # No side is far shorter than the other, where the map has room.
+    extent = np.maximum(extent, _SQUAT * extent.max()) + 2 * _MARGIN * extent.max()
+    middle, low, cell = bounds.mean(axis=0), np.array(domain.low), np.array(domain.cell)
+    first = np.floor((middle - extent / 2 - low) / cell + 1e-9).clip(0, np.array(domain.shape) - 1)
+    last = np.ceil((middle + extent / 2 - low) / cell - 1e-9).clip(first + 1, domain.shape)
+    ends = [domain.edges(axis)[[int(a), int(b)]] for axis, (a, b) in enumerate(zip(first, last, strict=True))]
+    shape = tuple((last - first).astype(int).tolist())
+    return Domain((*(e[0] for e in ends), *(e[1] for e in ends)), shape, domain.crs, domain.scale)
+
+
+def draw_ground(
+    ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], rim: bool, frame: Domain | None = None
+) -> float:
     """Draw axes, scale bar, outline and lines of a map whose picture is in axes already.
 
     Parameters
     ----------
     axes : "km" or "degrees". context : geometries in any CRS (GeoDataFrames or GeoSeries). rim : points from outside
-        are counted at the rim, whose outline is then dashed.
+        are counted at the rim, whose outline is then dashed. frame : the part of the map that is drawn; None: all.
 
     Returns
     -------
@@ -211,28 +238,48 @@ def draw_ground(ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], 
         If the axes are something else, degrees are wanted without a CRS, or nothing of a context lies on the map.
     """
     factor, unit = axis_unit(domain)
-    west, south, east, north = (v * factor for v in domain.bounds)
+    frame = frame or domain
+    west, south, east, north = (v * factor for v in frame.bounds)
     ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
     if one_of(AXES, axes=axes) == "degrees":
-        _label_degrees(ax, domain, factor)
+        _label_degrees(ax, frame, factor)
     else:
         name = f" ({unit}, {domain.crs})" if domain.crs else f" ({unit})"
         ax.set_xlabel(("easting" if domain.crs else "x") + name, loc="left")
         ax.set_ylabel(("northing" if domain.crs else "y") + f" ({unit})")
         ax.ticklabel_format(useOffset=False, style="plain")
-    narrow = is_narrow(domain)
+    narrow = is_narrow(frame)
     if narrow:  # no room for figures side by side
         ax.set_xticks([west])
     else:
         ax.locator_params(axis="y", nbins=max(2, min(9, round(9 * (north - south) / (east - west)))))
-    for spine in ax.spines.values():
-        spine.set_linewidth(1.2)
-        spine.set_linestyle((0, (5, 3)) if rim else "solid")
+    for side, end, whole in zip(("left", "bottom", "right", "top"), frame.bounds, domain.bounds, strict=True):
+        at_rim = math.isclose(end, whole, abs_tol=1e-6 * min(domain.cell))
+        ax.spines[side].set_linewidth(1.2 if at_rim else 0.6)
+        ax.spines[side].set_linestyle((0, (5, 3)) if rim and at_rim else "solid")
     for layer in context:
         _draw_context(ax, domain, layer, factor)
     if domain.crs is not None and not narrow:
-        _draw_scale_bar(ax, domain, factor)
+        _draw_scale_bar(ax, frame, factor)
+    if frame.size < _SMALL_PART * domain.size:
+        _draw_overview(ax, domain, frame)
     return factor
+
+
+def _draw_overview(ax: Axes, domain: Domain, frame: Domain) -> None:
+    """Draw the outline of the whole map beside the picture, and in it the part that is drawn."""
+    from matplotlib.patches import Rectangle
+    from matplotlib.transforms import ScaledTranslation
+
+    wide, high = (_OVERVIEW * side / max(sides(domain)) for side in sides(domain))
+    left, bottom = (-wide, 0.08) if is_wide(frame) else (0.15, -0.1 - high)
+    scale: Any = ax.transAxes
+    corner = ScaledTranslation(1, float(is_wide(frame)), scale)
+    whole = ax.inset_axes((left, bottom, wide, high), transform=ax.figure.dpi_scale_trans + corner)
+    (west, south), (east, north) = domain.low, domain.high
+    whole.set(xlim=(west, east), ylim=(south, north), xticks=[], yticks=[])
+    whole.add_patch(Rectangle((frame.low[0], frame.low[1]), *sides(frame), color="0.3", linewidth=1))
+    whole.spines[:].set_color(_GREY)
 
 
 def axis_unit(domain: Domain) -> tuple[float, str]:
@@ -342,7 +389,7 @@ def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
         frameon=False,
         bbox_to_anchor=(1, 0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans),
-        fontproperties=FontProperties(size=7.5),
+        fontproperties=FontProperties(size="small"),
     )
     ax.add_artist(bar)
 
@@ -372,7 +419,7 @@ def add_bar(ax: Axes, scale: ColourScale, label: str, domain: Domain, *, pale: b
     if is_wide(domain):
         bar.set_label(label)
     else:
-        bar.ax.set_title(label.replace(" per", "\nper"), fontsize=8, loc="left")
+        bar.ax.set_title(label.replace(" per", "\nper"), fontsize="small", loc="left")
     words = [figure_of(t, 6) for t in scale.ticks]
     if scale.beyond:
         words[-1] = f"≥ {words[-1]}"

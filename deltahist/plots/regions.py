@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import functools
-import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, one_of
+from deltahist.errors import DeltaHistWarning, InputError, one_of
 from deltahist.plots.colours import ColourScale, classed_scale, is_dark
 from deltahist.plots.ground import (
-    NO_SIGN,
     add_bar,
     axis_unit,
+    crop,
     draw_ground,
     exceeds_zero,
     figure_of,
@@ -28,6 +27,9 @@ from deltahist.plots.ground import (
     region_areas,
     unit_of_area,
 )
+from deltahist.plots.labels import label_regions
+from deltahist.plots.writing import choose_fonts, missing_signs, wrap
+from deltahist.space.domain import Domain
 from deltahist.space.geometries import named
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ ROWS = 50
 _PITCH = (7.8, 14.0)
 #: Names of at most so many letters are written on the map themselves; longer ones are numbered.
 _SHORT = 4
+#: Inches of a name in the list.
+_LONGEST = 1.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,7 @@ class Values:
     doubtful : (m,) whether a value does not stand out from the noise.
     unit : of the values, in words. estimator : name of the estimates.
     at_rim : whether some also hold points from outside the map.
+    frame : the part of the map that is drawn.
     """
 
     names: tuple[str, ...]
@@ -71,6 +76,7 @@ class Values:
     unit: str
     estimator: str
     at_rim: bool
+    frame: Domain
 
     @functools.cached_property
     def order(self) -> NDArray[np.int64]:
@@ -128,9 +134,10 @@ def values_of(
         names = named(answers.loc[:, :"estimate"].drop(columns="estimate"), name="the column of names")[
             "name"
         ]
-    called = tuple(map(str, names))
+    called = tuple(" ".join(str(name).split()) for name in names)
     if len(called) != len(answers):
         raise InputError(f"there are {len(called)} names and {len(answers)} regions: give one name each")
+    called = _number_unwritable(called)
     shapes = shapely.make_valid(geometries_of(answers, domain, "answers"))
     shapes = shapely.intersection(shapes, shapely.box(*domain.bounds))
     area = region_areas(domain, shapes)
@@ -157,7 +164,22 @@ def values_of(
         unit,
         estimator,
         reaches and holds_points_from_outside(release),
+        crop(domain, shapes[known]),
     )
+
+
+def _number_unwritable(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names with the number of their region instead where no font has their signs, and warn of it once."""
+    missing = missing_signs("".join(names))
+    if missing:
+        warnings.warn(
+            f"no font of this machine has signs for {' '.join(missing[:10])}: regions named with them are called by "
+            "their place among the answers, such as 'region 3'; install a font that has them, such as Noto Sans CJK",
+            DeltaHistWarning,
+            stacklevel=4,
+        )
+    lost = [not set(missing).isdisjoint(name) for name in names]
+    return tuple(f"region {i}" if gone else name for i, (name, gone) in enumerate(zip(names, lost, strict=True), 1))
 
 
 def _column(answers: gpd.GeoDataFrame, name: str) -> NDArray[np.float64]:
@@ -230,26 +252,29 @@ def draw_regions(
     keyed: bool = False,
 ) -> Axes:
     """Draw the map of `plot_regions`; `keyed` writes keys of a list beside it on the regions instead of values."""
-    domain = release.domain
+    domain, frame = release.domain, values.frame
     factor, _ = axis_unit(domain)
     faces = _faces(values)
     _fill(ax, values, faces, factor)
-    lines = [f"Estimates: {values.estimator}"]
+    lines = ["" if keyed else f"; figures: estimate ({level:.0%} interval)", ""]
     if values.scale is None:
-        lines.append("No region stands out from the noise:")
-        lines.append("(intervals include 0, or standard errors are above a third)")
+        lines[1] = "No region stands out from the noise"
     else:
-        add_bar(ax, values.scale, values.unit, domain)
+        add_bar(ax, values.scale, values.unit, frame)
         if values.doubtful.any():
-            lines.append("Hatched: does not stand out from the noise")
-            lines.append("(interval includes 0, or standard error above a third)")
-    if not keyed:
-        lines.append(f"Figures: estimate ({level:.0%} interval)")
+            lines[1] = "Hatched: does not stand out from the noise"
     if values.at_rim:
-        lines.append("Dashed rim: regions there also hold points from outside")
-    draw_ground(ax, domain, axes=axes, context=context, rim=values.at_rim)
-    note_above(ax, lines, domain)
-    _label(ax, values, faces, factor, keyed)
+        lines[1] += f"{'; d' if lines[1] else 'D'}ashed rim: with points from outside"
+    draw_ground(ax, domain, axes=axes, context=context, rim=values.at_rim, frame=frame)
+    note_above(ax, [f"Estimates: {values.estimator}{lines[0]}", *lines[1:]], frame)
+    left = label_regions(ax, values, faces, factor, most=ROWS if keyed else None)
+    if left:
+        warnings.warn(
+            f"{left} of {len(values.order)} regions have no label on the map: there is no room in them or near them"
+            + ("" if keyed else "; with the list of all values beside the map each has a number"),
+            DeltaHistWarning,
+            stacklevel=2,
+        )
     return ax
 
 
@@ -290,57 +315,6 @@ def _outline(shape: Any, factor: float) -> Outline:
     rings = shapely.get_rings(parts[shapely.get_dimensions(parts) == 2])
     paths = [Outline(shapely.get_coordinates(ring) * factor, closed=True) for ring in rings]
     return Outline.make_compound_path(*paths) if paths else Outline(np.zeros((0, 2)))
-
-
-def _label(ax: Axes, values: Values, faces: NDArray[np.float64], factor: float, keyed: bool) -> None:
-    """Write on every region as much as fits into it, at the middle of the largest circle in it."""
-    import shapely
-    from matplotlib.patheffects import withStroke
-
-    figure: Any = ax.get_figure(root=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", NO_SIGN)  # it is told when the picture is written
-        figure.draw_without_rendering()
-    renderer = figure.canvas.get_renderer()
-    back = ax.transData.inverted()
-    for region in values.order.tolist():
-        shape = shapely.transform(values.shapes[region], lambda v: v * factor)
-        radius = shapely.maximum_inscribed_circle(shape, 0.02 * np.sqrt(shape.area))
-        dark = is_dark(faces[region][:3])
-        x, y = shapely.get_coordinates(radius)[0]
-        text = ax.text(
-            x,
-            y,
-            "",
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="white" if dark else "black",
-            path_effects=[withStroke(linewidth=2, foreground=faces[region])],
-            zorder=5,
-            clip_on=True,
-        )
-        for words in [values.keys[region]] if keyed else _words(values, region):
-            text.set_text(words)
-            box = shapely.box(*back.transform(text.get_window_extent(renderer)).ravel())
-            if words and shape.contains(box):
-                break
-        else:
-            text.remove()
-
-
-def _words(values: Values, region: int) -> Iterator[str]:
-    """Yield labels of a region, the longest first; a region not told from zero gets its upper bound."""
-    value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
-    if low <= 0:
-        labels = [f"up to {figure_of(max(high, 0.0), 2)}"]
-    else:
-        # Digits that say less than a quarter of the interval say nothing.
-        place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
-        known, least, most = (figure_of(round(v, place), 15) for v in (value, low, high))
-        labels = [f"{known}\n({least} to {most})", known]
-    yield f"{values.names[region]}\n{labels[0]}"
-    yield from labels
 
 
 def plot_intervals(
@@ -393,10 +367,16 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda value, _: figure_of(value))
     keys = [values.keys[i] for i in shown]
-    labels = [values.names[i][:24] for i in shown]
+    names = [values.names[i] for i in shown]
+    labels = [wrap(name, _LONGEST, 8, 1)[0] for name in names]
+    if len(set(labels)) < len(set(names)):  # they differ at the end
+        short = [wrap(name[:-8], _LONGEST - 0.6, 8, 1)[0] + name[-8:] for name in names]
+        labels = [name if name == label else cut for name, label, cut in zip(names, labels, short, strict=True)]
     if values.keys != values.names:
         labels = [f"{label}  {key:>2}" for label, key in zip(labels, keys, strict=True)]
     ax.set_yticks(row, labels=labels)
+    for tick, label in zip(ax.get_yticklabels(), labels, strict=True):
+        tick.set(fontfamily=choose_fonts(label), parse_math=False)
     ax.tick_params(axis="y", length=0, labelsize=8 if len(shown) <= 30 else 6.5)
     ax.tick_params(axis="x", labelsize=8)
     ax.set(ylim=(len(shown) - 0.4, -0.6))

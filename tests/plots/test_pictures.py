@@ -46,11 +46,14 @@ def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
     assert "ε = 1 for each point moving up to 500 m; cells of 250 × 250 m of the map" in " ".join(source.split())
 
 
-def zones_of(release, number):
-    """Districts: the parts of the map that are nearest to random places."""
+def zones_of(release, number, within=None):
+    """Districts: the parts of the map, or of some cells, that are nearest to random places."""
     domain = release.domain
-    places = np.random.default_rng(4).uniform(domain.low, domain.high, (number, 2))
-    frame = shapely.box(*domain.bounds)
+    low, high = domain.bounds[:2], domain.bounds[2:]
+    if within is not None:
+        low, high = (np.array(domain.low) + 250 * np.array(corner) for corner in (within[:2], within[2:]))
+    places = np.random.default_rng(4).uniform(low, high, (number, 2))
+    frame = shapely.box(*low, *high)
     parts = shapely.get_parts(shapely.voronoi_polygons(shapely.multipoints(places), extend_to=frame))
     names = [f"District {i}" for i in range(len(parts))]
     return gpd.GeoDataFrame({"name": names}, geometry=shapely.intersection(parts, frame), crs=domain.crs)
@@ -62,12 +65,16 @@ def zones_of(release, number):
         ((40, 30), {"axes": "degrees"}),
         ((20, 30), {"regions": 40}),
         ((60, 4), {}),
+        ((40, 30), {"regions": 25, "within": (12, 10, 18, 16), "title": "A very long title " * 40}),
         *(
             pytest.param(shape, look, marks=pytest.mark.slow)
             for shape, look in [
                 ((1, 1), {}),
                 ((2, 60), {"regions": 9}),
                 ((40, 30), {"regions": 60}),
+                ((40, 30), {"regions": 60, "only": "map"}),
+                ((40, 30), {"regions": 12, "within": (2, 10, 38, 13)}),
+                ((40, 30), {"regions": 12, "within": (10, 2, 13, 28), "only": "map"}),
                 ((20, 60), {"regions": 9}),
                 ((20, 60), {"only": "map", "axes": "degrees"}),
                 ((2, 90), {"only": "map"}),
@@ -82,7 +89,7 @@ def test_no_text_is_cut_off_or_drawn_over_another(make, shape, look, tmp_path, m
     release = make(rng.geometric(0.02, shape), rng=rng)
     look = dict(look)
     if number := look.pop("regions", None):
-        look["answers"] = dh.answer(release, zones_of(release, number))
+        look["answers"] = dh.answer(release, zones_of(release, number, look.pop("within", None)))
     boxes = []
 
     def measure(self, path, **options):
@@ -128,6 +135,12 @@ def test_headings_say_what_is_drawn(town, tmp_path, monkeypatch):
     answers = dh.answer(town, zones_of(town, 4))
     for look in ({}, {"answers": answers}, {"answers": answers, "per": "region"}, {"title": r"Costs $\foo$ in May"}):
         save_picture(town, tmp_path / "map.png", **look)
+    save_picture(town, tmp_path / "map.png", "map", title="long " * 400)
+    lines = headings.pop().split("\n")
+    assert len(lines) == 2
+    assert lines[1].endswith("…")
+    save_picture(town, tmp_path / "map.png", "curve")
+    assert headings.pop() == ""  # the curve has its own
     assert headings == [
         "Published map",
         "Published points per km², 4 regions",

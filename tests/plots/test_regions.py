@@ -1,10 +1,13 @@
 """Maps of regions: values, which of them stand out, where they are written, and their intervals beside them."""
 
+import itertools
+
 import geopandas as gpd
 import numpy as np
 import pytest
 import shapely
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 import deltahist as dh
 from deltahist.errors import InputError
@@ -56,12 +59,12 @@ def test_values_are_points_per_square_kilometre(city):
 
 
 def test_regions_say_which_estimates_they_show(city):
-    assert plot_regions(city, answered(city)).get_title().startswith("Estimates: unbiased\n")
+    assert plot_regions(city, answered(city)).get_title().startswith("Estimates: unbiased; figures: ")
     asked = zones_of(city)
     asked.loc[2, "geometry"] = None  # not answered: nothing is said of it
     with pytest.warns(dh.DeltaHistWarning):
         found = dh.answer(city, asked, nonnegative=True)
-    assert plot_regions(city, found).get_title().startswith(f"Estimates: {city.estimator(True)}\n")
+    assert plot_regions(city, found).get_title().startswith(f"Estimates: {city.estimator(True)}; ")
 
 
 def test_areas_are_those_of_the_ground():
@@ -111,12 +114,50 @@ def test_words_and_intervals_are_written_where_they_fit(city):
     assert len(ax.texts) == 3
 
 
-def test_signs_that_the_font_does_not_have_are_named_once(city, tmp_path):
-    answers = answered(city, names=("západ", "中", "東"))
-    with pytest.warns(dh.DeltaHistWarning, match="no sign for 中 東: there are empty boxes") as told:
-        dh.plots.save_picture(city, tmp_path / "zones.png", answers=answers)
+def test_names_that_no_font_can_write_are_numbered_and_that_is_told_once(city, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, *_, **how: seen.extend(each.texts for each in self.axes))
+    answers = answered(city, names=("západ", "中", "costs $5 or $6"))
+    with pytest.warns(dh.DeltaHistWarning, match="signs for 中: regions named with them .* 'region 3'") as told:
+        dh.plots.save_picture(city, tmp_path / "zones.png", "map", answers=answers)
     assert len(told) == 1
-    assert (tmp_path / "zones.png").stat().st_size
+    names = {text.get_text().split("\n")[0] for text in itertools.chain(*seen)}
+    assert names == {"západ", "region 2", "costs $5 or $6"}  # a name and no formula
+
+
+def test_the_frame_is_filled_by_what_is_asked(city):
+    """It is whole cells about the regions, no far longer than wide where the map has room; the rim stays dashed."""
+    west, south, *_ = city.domain.bounds  # 40 × 32 cells of 250 m
+
+    def frame_of(*boxes):
+        shapes = shapely.box(*(np.array(boxes).T * 250 + np.array([[west], [south], [west], [south]])))
+        zones = gpd.GeoDataFrame(geometry=shapes, crs=city.domain.crs)
+        ax = plot_regions(city, dh.answer(city, zones))
+        low, high = zip(ax.get_xlim(), ax.get_ylim(), strict=True)
+        found = np.round((np.array([*low, *high]) * 1000 - [west, south, west, south]) / 250, 6)
+        dashed = {side for side, line in ax.spines.items() if line.get_linestyle() not in ("-", "solid")}
+        return found.tolist(), dashed, ax
+
+    corner, dashed, ax = frame_of((0, 0, 6, 8), (6, 2, 10, 10))
+    assert corner == [0, 0, 11, 11]
+    assert dashed == {"left", "bottom"}
+    (whole,) = [each for each in ax.child_axes if each.patches and not each.collections]  # an overview
+    assert whole.patches[0].get_bbox().bounds == (west, south, 11 * 250, 11 * 250)
+    assert frame_of((1, 1, 39, 31))[:2] == ([0, 0, 40, 32], set())  # no cells of the rim
+    assert frame_of((10, 2, 11, 30))[0] == [3, 0, 18, 32]  # tall
+    assert frame_of((2, 15, 38, 16))[0] == [0, 6, 40, 25]  # wide
+    (left, low, right, high), dashed, _ = frame_of((20.5, 20.25, 20.75, 20.5))  # a part of a cell
+    assert (left, low, right, high, dashed) == (20, 20, 21, 21, set())
+
+
+def test_a_region_across_the_seam_of_longitudes_is_drawn_whole():
+    seam = 3_339_585  # 180° from 150° E, about which the projection turns
+    domain = dh.Domain((seam - 200_000, -2_100_000, seam + 200_000, -1_800_000), (40, 30), "EPSG:3832")
+    release = dh.publish(np.full(domain.shape, 90), dh.Neighbourhood(domain, delta="37km"), epsilon=1)
+    island = shapely.union(shapely.box(179.7, -17.2, 180, -16.6), shapely.box(-180, -17.2, -179.8, -16.6))
+    ax = plot_regions(release, dh.answer(release, gpd.GeoDataFrame(geometry=[island], crs=4326)))
+    assert np.ptp(ax.get_xlim()) < 80  # 56 km, and the margin
+    assert ax.get_xlim()[0] < seam / 1000 - 33 < seam / 1000 + 22 < ax.get_xlim()[1]
 
 
 def test_holes_are_not_filled(city):

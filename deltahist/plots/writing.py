@@ -1,0 +1,88 @@
+"""Writing on pictures: fonts that have the signs of a text, and lines of a measured width."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+#: What Matplotlib says of a sign that its font does not have.
+NO_SIGN = r"Glyph (\d+) .*missing from"
+
+
+def choose_fonts(text: str) -> list[str]:
+    """Return families of fonts that have the signs of a text: the usual one, and of the system's whichever it needs."""
+    return list(_cover(frozenset(filter(str.isprintable, text)))[0])
+
+
+def missing_signs(text: str) -> str:
+    """Return the signs of a text that no font of this machine has.
+
+    >>> missing_signs("Žižkov")
+    ''
+    """
+    return "".join(sorted(_cover(frozenset(filter(str.isprintable, text)))[1]))
+
+
+@functools.lru_cache(maxsize=1024)
+def _cover(signs: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return families of fonts for some signs, and the signs that none of them has."""
+    from matplotlib import rcParams
+    from matplotlib.font_manager import FontProperties, findfont, fontManager
+
+    families, missing = list(rcParams["font.family"]), signs - _signs_of(findfont(FontProperties()))
+    usual = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]
+    # One of Matplotlib's own has a box for every sign there is.
+    paths = {font.name: font.fname for font in usual if "Last Resort" not in font.name} if missing else {}
+    while missing:
+        # The font that has most of them; of several the first by name.
+        best = max(sorted(paths), key=lambda name: len(missing & _signs_of(paths[name])))
+        if not missing & _signs_of(paths[best]):
+            break
+        families.append(best)
+        missing -= _signs_of(paths[best])
+    return tuple(families), missing
+
+
+@functools.cache
+def _signs_of(path: Any) -> frozenset[str]:
+    """Return the signs that a file of a font has."""
+    from matplotlib.font_manager import get_font
+
+    return frozenset(map(chr, get_font(path).get_charmap()))
+
+
+def wrap(text: str, inches: float, size: float | str, most: int | None = None) -> list[str]:
+    """Break a text into lines of at most a width, as measured; what `most` lines do not hold becomes an ellipsis.
+
+    >>> wrap("a title of five words", 0.7, 9, 2)
+    ['a title of', 'five words']
+    >>> wrap("a title of five words", 0.7, 9, 1)
+    ['a title of…']
+    """
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=choose_fonts(text), size=size)  # type: ignore[arg-type]
+
+    def fits(line: str) -> bool:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", NO_SIGN)  # it is told when the picture is written
+            return bool(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] <= 72 * inches)
+
+    lines = [""]
+    for word in text.split():
+        if fits(f"{lines[-1]} {word}".strip()):
+            lines[-1] = f"{lines[-1]} {word}".strip()
+            continue
+        # A word that is wider than a line is cut, as are texts without spaces.
+        for number, part in enumerate([word] if fits(word) else word):
+            if lines[-1] and (number == 0 or not fits(lines[-1] + part)):
+                lines.append("")
+            lines[-1] += part
+    if most is not None and len(lines) > most:
+        last = lines[most - 1]
+        while last and not fits(f"{last}…"):
+            last = last[:-1]
+        lines[most - 1 :] = [last.rstrip(" ,;:.") + "…"]
+    return lines
