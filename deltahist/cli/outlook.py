@@ -71,6 +71,20 @@ class Cadence:
         return clock, int(steps)
 
 
+def share_of_step(window: Window) -> Fraction:
+    """Return the equal share of a step, for which cells are chosen; InputError where it would run out."""
+    for each in window.rule.longer:
+        if each.any:
+            raise InputError(
+                f"--window-limit is any:{float(each.factor):g} without --budgets: equal shares would be spent after "
+                f"{int(each.factor * (window.length or 1)):,} steps, since an endless stream at constant noise "
+                "promises nothing for changes without end; say for how many steps the limit is to hold, or what each "
+                "step gets"
+            )
+    length, limit = window.binding
+    return Fraction(window.epsilon or window.rho or 0) * Fraction(limit, window.limit * length)
+
+
 def describe_shares(
     window: Window, clock: Clock, steps: int, amounts: Sequence[Fraction] | None = None
 ) -> dict[str, str]:
@@ -176,7 +190,8 @@ class Sums:
             drowned = [names[at] for at in worst if outlook.each[at] > outlook.counts[at]]
             more = f" and {len(drowned) - _NAMED:,} others" if len(drowned) > _NAMED else ""
             if drowned:
-                yield f"In {_sum_name(outlook)} drown {', '.join(drowned[:_NAMED])}{more}."
+                listed = "all" if len(drowned) == len(names) else f"{', '.join(drowned[:_NAMED])}{more}"
+                yield f"In {_sum_name(outlook)} drown {listed}."
 
     def records(self) -> list[dict[str, Any]]:
         """Return the same figures, for JSON; the errors of each region or box by name."""

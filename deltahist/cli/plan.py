@@ -18,7 +18,7 @@ from deltahist.cli.maps import (
     sources_option,
 )
 from deltahist.cli.options import LONG, flag, length, listed, option, whole_number
-from deltahist.cli.outlook import WINDOW_LIMIT, Cadence, StreamPlace, Sums, describe_shares
+from deltahist.cli.outlook import WINDOW_LIMIT, Cadence, StreamPlace, Sums, describe_shares, share_of_step
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _put_stream(
     clock, number = steps.read()
     ((unit, total),) = ((unit, amount) for unit, amount in how.items() if unit != "counting")
     window = Window(steps.length, **{unit: total}, limits=steps.window_limit or ())
-    share = how | {unit: total / window.rule.length}  # by which a stream chooses
+    share = how | {unit: share_of_step(window)}
     chosen = choose_map(place, system, asked, **share)
     mechanism = chosen.mechanism(**share)
     mechanism = mechanism.with_budget(mechanism.budget.of(window.equal))

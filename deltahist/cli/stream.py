@@ -28,7 +28,7 @@ from deltahist.cli.options import (
     option,
     whole_number,
 )
-from deltahist.cli.outlook import MOST_STEPS, WINDOW_LIMIT, StreamPlace, Sums, describe_shares
+from deltahist.cli.outlook import MOST_STEPS, WINDOW_LIMIT, StreamPlace, Sums, describe_shares, share_of_step
 from deltahist.errors import NANO, InputError, shortened, typed
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def stream(
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.accounts.databases import database
+    from deltahist.accounts.window import Window
     from deltahist.budget import Budget
     from deltahist.counting.files import check_columns
     from deltahist.preprocessing import Clock
@@ -118,25 +119,26 @@ def stream(
     if steps.time is not None and not dry_run:  # a cheap mistake is told before anything takes long
         check_columns(source, x=coordinates.x, y=coordinates.y, time=steps.time, **vars(rows))
     ((unit, total),) = budget.items()
-    share = {"strategy": strategy, "counting": counting, unit: total / steps.length}
+    labels = [clock.label(step) for step in range(number)]
+    amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
+    longer = steps.window_limit or ()
+    equal = total / steps.length if amounts else share_of_step(Window(steps.length, **budget, limits=longer))
+    share = {"strategy": strategy, "counting": counting, unit: equal}
     chosen = choose_map(place, coordinates, asked, **share)
     near = chosen.near
     planned: Strategy | str = strategy
     if chosen.work is not None or chosen.cells:
         best = chosen.mechanism(**share)
         near, planned = best.neighbourhood, best.strategy
-    labels = [clock.label(step) for step in range(number)]
-    amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
-    longer = steps.window_limit or ()
     plan = Stream(
         near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
     )
     told = describe_shares(plan.shape, clock, number, amounts)
     told["steps"] += f", {labels[0]} to {labels[-1]}" + " (UTC)" * bool(clock.every)
-    print(console.facts(**told, left=_left(plan)))
+    about = {**about_map(plan.near.domain), "strategy": plan.mechanism.strategy.name} if dry_run else {}
+    print(console.facts(**about, **told, left=_left(plan)))
     if amounts is None:
-        share_of_step = plan.mechanism.with_budget(plan.budget.of(plan.shape.equal))
-        sums = Sums(share_of_step, clock, number, chosen, asked)
+        sums = Sums(plan.mechanism.with_budget(plan.budget.of(plan.shape.equal)), clock, number, chosen, asked)
         print("", sums.describe(plan.budget.amount), sep="\n")
         if not anyway:
             sums.refuse_drowning()

@@ -291,6 +291,7 @@ MISTAKES = [
     ("b.csv", SPENT.replace(",0.5", ",-1"), [], {}, "zero or more"),
     ("b.csv", "step,epsilon\n\xff1\n", [], {}, "cannot be read as CSV in UTF-8"),
     (None, "", ["--window-limit", "8"], {}, "--window-limit is '8': it must be a number of steps and how many times"),
+    (None, "", ["--window-limit", "any:4"], {}, "--window-limit is any:4 without --budgets: equal shares would be"),
     (None, "", ["--window-limit", "4:2"], {}, "it must be about more steps than the window's 4"),
     (None, "", ["--window-limit", "8:0.5"], {}, "--window-limit is '8:0.5': the factor must be at least 1"),
     (None, "", ["--window-limit", "2km:2"], {}, "the number of steps is '2km': it must be a whole number of at"),
@@ -384,6 +385,13 @@ def test_cells_of_a_stream_are_chosen_once_for_what_is_asked(folder, run, refuse
     run(*stream(folder, *more, until="2020-03-04", **how))  # the same again, and the ledger goes on
     assert dh.load(folder / "out" / "2020-03-04.parquet").domain == first.domain
     refused(stream(folder, until="2020-03-05", **how | {"cell": "1"}), "was")
+
+
+def test_cells_are_chosen_for_the_share_that_a_limit_leaves(folder, run):
+    """Much less for a step makes larger cells the best ones."""
+    line = stream(folder, "--squares", "3", "--points", "2000", "--dry-run", cell="auto", strategy=None, epsilon="4")
+    found = [run(*line, *more).out.splitlines()[0] for more in ([], ["--window-limit", "400:4"])]
+    assert found == ["cells        20 × 20 of 0.5 × 0.5 units", "cells        5 × 5 of 2 × 2 units"]
 
 
 @pytest.mark.parametrize("amount", ["9" * 5000, "-1", "nan", "1/0"])
