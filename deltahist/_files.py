@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 KEY = b"deltahist"
 #: Where a release file keeps its digest: in the Parquet metadata, or in the description that is all of it.
 DIGEST = "sha256"
+#: Where it explains itself to whoever opens it without this package. Nothing reads it, and no digest depends on it.
+README = b"deltahist:readme"
 #: Seconds after which a temporary file is nobody's any more.
 _STALE = 3600
 #: Longest description that is read; a real one has a few kilobytes.
@@ -78,14 +80,18 @@ def check_digest(stated: Any, found: str, path: str) -> None:
 
 
 def write_parquet(
-    target: Path | BinaryIO, columns: Mapping[str, NDArray[Any]], description: dict[str, Any], digest: str
+    target: Path | BinaryIO,
+    columns: Mapping[str, NDArray[Any]],
+    description: dict[str, Any],
+    digest: str,
+    readme: str,
 ) -> None:
-    """Write one Parquet file of columns, with the public description and the digest of both in its metadata."""
+    """Write one Parquet file of columns; in its metadata the public description, the digest of both, and a readme."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode()}
+    meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode(), README: readme.encode()}
     # As they lie in memory: Arrow's own way from NumPy would import pandas first.
     arrays = {}
     for name, values in columns.items():

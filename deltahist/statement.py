@@ -38,6 +38,7 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
     torn = 0.0 if counting.projection is None else counting.projection.jump
     facts: Facts = {
         "mechanism": mechanism.words,
+        "promise": mechanism.promise,
         "domain": domain.describe(),
         "cells": list(domain.shape),
         "cell_size": [domain.ground(c) for c in domain.cell],
@@ -128,6 +129,30 @@ def explain_withdrawal(withdrawn: Facts) -> str:
     if instead is None:
         return f"{said}; nothing replaces it so far"
     return f"{said}; use {instead['file']} instead (SHA-256 {instead['digest']})"
+
+
+def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
+    """Return some lines about a release for whoever opens its file with another program."""
+    domain = mechanism.domain
+    form, asked = (".csv", "--box LOW,HIGH") if domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
+    cells = f"deltahist export FILE --out cells{form}; in Python deltahist.load(FILE).to_pandas()."
+    raw = "deltahist export FILE --tidy --out numbers.csv."
+    if domain.is_large:
+        cells, raw = "too many for one table; in Python deltahist.load(FILE).tile_cells.", "tile_values, likewise."
+    return "\n".join(
+        [
+            "This file is a release of deltahist: figures about places, in which random noise hides people.",
+            f"Promise: {mechanism.promise}.",
+            f"Hidden: {_explain_relation(mechanism)}.",
+            f"May be published: {may_be_published}.",
+            f"Column value: {mechanism.size:,} noisy whole numbers ({mechanism.words}).",
+            "Measurements, not cells: one may count many cells, in a unit of its own, and share noise with others.",
+            f"Cells, with their standard errors, which must not be added: {cells}",
+            f"Sums, with theirs: deltahist query FILE {asked}",
+            f"The numbers as they are, with what each counts: {raw}",
+            "All that was promised: deltahist inspect FILE, which verifies the file. Nothing verifies these lines.",
+        ]
+    )
 
 
 def judge(mechanism: BaseMechanism, publishable: bool) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from deltahist.cli import console
-from deltahist.cli.groups import RELEASE, Estimates, open_release
-from deltahist.cli.options import option
+from deltahist.cli.groups import RELEASE, Estimates, Zones, open_release
+from deltahist.cli.options import flag, listed, option, whole_number
 from deltahist.errors import InputError
 
 
@@ -17,10 +18,19 @@ def export(
         "FILE", ".parquet (GeoParquet), .geojson, .gpkg, .csv, or .tif (needs the extra geotiff).", default=...
     ),
     estimates: Estimates,
+    blocks: Any = option(
+        "N,...", "Also sums over blocks of N × N cells, with standard errors of their own.", listed(whole_number)
+    ),
+    regions: Zones,
+    tidy: bool = flag("Instead of cells the released numbers as they are (.csv or .parquet)."),
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 
     Estimates are non-negative; with --unbiased, or of more than 32,768 cells, unbiased. Each file says which.
+
+    Standard errors of cells do not add up to that of a sum: --blocks and --regions write sums with their own. A
+    GeoPackage has a layer for each size of blocks, and one for regions; other files have the blocks as further rows,
+    which their column `block` tells from cells, and no regions.
 
     \b
     Examples:
@@ -29,13 +39,26 @@ def export(
       deltahist export city.parquet --out cells.csv         # and cells.csv-metadata.json with units and statement
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
       deltahist export city.parquet --unbiased --out cells.parquet      # estimates that can be added up at will
+      deltahist export city.parquet --blocks 2,4,8 --regions zones.geojson --out city.gpkg     # sums with their errors
+      deltahist export city.parquet --tidy --out numbers.csv     # what was measured, with its noise; no cells
     """
+    from deltahist.answers import answer
     from deltahist.releases import Release, TiledRelease
-    from deltahist.releases.export import check_form, export as write
+    from deltahist.releases.export import LEVEL, check_form, check_more, export as write
+    from deltahist.releases.tidy import check_tidy, export_numbers
 
-    check_form(out)
-    console.check_target(out, release)
+    if tidy:
+        given = {"--blocks": blocks, "--regions": regions.regions, "--nonnegative or --unbiased": estimates.asked}
+        check_tidy(out, [name for name, value in given.items() if value is not None])
+    else:
+        check_form(out)
+        check_more(out, blocks=bool(blocks), answers=regions.regions is not None)
+    console.check_target(out, release, regions.regions)
     published = open_release(release, estimates.nonnegative)
+    if tidy:
+        export_numbers(published, out, bar=None)
+        console.note(f"wrote {out}")
+        return
     if isinstance(published, TiledRelease):
         published.cells()  # refuses, with the reason
     if not isinstance(published, Release):
@@ -44,5 +67,7 @@ def export(
             "release of counts (`deltahist query` answers boxes and --quantiles from sorted points)"
         )
     estimates.note(published)
-    write(published, out, nonnegative=estimates.asked)
+    zones, shown = regions.read(published.domain), published.shows_nonnegative(estimates.asked)
+    answers: Any = None if zones is None else answer(published, zones, level=LEVEL, nonnegative=shown)
+    write(published, out, nonnegative=shown, blocks=blocks or (), answers=answers, bar=None)
     console.note(f"wrote {out}")

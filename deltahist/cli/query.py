@@ -214,20 +214,21 @@ def query(
     from deltahist.answers import answer
     from deltahist.decode import check_level
     from deltahist.releases import Series
-    from deltahist.releases.tables import SHAPED
+    from deltahist.releases.about import describe_answers, facts_of
+    from deltahist.releases.forms import SHAPED
     from deltahist.space.workloads import Workload
 
     check_level(level)
     chosen = _form(form, out)
+    published: Any
     console.check_target(out, release, question.boxes, question.regions)
     if isinstance(release, Path) and release.is_dir() and question.quantiles is None:
-        series = Series.load(release)
+        published = series = Series.load(release)
         warn_of(release, series.publishable, series.weakness)
         domain = series.domain
         ask: Callable[[Any], Table] = steps.asking(series, level=level, nonnegative=nonnegative)
     else:
         steps.refuse_for(release)
-        published: Any
         if isinstance(release, str) and not is_stored_file(release) and question.quantiles is None:
             from deltahist.remote import connect
 
@@ -253,7 +254,9 @@ def query(
         raise InputError(
             "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
         )
-    _deliver(found, domain, chosen, out, boxes=bool(question.box or question.boxes))
+    # Of a folder the answers are of the steps that were asked, not of all.
+    about = describe_answers(facts_of(ask.args[0] if isinstance(ask, partial) else published), dict(found), level)
+    _deliver(found, domain, chosen, out, about, source=published, boxes=bool(question.box or question.boxes))
 
 
 def _form(form: str | None, out: Path | None) -> str:
@@ -262,7 +265,7 @@ def _form(form: str | None, out: Path | None) -> str:
     >>> _form(None, Path("answers.gpkg")), _form(None, None), _form("json", Path("answers"))
     ('gpkg', 'table', 'json')
     """
-    from deltahist.releases.tables import FORMS
+    from deltahist.releases.forms import FORMS
 
     forms = {**FORMS, ".txt": "table"}
     suggested = None if out is None else forms.get(out.suffix.lower())
@@ -280,22 +283,30 @@ def _form(form: str | None, out: Path | None) -> str:
     return form or suggested or "table"
 
 
-def _deliver(table: Table, domain: Domain, form: str, out: Path | None, *, boxes: bool) -> None:
+def _deliver(
+    table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, source: Any, boxes: bool
+) -> None:
     """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
+    from deltahist.releases.about import explain_below, tabulate_statement
+
     if form == "table":
-        console.put(_text(table), out)
+        console.put(f"{_text(table)}\n\n{explain_below(about)}", out)
         return
     import pandas as pd
 
-    from deltahist._files import write_whole
-    from deltahist.releases.tables import encode_table
+    from deltahist.releases.forms import Layer, encode_table, save_layers
 
     frame = pd.DataFrame(table) if isinstance(table, dict) else table
-    content = encode_table(_with_boxes(frame, domain, form) if boxes else frame, form, domain)
-    if out is None:
-        console.put(content.decode())
-    else:
-        write_whole(out, lambda part: part.write_bytes(content))
+    frame = _with_boxes(frame, domain, form) if boxes else frame
+    if out is not None:
+        layers = [Layer("answers", frame, about, "answer")]
+        if form == "gpkg":
+            layers.append(Layer("statement", tabulate_statement(source, about), {}))
+        save_layers(out, form, layers, domain)
+        return
+    console.put(encode_table(frame, form, domain, about).decode())
+    if form == "csv":  # which has no place for it
+        console.note(explain_below(about))
 
 
 def _corners(domain: Domain) -> list[str]:
@@ -305,7 +316,7 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Return answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.releases.tables import SHAPED
+    from deltahist.releases.forms import SHAPED
     from deltahist.space.geometries import LONGITUDE_LATITUDE
 
     # Boxes in degrees have their shapes with them.
@@ -329,7 +340,6 @@ def _text(table: Table) -> str:
 
     usual: Any = "{:,.6g}".format
     names = list(map(str, table))
-    kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in table else []
     if "name" in table:
         hidden = ("noise_error", "placement_error", "estimator", "outside")
         names = ["name", *(c for c in COLUMNS if c in table and c not in hidden)]
@@ -341,5 +351,4 @@ def _text(table: Table) -> str:
         ]
         for name in names
     ]
-    aligned = console.table(names, zip(*columns, strict=True), words=["note"])
-    return "\n\nEstimates: ".join([aligned, *kinds])
+    return console.table(names, zip(*columns, strict=True), words=["note"])

@@ -28,7 +28,7 @@ from deltahist.releases.notices import Notice, find_notice
 from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.statement import judge, write_statement
+from deltahist.statement import judge, write_readme, write_statement
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -142,7 +142,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the columns of a file beside the description."""
 
     def save(self, path: str | Path) -> None:
-        """Write one Parquet file: the columns, and in its metadata the description and the digest.
+        """Write one Parquet file: the columns, and in its metadata the description, the digest and the readme.
 
         The file appears whole or not at all.
         """
@@ -150,7 +150,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def write(self, target: Path | BinaryIO) -> None:
         """Write the file of `save` to a path, or into a buffer."""
-        write_parquet(target, self.columns(), self.describe(), self.digest)
+        write_parquet(target, self.columns(), self.describe(), self.digest, self.readme())
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the file that `save` writes."""
@@ -283,6 +283,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         except TypeError:  # of a strategy from elsewhere that no file can describe
             digest = None
         return {
+            "estimator": self.estimator(False),
             "total": self.total,
             "digest": digest,
             "publishable": self.publishable,
@@ -306,6 +307,10 @@ class BaseRelease(OfMechanism, abc.ABC):
     def statement(self) -> str:
         """Return the privacy statement as text."""
         return write_statement(self.mechanism, self._known())
+
+    def readme(self) -> str:
+        """Return some lines for whoever opens the file without this package."""
+        return write_readme(self.mechanism, self.may_be_published)
 
 
 def is_publishable(description: dict[str, Any]) -> bool:

@@ -431,10 +431,11 @@ def _explain_use(facts: Facts) -> list[str]:
     ]
     if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
         text.append(
-            "Every figure is an estimate and comes with a standard error; state both. Unbiased estimates of small or "
-            "empty areas can be below zero: leave them so when adding up, or the sum will be too large. Non-negative "
-            "ones are usually nearer to the truth, but sums of many are a little off; files and maps say which they "
-            "show. A single cell can be mostly noise; larger areas are known better."
+            "Every figure is an estimate and comes with a standard error; state both. Errors must not be added, nor "
+            "their squares: the release is asked for a sum (deltahist query), and states its error. Unbiased "
+            "estimates of small or empty areas can be below zero: leave them so when adding up, or the sum will be "
+            "too large. Non-negative ones are usually nearer to the truth, but sums of many are a little off; files "
+            "and maps say which they show. A single cell can be mostly noise; larger areas are known better."
         )
     if facts["determines_cells"] is False:
         text.append("The numbers do not determine every cell; answers say which share was not measured.")

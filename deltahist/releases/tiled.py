@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import DIGEST, KEY, check_digest, check_format, digest_of, first_line
+from deltahist._files import DIGEST, KEY, README, check_digest, check_format, digest_of, first_line
 from deltahist._objects import StoredFile, find_object, is_stored_file
 from deltahist._progress import progress
 from deltahist.budget import Payment
@@ -229,7 +229,7 @@ class TiledRelease(BaseRelease):
 
         draft = stamp(cls(mechanism, target, np.zeros((0, _HASH), np.uint8), total, payment), publishable)
         value = pa.field("value", pa.int64(), nullable=False)
-        schema = pa.schema([value], metadata={KEY: json.dumps(draft.describe()).encode()})
+        schema = pa.schema([value], metadata={KEY: json.dumps(draft.describe()), README: draft.readme()})
         hashes = []
         # Statistics would be a third of the footer, and tell readers nothing.
         writer = pq.ParquetWriter(target, schema, compression="zstd", compression_level=_LEVEL, write_statistics=False,

@@ -98,7 +98,7 @@ def test_one_dimension_with_an_end_as_source(tmp_path, run):
     assert release.domain.shape == (100,)
     assert release.neighbourhood.delta_cells == (5,)
     assert release.total is None
-    answer = json.loads(run("query", tmp_path / "a.parquet", "--box", "0,100", "--format", "json").out)
+    answer = json.loads(run("query", tmp_path / "a.parquet", "--box", "0,100", "--format", "json").out)["answers"]
     assert answer[0]["box"] == [0, 100]
 
 
@@ -146,7 +146,7 @@ def test_formats_agree_with_the_library(folder, run):
     expected = dh.answer(dh.Release.load(city), dh.workloads.boxes(corners))
     ask = ["query", city, "--box", boxes[0], "--box", boxes[1], "--format"]
     columns = ["estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut", "inner", "outer"]
-    as_json = pd.DataFrame(json.loads(run(*ask, "json").out))
+    as_json = pd.DataFrame(json.loads(run(*ask, "json").out)["answers"])
     assert list(as_json["name"]) == boxes
     assert as_json["box"].tolist() == corners.tolist()
     as_csv = pd.read_csv(io.StringIO(run(*ask, "csv").out))
@@ -170,10 +170,10 @@ def save_unit(path):
 
 def test_level_and_output_file(folder, tmp_path, run):
     ask = ["query", folder / "city.parquet", "--box", "584000,4506000,585000,4507000", "--format", "json"]
-    wide, narrow = (json.loads(run(*ask, "--level", level).out)[0] for level in ("0.99", "0.5"))
+    wide, narrow = (json.loads(run(*ask, "--level", level).out)["answers"][0] for level in ("0.99", "0.5"))
     assert wide["high"] - wide["low"] > 2 * (narrow["high"] - narrow["low"])
     assert run(*ask, "--out", tmp_path / "a.json").out == ""
-    assert json.loads((tmp_path / "a.json").read_text())[0]["estimate"] == wide["estimate"]
+    assert json.loads((tmp_path / "a.json").read_text())["answers"][0]["estimate"] == wide["estimate"]
 
 
 # the others
@@ -298,7 +298,7 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, monkeypa
     run(*line, "--out", tmp_path / "wards.png", "--per", "region", "--title", "Wards")
     asked = json.loads(
         run("query", folder / "city.parquet", "--regions", wards, "--name", "ward", "--format", "json").out
-    )
+    )["answers"]
     assert drawn["answers"]["name"].tolist() == ["left", "right"]
     assert drawn["answers"]["estimate"].tolist() == pytest.approx([row["estimate"] for row in asked])
     assert [len(layer) for layer in drawn["context"]] == [1]
@@ -322,7 +322,7 @@ def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, run):
     assert release.publishable
     # The command that it shows for the next step works as it stands.
     query = next(line for line in output.splitlines() if "deltahist query" in line).split()[1:]
-    assert json.loads(run(*query).out)[0]["std_error"] > 0
+    assert json.loads(run(*query).out)["answers"][0]["std_error"] > 0
 
 
 # the terminal

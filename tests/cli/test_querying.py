@@ -6,6 +6,8 @@ import json
 import geopandas as gpd
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
+import pyogrio
 import pytest
 import shapely
 
@@ -40,9 +42,11 @@ def folder(tmp_path_factory):
 
 def read(file):
     if file.suffix == ".json":
-        return pd.DataFrame(json.loads(file.read_text()))
+        return pd.DataFrame(json.loads(file.read_text())["answers"])
     if file.suffix == ".csv":
         return pd.read_csv(file)
+    if file.suffix == ".gpkg":
+        return gpd.read_file(file, layer="answers")
     return gpd.read_parquet(file) if file.suffix == ".parquet" else gpd.read_file(file)
 
 
@@ -82,9 +86,9 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run)
     run("query", *ask, tmp_path / f"other{suffix}", "--nonnegative")
     if suffix == ".txt":
         lines = (tmp_path / "other.txt").read_text().splitlines()
-        assert lines[-2:] == ["", "Estimates: non-negative (calibrated)"]
+        assert lines[-2].startswith("Points, non-negative (calibrated); low to high: 95% interval. Do not add")
         assert "estimator" not in lines[0]
-        assert "Estimates" not in (tmp_path / "unbiased.txt").read_text()
+        assert "\nPoints, unbiased; " in (tmp_path / "unbiased.txt").read_text()
     else:
         assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative (calibrated)"]
         assert "estimator" not in read(tmp_path / f"unbiased{suffix}")
@@ -92,7 +96,7 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run)
 
 def test_layers(folder, run, refused):
     ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
-    assert json.loads(run("query", *ask, "--layer", "parks", "--format", "json")[0])[0]["zone"] == "c"
+    assert json.loads(run("query", *ask, "--layer", "parks", "--format", "json")[0])["answers"][0]["zone"] == "c"
     refused(["query", *ask], "atlas.gpkg' has the layers districts, parks: choose one with --layer")
     refused(["query", *ask, "--layer", "lakes"], "districts, parks")
     refused(["query", folder / "city.parquet", "--box", "0,0,1,1", "--layer", "x"], "--layer is 'x'")
@@ -146,7 +150,7 @@ def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, run, refused):
     degrees = "-73.99,40.7,-73.97,40.72"
     output, notes = run("query", folder / "city.parquet", f"--box={degrees}", "--format", "json")
     assert "look like degrees, and the map is in EPSG:32618" in notes
-    found = json.loads(output)[0]
+    found = json.loads(output)["answers"][0]
     assert found["name"] == degrees
     assert found["box"] == [-73.99, 40.7, -73.97, 40.72]
     zone = gpd.GeoSeries([shapely.box(*found["box"])], crs="EPSG:4326")
@@ -167,3 +171,58 @@ def test_boxes_in_degrees_among_others_are_named_as_the_cause(tmp_path, refused)
     dh.publish(counts, near, "identity", epsilon=1).save(tmp_path / "r.parquet")
     boxes = ["--box", "-74.01,40.70,-73.95,40.72", "--box", "583000,4505000,584000,4506000"]
     refused(["query", tmp_path / "r.parquet", *boxes], "it looks like degrees: give all boxes in degrees")
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "geojson", "parquet", "gpkg"])
+def test_answers_say_how_to_read_them(folder, tmp_path, form, run):
+    release, out = dh.load(folder / "city.parquet"), tmp_path / f"a.{form.replace('table', 'txt')}"
+    run("query", folder / "city.parquet", "--box", BOX, "--level", "0.5", "--out", out)
+    if form == "table":
+        *_, points, whose = out.read_text(encoding="utf-8").splitlines()
+        assert points.startswith("Points, unbiased; low to high: 50% interval. Do not add std_error")
+        assert whose == f"Release {release.digest[:16]}: {release.mechanism.promise}."
+        return
+    if form == "csv":
+        said = json.loads((tmp_path / "a.csv-metadata.json").read_text(encoding="utf-8"))
+        assert said["tableSchema"]["columns"][0] == {"name": "name", "titles": "name", "datatype": "string"}
+        columns = {each["name"]: each for each in said["tableSchema"]["columns"]}
+        assert "do not add it" in columns["std_error"]["dc:description"]
+        said = {key.removeprefix("deltahist:"): value for key, value in said.items()}
+    elif form == "json":
+        said = json.loads(out.read_text(encoding="utf-8"))
+        assert said["answers"][0]["box"] == list(map(float, BOX.split(",")))
+    elif form == "geojson":
+        said = json.loads(out.read_text(encoding="utf-8"))["deltahist_export"]
+    elif form == "parquet":
+        said = json.loads(pq.read_schema(out).metadata[b"deltahist_export"])
+    else:
+        said = pyogrio.read_info(out, layer="answers")["layer_metadata"]
+        said["level"] = float(said["level"])
+        layers = dict(pyogrio.list_layers(out))
+        assert {"statement", "layer_styles"} <= layers.keys()
+        table = pyogrio.read_dataframe(out, layer="statement", read_geometry=False).set_index("label")["text"]
+        assert (table["SHA-256"], table["May be published"]) == (release.digest, "yes")
+    assert (said["unit"], said["level"], said["estimator"]) == ("points", 0.5, "unbiased")
+    assert (said["promise"], said["digest"]) == (release.mechanism.promise, release.digest)
+    assert "Do not add std_error, nor its square: ask deltahist query for the sum." in said["how_to_read"]
+
+
+def test_csv_on_the_terminal_is_explained_beside_it(folder, run):
+    said = run("query", folder / "city.parquet", "--box", BOX, "--format", "csv")
+    assert len(said.out.splitlines()) == 2
+    assert "Points, unbiased; low to high: 95% interval." in said.err
+
+
+def test_districts_lie_beside_exported_cells(folder, tmp_path, run, refused):
+    ask = ["export", folder / "city.parquet", "--unbiased", "--regions", folder / "zones.geojson", "--out"]
+    run(*ask, tmp_path / "city.gpkg", "--blocks", "4,2")
+    layers = [name for name, _ in pyogrio.list_layers(tmp_path / "city.gpkg")]
+    assert layers == ["cells", "blocks_2", "blocks_4", "answers", "statement", "layer_styles"]
+    run("query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--out", tmp_path / "a.gpkg")
+    pd.testing.assert_frame_equal(read(tmp_path / "city.gpkg"), read(tmp_path / "a.gpkg"))
+    refused([*ask, tmp_path / "cells.csv"], "deltahist query --regions")
+    refused([*ask, tmp_path / "n.csv", "--tidy"], "--tidy is given with --regions and --nonnegative or --unbiased")
+    refused(["export", folder / "city.parquet", "--out", tmp_path / "n.gpkg", "--tidy"], "one of .csv, .parquet")
+    run("export", folder / "city.parquet", "--tidy", "--out", tmp_path / "n.csv")
+    values = pd.read_csv(tmp_path / "n.csv")["value"]
+    assert values.tolist() == dh.load(folder / "city.parquet").values.tolist()

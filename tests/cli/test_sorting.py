@@ -35,11 +35,12 @@ def test_from_a_table_to_quantiles(folder, run):
     said = run(*publish(folder, "--epsilon", "1"))
     assert "2,000 points" in said.out
     assert "2,000 rows read" in said.err
-    found = json.loads(run("query", folder / "ages.parquet", "--quantiles", "0.25,0.5", "--format", "json").out)
-    for row, q in zip(found, (0.25, 0.5), strict=True):
+    said = json.loads(run("query", folder / "ages.parquet", "--quantiles", "0.25,0.5", "--format", "json").out)
+    assert (said["unit"], said["level"]) == ("units", 0.95)
+    for row, q in zip(said["answers"], (0.25, 0.5), strict=True):
         assert row["low"] <= np.quantile(AGES, q) <= row["high"]
         assert row["high"] - row["low"] < 8
-    line = run("query", folder / "ages.parquet", "--box", "20,40").out.splitlines()[-1].split()
+    line = run("query", folder / "ages.parquet", "--box", "20,40").out.splitlines()[2].split()
     low, high = (float(v.replace(",", "")) for v in line[-2:])
     assert low <= ((AGES > 20) & (AGES < 40)).sum() <= high
     assert "sorted coordinates" in run("inspect", folder / "ages.parquet").out

@@ -98,9 +98,10 @@ def only_the_numbers(release, path, columns):
     """What a file says apart from its released numbers: the description without them, and the file's layout."""
     release.save(path)
     meta, schema = pq.read_metadata(path), pq.read_schema(path)
-    assert set(schema.metadata) == {b"deltahist", b"sha256"}
+    assert set(schema.metadata) == {b"deltahist", b"sha256", b"deltahist:readme"}
+    assert schema.metadata[b"deltahist:readme"].decode() == release.readme()
     assert schema.metadata[b"sha256"].decode() == release.digest
-    assert set(meta.metadata) == {b"deltahist", b"sha256", b"ARROW:schema"}
+    assert set(meta.metadata) == {b"deltahist", b"sha256", b"deltahist:readme", b"ARROW:schema"}
     assert all(field.metadata is None for field in schema)
     assert schema.names == columns
     assert json.loads(schema.metadata[b"deltahist"]) == json.loads(json.dumps(release.describe()))
@@ -115,7 +116,7 @@ def only_the_numbers(release, path, columns):
             # Least and largest are those of the released numbers, which everybody can see.
             values = np.asarray(pq.read_table(path)[chunk.path_in_schema])
             assert (stats.min, stats.max) == (values.min(), values.max())
-    return layout, json.dumps(release.describe(), sort_keys=True)
+    return layout, json.dumps(release.describe(), sort_keys=True), release.readme()
 
 
 @pytest.mark.parametrize(

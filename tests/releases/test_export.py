@@ -21,7 +21,8 @@ import rasterio
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.releases.export import check_form, class_edges, export, qgis_style
+from deltahist.releases.export import check_form, export
+from deltahist.releases.style import class_edges, qgis_style
 
 SHAPE = (6, 4)
 CALIBRATED = "non-negative (calibrated)"
@@ -329,11 +330,12 @@ def test_a_companion_describes_the_csv_file(release, tmp_path, dimensions):
     columns = said["tableSchema"]["columns"]
     frame = pd.read_csv(tmp_path / "cells.csv")
     whole = made.to_pandas(nonnegative=True)
-    pd.testing.assert_frame_equal(frame, whole, rtol=0, atol=whole["std_error"].min() / 20)
+    # Whole figures are written without a point, and so read as integers.
+    pd.testing.assert_frame_equal(frame, whole, rtol=0, atol=whole["std_error"].min() / 20, check_dtype=False)
     assert all(len(f"{each:.12g}".partition(".")[2]) <= 3 for each in frame["estimate"])
     assert [column["name"] for column in columns] == list(frame.columns)
     kinds = {"i": "integer", "f": "double"}
-    assert [column["datatype"] for column in columns] == [kinds[kind.kind] for kind in frame.dtypes]
+    assert [column["datatype"] for column in columns] == [kinds[kind.kind] for kind in whole.dtypes]
     assert columns[-1]["schema:unitText"] == "points"
     assert said["tableSchema"]["primaryKey"] == ["column", "row"][:dimensions]
     if dimensions == 1:
@@ -365,3 +367,102 @@ def test_of_a_full_disk_nothing_is_left(tmp_path, ending):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
+
+
+# Sums beside the cells
+
+
+def read_blocks(target, width):
+    """The rows of a file that are blocks of a width."""
+    if target.suffix == ".gpkg":
+        return gpd.read_file(target, layer="cells" if width == 1 else f"blocks_{width}")
+    read = {".csv": pd.read_csv, ".parquet": gpd.read_parquet, ".geojson": gpd.read_file}[target.suffix]
+    frame = read(target)
+    return frame[frame["block"] == width].reset_index(drop=True)
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "geojson", "gpkg"])
+@pytest.mark.parametrize("asked", [None, False])
+def test_blocks_have_the_errors_of_their_sums(tmp_path, form, asked):
+    city = make(dh.strategies.Hierarchical, shape=(7, 5))
+    export(city, tmp_path / f"a.{form}", nonnegative=asked, blocks=[4, 2])
+    domain, rounding = city.domain, 0.05 if form in ("csv", "geojson") else 1e-9
+    assert len(read_blocks(tmp_path / f"a.{form}", 1)) == 35
+    for width, shape in ((2, (4, 3)), (4, (2, 2))):
+        found = read_blocks(tmp_path / f"a.{form}", width)
+        assert len(found) == np.prod(shape)
+        # The last ones are narrower: of 7 by 5 cells.
+        wide = np.minimum(found["column"] + width, 7) - found["column"]
+        high = np.minimum(found["row"] + width, 5) - found["row"]
+        assert found["cells"].tolist() == (wide * high).tolist()
+        west, south = (domain.edges(axis)[found[name]] for axis, name in enumerate(("column", "row")))
+        corners = np.column_stack([west, south, west + 100 * wide, south + 100 * high])
+        expected = dh.answer(city, dh.workloads.boxes(corners), nonnegative=asked is None)
+        for name in ("estimate", "std_error"):
+            assert np.abs(found[name] - expected[name]).max() <= rounding
+        assert found["x"].tolist() == corners[:, ::2].mean(axis=1).tolist()
+        if form in ("parquet", "gpkg"):
+            assert found.geometry.bounds.to_numpy().tolist() == corners.tolist()
+
+
+def test_errors_of_blocks_are_not_those_of_added_cells(tmp_path):
+    city = make(dh.strategies.Hierarchical, shape=(16, 16))
+    export(city, tmp_path / "a.gpkg", nonnegative=False, blocks=[16])
+    cells, whole = (read_blocks(tmp_path / "a.gpkg", width) for width in (1, 16))
+    assert whole["estimate"][0] == pytest.approx(cells["estimate"].sum())
+    assert whole["std_error"][0] < 1e-6 < np.sqrt((cells["std_error"] ** 2).sum())  # the total is public
+
+
+def test_blocks_of_a_line(tmp_path):
+    export(one_dimension(), tmp_path / "a.csv", blocks=[4])
+    found = read_blocks(tmp_path / "a.csv", 4)
+    assert found[["column", "low", "high", "cells"]].to_numpy().tolist() == [[0, 0, 4, 4], [4, 4, 8, 4], [8, 8, 10, 2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "words"),
+    [
+        ("a.tif", [2], "overviews are means"),
+        ("a.csv", [2, 2], "blocks is 2,2: it must be different numbers of cells, from 2 to 6"),
+        ("a.csv", [7], "blocks is 7: it must be different"),
+        ("a.csv", [1], "blocks is 1: it must be a whole number of at least 2"),
+    ],
+)
+def test_blocks_that_are_none_are_refused(release, tmp_path, name, blocks, words):
+    with pytest.raises(InputError, match=words):
+        export(release, tmp_path / name, blocks=blocks)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pyramid_says_what_its_rows_are(release, tmp_path):
+    export(release, tmp_path / "a.csv", blocks=[2])
+    said = json.loads((tmp_path / "a.csv-metadata.json").read_text(encoding="utf-8"))
+    columns = {each["name"]: each["dc:description"] for each in said["tableSchema"]["columns"]}
+    assert said["tableSchema"]["primaryKey"] == ["block", "column", "row"]
+    assert "narrower at the rim" in columns["block"]
+    assert columns["estimate"].startswith("points in the cell or block, non-negative")
+    assert "Do not add std_error, nor its square: ask deltahist query" in said["dc:description"]
+
+
+def test_answers_lie_beside_the_cells_of_a_geopackage(release, tmp_path):
+    zones = gpd.GeoDataFrame({"zone": ["a"]}, geometry=[release.to_geopandas().union_all()], crs="EPSG:32618")
+    answers = dh.answer(release, zones)
+    export(release, tmp_path / "a.gpkg", nonnegative=False, answers=answers)
+    found = gpd.read_file(tmp_path / "a.gpkg", layer="answers")
+    assert found["zone"].tolist() == ["a"]
+    assert found["std_error"].tolist() == answers["std_error"].tolist()
+    said = pyogrio.read_info(tmp_path / "a.gpkg", layer="answers")["layer_metadata"]
+    assert (said["level"], said["digest"], said["unit"]) == ("0.95", release.digest, "points")
+    with pytest.raises(InputError, match=r"deltahist query --regions"):
+        export(release, tmp_path / "a.parquet", answers=answers)
+
+
+def test_columns_of_a_geopackage_are_described_where_programs_look(release, tmp_path):
+    export(release, tmp_path / "a.gpkg")
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.gpkg")) as file:
+        found = file.execute("SELECT column_name, title, description FROM gpkg_data_columns").fetchall()
+        extensions = file.execute("SELECT extension_name FROM gpkg_extensions").fetchall()
+    titles = {name: (title, text) for name, title, text in found}
+    assert titles["std_error"][0] == "std_error (points)"
+    assert "do not add it, nor its square" in titles["std_error"][1]
+    assert ("gpkg_schema",) in extensions

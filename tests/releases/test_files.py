@@ -124,6 +124,23 @@ def test_other_programs_read_the_file(saved):
     assert (description["format"], description["version"]) == ("deltahist-release", 1)
 
 
+@pytest.mark.parametrize("kind", ["map", "sorted"])
+def test_a_file_explains_itself_to_other_programs(kind, tmp_path):
+    import duckdb
+
+    release, path = KINDS[kind](LINE), tmp_path / "r.parquet"
+    release.save(path)
+    found = duckdb.sql(f"SELECT decode(value) FROM parquet_kv_metadata('{path}') WHERE key = 'deltahist:readme'")
+    ((readme,),) = found.fetchall()
+    assert len(readme.splitlines()) == 10
+    for words in (release.mechanism.promise, "not cells", "deltahist export FILE", "must not be added"):
+        assert words in readme
+    # Nothing reads it: whoever alters it alters no release, and other versions may say it in other words.
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata(table.schema.metadata | {"deltahist:readme": "all free"}), path)
+    assert dh.load(path).digest == release.digest
+
+
 def test_the_shape_of_a_file_does_not_depend_on_the_data(tmp_path):
     near = dh.Neighbourhood(SQUARE, 1.0, "boundary")
     seen = set()
@@ -132,7 +149,8 @@ def test_the_shape_of_a_file_does_not_depend_on_the_data(tmp_path):
         schema = pq.read_schema(tmp_path / "r.parquet")
         meta = schema.metadata
         rows = pq.read_metadata(tmp_path / "r.parquet").num_rows
-        seen.add((str(schema.remove_metadata()), meta[b"deltahist"], len(meta[b"sha256"]), rows))
+        said = meta[b"deltahist"], meta[b"deltahist:readme"]
+        seen.add((str(schema.remove_metadata()), said, len(meta[b"sha256"]), rows))
     assert len(seen) == 1
 
 

@@ -128,7 +128,7 @@ def asked(folder, service):
 def test_examples_in_the_shell(asked, published, districts):
     expected = dh.answer(dh.load(published / "city.parquet"), districts, level=0.9)
     by_curl = gpd.read_file(asked / "answers.geojson")
-    for found in (gpd.read_file(asked / "answers.gpkg"), by_curl):
+    for found in (gpd.read_file(asked / "answers.gpkg", layer="answers"), by_curl):
         np.testing.assert_allclose(found["estimate"], expected["estimate"])
     np.testing.assert_allclose(by_curl["low"], expected["low"])
     assert len(gpd.read_file(asked / "cells.gpkg", layer="cells")) == 256

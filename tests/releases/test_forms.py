@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.releases.tables import encode_table
+from deltahist.releases.forms import Layer, encode_table, save_layers
 
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
@@ -41,6 +41,15 @@ def messy():
     ).to_crs("EPSG:4326")
 
 
+ABOUT = {"title": "Answers", "how_to_read": "Do not add.", "promise": "ε = 1", "columns": {}}
+
+
+def content_of(frame, form, domain, folder):
+    """The bytes of a file with a table."""
+    save_layers(folder / f"a.{form}", form, [Layer("answers", frame, ABOUT, "answer")], domain)
+    return (folder / f"a.{form}").read_bytes()
+
+
 def read(content, form):
     if form == "parquet":
         return gpd.read_parquet(io.BytesIO(content))
@@ -52,11 +61,11 @@ def read(content, form):
 @pytest.mark.parametrize(
     ("form", "crs"), [("parquet", "EPSG:32618"), ("gpkg", "EPSG:32618"), ("geojson", "EPSG:4326")]
 )
-def test_rows_shapes_and_columns_come_back(form, crs):
+def test_rows_shapes_and_columns_come_back(form, crs, tmp_path):
     given = messy()
     if form == "geojson":  # its readers take the columns' case for nothing
         given = given.rename(columns={"zone": "area"})
-    found = read(encode_table(given, form, CITY), form)
+    found = read(content_of(given, form, CITY, tmp_path), form)
     assert found.crs == crs
     assert found.geometry[1] is None
     assert np.allclose(found.to_crs(CITY.crs).geometry[0].bounds, SQUARE.bounds, atol=1e-3)
@@ -69,9 +78,9 @@ def test_rows_shapes_and_columns_come_back(form, crs):
 
 
 def test_a_geopackage_has_a_named_layer_and_columns_of_its_own(tmp_path):
-    (tmp_path / "a.gpkg").write_bytes(encode_table(messy(), "gpkg", CITY))
+    content_of(messy(), "gpkg", CITY, tmp_path)
     assert pyogrio.list_layers(tmp_path / "a.gpkg")[:, 0].tolist() == ["answers"]
-    found = gpd.read_file(tmp_path / "a.gpkg")
+    found = gpd.read_file(tmp_path / "a.gpkg", layer="answers")
     assert found["fid"].tolist() == [3, 3]
     assert found["geom"].tolist() == ["x", "y"]
     assert found["Zone"].tolist() == ["p", "q"]
@@ -86,7 +95,7 @@ def test_texts_have_no_shapes_and_whole_numbers_stay_whole():
     assert rows["code"][0] == "7"
     assert rows.loc[1, ["code", "open", "estimate"]].isna().all()
     assert rows["tags"][0] == '["u", "v"]'
-    first, second = json.loads(encode_table(messy(), "json", CITY))
+    first, second = json.loads(encode_table(messy(), "json", CITY))["answers"]
     assert (first["code"], first["open"], first["tags"], first["note"]) == (7, True, ["u", "v"], None)
     assert first["when"] == "2020-01-02T00:00:00"
     assert (second["code"], second["open"], second["estimate"], second["when"]) == (None, None, None, None)
@@ -98,9 +107,9 @@ def test_a_table_without_shapes():
 
 
 @pytest.mark.parametrize("form", ["parquet", "gpkg", "geojson"])
-def test_a_plane_keeps_its_figures(form):
+def test_a_plane_keeps_its_figures(form, tmp_path):
     frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(1, 2, 3, 4)])
-    assert read(encode_table(frame, form, PLANE), form).geometry[0].bounds == (1, 2, 3, 4)
+    assert read(content_of(frame, form, PLANE, tmp_path), form).geometry[0].bounds == (1, 2, 3, 4)
 
 
 def test_a_shape_without_a_place_on_the_map_is_left_out():
@@ -114,5 +123,28 @@ def test_a_shape_without_a_place_on_the_map_is_left_out():
 
 def test_a_geopackage_is_of_a_version_that_older_programs_know(tmp_path):
     frame = gpd.GeoDataFrame({"name": ["a"]}, geometry=[shapely.box(0, 0, 1, 1)])
-    content = encode_table(frame, "gpkg", dh.Domain((0, 0, 4, 4), (4, 4)))
+    content = content_of(frame, "gpkg", dh.Domain((0, 0, 4, 4), (4, 4)), tmp_path)
     assert int.from_bytes(content[60:64], "big") == 10200  # SQLite's user version
+
+
+def test_geojson_is_that_of_an_encoder_of_features(monkeypatch):
+    monkeypatch.setattr("deltahist.releases.forms._ROWS", 2)
+    frame = pd.concat([messy(), messy(), messy()[:1]], ignore_index=True).drop(columns="zone")
+    frame = frame.rename(columns={"Zone": '100 % "sure", %s'})
+    frame["far"] = [1.0, 1e-7, np.inf, np.nan, 2.5e300]
+    found = json.loads(encode_table(frame, "geojson", CITY, {"title": "all"}))
+    plain = frame.assign(middle=frame["middle"].to_wkt())
+    plain["far"] = plain["far"].replace(np.inf, np.nan)
+    plain["when"] = plain["when"].map(lambda each: None if pd.isna(each) else each.isoformat()).astype(object)
+    expected = json.loads(json.dumps(plain.to_geo_dict(na="null", drop_id=True), default=lambda each: each.tolist()))
+    for one, other in zip(found["features"], expected["features"], strict=True):
+        assert one["properties"] == other["properties"]
+        assert one["geometry"] == other["geometry"]
+    assert found["deltahist_export"] == {"title": "all"}
+
+
+def test_numbers_in_csv_are_what_pandas_writes(tmp_path):
+    frame = pd.DataFrame({"a": [1, -2, 3], "b": [0.1, np.nan, 1e-9], "c": [1e17, 2.0, -3.25]})
+    content_of(frame, "csv", PLANE, tmp_path)
+    plain = pd.read_csv(io.BytesIO(encode_table(frame, "csv", PLANE)))
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "a.csv"), plain, check_dtype=False, rtol=0)
