@@ -310,7 +310,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def readme(self) -> str:
         """Return some lines for whoever opens the file without this package."""
-        return write_readme(self.mechanism, self.may_be_published)
+        return write_readme(self.mechanism, judge(self.mechanism, self.publishable))
 
 
 def is_publishable(description: dict[str, Any]) -> bool:
