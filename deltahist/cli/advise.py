@@ -225,5 +225,5 @@ def _longer_steps(row: dict[Any, Any], clock: Clock) -> str:
 
     if not row["longer"]:
         return "nothing longer would do"
-    period = Clock(0, clock.every * row["longer"]).period if clock.every else f"{row['longer']:,} together"
+    period = Clock(0, clock.every * row["longer"]).period if clock.every else f"{row['longer']:,} steps in one"
     return f"{period} would do"

@@ -432,6 +432,14 @@ def test_a_dry_run_tells_the_cost_and_errors_of_a_year(folder, run, refused):
     assert "left         ε = 1 for step 2020-03-03" in run(*stream(folder, "--dry-run")).out
 
 
+def test_steps_of_a_shifted_zone_are_called_by_their_start_in_utc(folder, run):
+    shifted = {"start": "2020-03-01T00:00-05:00", "until": "2020-03-02T00:00-05:00", "every": "6h"}
+    said = run(*stream(folder, "--dry-run", **shifted)).out
+    assert "steps        5 of 6 hours each, 2020-03-01T050000 to 2020-03-02T050000 (UTC)\n" in said
+    run(*stream(folder, **shifted))
+    assert files(folder)[0] == "2020-03-01T050000"
+
+
 PERIODS = ("step", "week", "month", "year")
 
 
