@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import math
 import numbers
+import os
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -138,8 +142,37 @@ def one_of(choices: tuple[Any, ...], hint: str = "", /, **parameter: Any) -> Any
     name, value = _one(parameter)
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
         listed = ", ".join(repr(c) for c in choices)
-        raise InputError(f"{name} is {shown(value)}: it must be one of {listed}" + _because(hint))
+        because = _because(hint) or meant(value, choices)
+        raise InputError(f"{name} is {shown(value)}: it must be one of {listed}{because}")
     return value
+
+
+def meant(given: Any, names: Iterable[Any], alike: float = 0.6) -> str:
+    """Return a question for the end of a message: whether the nearest of some names is meant; "" if none is near.
+
+    >>> meant("Lonn", ["lon", "lat"]), meant("kind", ["lon", "lat"])
+    (" (is 'lon' meant?)", '')
+    """
+    if not isinstance(given, str) or len(given) > _MOST_SHOWN:
+        return ""
+    by_small = {name.lower(): name for name in names if isinstance(name, str)}
+    near = difflib.get_close_matches(given.lower(), by_small, n=1, cutoff=alike)
+    return f" (is {by_small[near[0]]!r} meant?)" if near else ""
+
+
+def meant_file(path: Path) -> str:
+    """Return a question for the end of a message: whether a file beside one that is missing is meant."""
+    try:
+        with os.scandir(path.parent) as beside:
+            # Endings alone make names alike.
+            return meant(path.name, [each.name for each in itertools.islice(beside, _MOST_BESIDE)], alike=0.8)
+    except OSError:
+        return ""
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return names for a message: not too many, and none too long."""
+    return ", ".join(name[:40] for name in names[:20]) + ", ..." * (len(names) > 20)
 
 
 def exact(**parameter: Any) -> Fraction:
@@ -173,8 +206,8 @@ def as_printed(value: Any) -> Fraction:
 
 #: Characters of a number in text, and its largest exponent: fractions of more would take seconds, or cannot be printed.
 _MOST_TYPED, _MOST_EXPONENT = 1000, 400
-#: Characters of a text that a message shows.
-_MOST_SHOWN = 200
+#: Characters of a text that a message shows, and files of a folder among which one that may be meant is looked for.
+_MOST_SHOWN, _MOST_BESIDE = 200, 1000
 
 
 def typed(text: str) -> Fraction | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deltahist.cli import console
 from deltahist.cli.groups import OVERWRITE
 from deltahist.cli.options import amount, argument, flag, option
-from deltahist.errors import InputError, is_number
+from deltahist.errors import InputError, is_number, meant_file
 
 if TYPE_CHECKING:
     from deltahist.personal.asking import Question
@@ -33,6 +33,7 @@ class _PeopleOptions:
 
     def people(self, question: Question) -> People:
         """Open the accounts of the people, new ones among them."""
+        from deltahist.accounts.databases import database
         from deltahist.accounts.ledger import Ledger
         from deltahist.personal.people import People
 
@@ -46,7 +47,8 @@ class _PeopleOptions:
         # Before either is made.
         file = self.database.removeprefix("duckdb:///")
         if "://" not in file and not Path(file).is_file():
-            raise InputError(f"--database {file!r} does not exist")
+            raise InputError(f"--database {file!r} does not exist{meant_file(Path(file))}")
+        console.check_target(database(self.ledger).path, option="--ledger")
         if self.limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
             raise InputError(
                 f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "

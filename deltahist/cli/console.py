@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,7 @@ def check_target(
         raise InputError(f"{said}: its folder does not exist: make it first")
     if out.is_dir():
         raise InputError(f"{said}: that is a folder, it must be a file")
-    if not os.access(out.parent, os.W_OK):
-        raise InputError(f"{said}: its folder cannot be written")
+    check_writable(out.parent, said)
     for source in (Path(each) for each in sources if each is not None):
         if out.exists() and source.exists() and out.samefile(source):
             raise InputError(f"{said}, which is the file that is read: choose another name")
@@ -86,3 +85,12 @@ def check_target(
         raise InputError(f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name")
     if out.exists() and not replace:
         raise InputError(f"{said}, which exists already: choose another name, or add --overwrite")
+
+
+def check_writable(folder: Path, said: str) -> None:
+    """Raise InputError if no file can be made in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as problem:
+        raise InputError(f"{said}: its folder cannot be written ({problem.strerror})") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltahist._objects import is_stored_file
-from deltahist.cli.console import note
+from deltahist.cli.console import check_target, note
 from deltahist.cli.options import (
     amount,
     argument,
@@ -199,8 +199,7 @@ class AccountOptions:
                 f"--probability is given with --account {self.account}: failure probabilities do not add up with ε; "
                 "spend --rho from an account in ρ"
             )
-        if place.path is not None and not place.path.parent.is_dir():
-            raise InputError(f"--ledger is {place.place!r}: its folder does not exist: make it first")
+        check_target(place.path, option="--ledger")
         ((unit, amount),) = budget.items()
         left, paid = limit, Fraction(0)
         names = self._accounts()
@@ -210,6 +209,7 @@ class AccountOptions:
         if left is None:
             others = f", which has {', '.join(map(repr, names))}" if names else ""
             more = " (a --limit with a distance is of what moves cost: give both)" if self.limit else ""
+            more += " (or did an account of another ledger pay for this chain?)" if chain is not None else ""
             raise InputError(f"--limit is missing: account {self.account!r} is new in {place.place!r}{others}{more}")
         if amount > left + paid:
             known = f" and paid {float(paid):.10g} for this chain, which counts" if paid else ""

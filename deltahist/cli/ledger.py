@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from deltahist.cli import console
 from deltahist.cli.groups import LETTERS
 from deltahist.cli.options import argument, flag, option, spread
-from deltahist.errors import InputError
+from deltahist.errors import InputError, meant_file
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
@@ -138,7 +138,9 @@ def _open_ledger(where: str) -> Ledger:
     from deltahist.accounts.ledger import Ledger
 
     if not Ledger.exists(where):
-        raise InputError(f"ledger {database(where).place!r} does not exist")
+        place = database(where)
+        near = "" if place.path is None else meant_file(place.path)
+        raise InputError(f"ledger {place.place!r} does not exist{near}")
     return Ledger(where)
 
 

@@ -100,11 +100,11 @@ class Coordinates:
         "CRS", "Projected CRS of the map (EPSG:32618); auto: one that suits --bounds in degrees."
     )
 
-    def columns(self, domain: Domain) -> dict[str, Any]:
-        """Return keywords of the readers of points: `x`, `y` and `crs`, a column for each dimension of the map."""
-        if domain.ndim == 1 and self.y is not None:
+    def columns(self, axes: int) -> dict[str, Any]:
+        """Return keywords of the readers of points: `x`, `y` and `crs`, a column for each axis of the map."""
+        if axes == 1 and self.y is not None:
             raise InputError(f"--y is {self.y!r}, but --bounds has two numbers: one dimension takes --x only")
-        if domain.ndim == 2 and (self.x is None) != (self.y is None):
+        if axes == 2 and (self.x is None) != (self.y is None):
             raise InputError(f"--{'x' if self.x is None else 'y'} is missing: two dimensions take both --x and --y")
         return {"x": self.x, "y": self.y, "crs": None if self.crs == PLAIN else self.crs}
 
@@ -157,6 +157,10 @@ class Coordinates:
     @classmethod
     def of_crs(cls, crs: str | None, grid: str | None = None) -> Coordinates:
         """Return the coordinates of a map without points, whose CRS --project alone tells."""
+        from deltahist.space.crs import read_crs
+
+        if crs not in (None, PLAIN, "auto"):
+            read_crs(crs, "--project")
         return cls(project=crs) if crs == "auto" or grid is not None else cls(crs=crs)
 
 

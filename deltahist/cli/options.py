@@ -173,7 +173,7 @@ def _rename(text: str, names: Mapping[str, str], texts: Mapping[str, Any]) -> st
             text = f"{number[1]} is {given}{text[number.end() :]}"
     if culprit := re.match(r"(output|column) '?([^']*?)'? is (?=not in )|(output) is '([^']*)'", text):
         value = culprit[2] or culprit[4]
-        for name, given in texts.items():
+        for name, given in sorted(texts.items(), key=lambda each: culprit[3] is not None and each[0] != "out"):
             if str(given) == value:  # the library does not know which option has the column, or the file
                 return f"{names[name]} is {value!r}{': ' + text if culprit[2] else text[culprit.end() :]}"
 

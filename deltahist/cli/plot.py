@@ -67,6 +67,8 @@ def plot(
     console.check_target(out, release, zones.regions, *(context or ()))
     published = open_release(release, estimates.nonnegative)
     domain = published.domain
+    if axes == "degrees" and domain.crs is None:
+        raise InputError("--axes is 'degrees', but the map is a plane without a CRS: it must be 'km'")
     ways: dict[str, Any] = {
         "per": "cell" if per == "region" and not regions else per,
         "context": [read_geometries(file, domain, "--context") for file in context or ()],

@@ -121,10 +121,13 @@ def publish(
           --user id --max-per-user 5 --dry-run --write-config city.toml --out city.parquet
       deltahist publish city.duckdb --table visits --config city.toml
     """
-    from deltahist.counting.files import check_columns, count_file
+    from deltahist.budget import Budget
+    from deltahist.counting.files import count_file, open_rows
+    from deltahist.mechanisms.base import weakness_of
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.histogram import check_whole
-    from deltahist.publishers.publication import check_protection
+    from deltahist.publishers.publication import check_protection, refuse_weak
+    from deltahist.strategies.base import kind_named
 
     budget = spending.keywords()
     files = [source, *asked.files(), config]
@@ -149,28 +152,36 @@ def publish(
             raise InputError(
                 f"--state is {str(state)!r}, as --out is: the release is public, the state is secret; name two files"
             )
+    asked_for = Budget(**budget, noise=spending.noise)
+    if not weak_protection_accepted:
+        refuse_weak(asked_for, weakness_of(asked_for.guarantee))
+    if strategy != "auto":
+        kind_named(strategy)
     counting = correction.mark(rows.counting(), old)
+    columns = coordinates.columns(len(place.bounds) // 2)
     ways: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted, "state": state}
+    for name in ("group", "most"):
+        if getattr(order, name) is not None and not order.in_order:
+            raise InputError(f"--{name} is given without --sorted: it goes with it")
     if order.in_order:
         _refuse_for_sorted(strategy=strategy != "auto", outside=rows.outside == "drop", dry_run=dry_run,
                            drop_bad_rows=rows.drop_bad_rows, probability="probability" in budget)  # fmt: skip
+    opened: Any = source  # a cheap mistake is told before anything takes long
+    if not dry_run:
+        opened = context.with_resource(open_rows(source, axes=len(place.bounds) // 2, **columns, **vars(rows)))
+    if order.in_order:
         sorted_release = _publish_sorted(
-            source, coordinates, place, order, rows, accounts, out, budget, ways, counting.replaces
+            opened, columns, coordinates, place, order, rows, accounts, out, budget, ways, counting.replaces
         )
         correction.finish(out, old, accounts)
         return sorted_release
-    for name in ("group", "most"):
-        if getattr(order, name) is not None:
-            raise InputError(f"--{name} is given without --sorted: it goes with it")
     how = {"strategy": strategy, "noise": spending.noise, "counting": counting, **budget}
-    if not dry_run:  # a cheap mistake is told before anything takes long
-        check_columns(source, x=coordinates.x, y=coordinates.y, **vars(rows))
     chosen = choose_map(place, coordinates, asked, **how)
     mechanism = chosen.mechanism(**how)
     check_protection(mechanism, weak_protection_accepted)
     if state is not None:
         check_whole(mechanism)
-    domain, columns = mechanism.domain, coordinates.columns(mechanism.domain)
+    domain = mechanism.domain
     if domain.is_large:
         mechanism.strategy.tiling()  # refuses what cannot be measured in parts
     about = {
@@ -189,7 +200,7 @@ def publish(
             console.note(f"wrote {write_config}")
         return None
     with place.suggesting_options(coordinates):
-        counted = count_file(source, domain, **columns, **vars(rows))
+        counted = count_file(opened, domain, **columns, **vars(rows))
     note_rows(counted, " counted", "dropped" if rows.outside == "drop" else "counted in the nearest cell")
     with accounts.open(budget) as account:
         release = publish_counts(counted.counts, mechanism, account=account, out=out, **ways)
@@ -215,7 +226,8 @@ def _refuse_for_sorted(**given: bool) -> None:
 
 
 def _publish_sorted(
-    source: str,
+    source: Any,
+    columns: dict[str, Any],
     coordinates: Coordinates,
     place: PaidPlace,
     order: SortedOptions,
@@ -233,7 +245,6 @@ def _publish_sorted(
 
     near = place.near(coordinates)
     domain = near.domain
-    columns = coordinates.columns(domain)
     check_membership(near)
     places_for(1, near, order.most)  # whether a bound is due is known before the points are
     with place.suggesting_options(coordinates):

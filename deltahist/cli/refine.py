@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -97,19 +96,15 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers.gradual import State, once_more, refine as finer
+    from deltahist.publishers.gradual import State, check_payer, once_more, refine as finer
 
     console.check_target(out, state, *asked.files(), release, replace=overwrite)
     given: Any = State.load(state).release if release is None else open_release(release)
+    check_payer(given, accounts.account)
     again = release is None and relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None
     spent = given.mechanism.budget
     budget = {spent.unit: spent.amount} if again else relaxing.amounts(given, asked)
     chain = given.mechanism.chain
-    if given.payment is not None and accounts.ledger is None and accounts.account is None:
-        raise InputError(
-            f"--ledger and --account are missing: account {given.payment.account!r} paid for this chain, and pays for "
-            f"what follows, too; give --account {shlex.quote(given.payment.account)}, and its ledger"
-        )
     accounts.check(budget, None if chain is None else chain.name, out=out, state=state)
     with accounts.open(budget) as account:
         if again:

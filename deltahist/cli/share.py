@@ -7,16 +7,19 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer import Context
+
 from deltahist._files import write_whole
 from deltahist.cli import console
 from deltahist.cli.groups import TableOptions
 from deltahist.cli.maps import NAME_ONE, PLAIN, Coordinates
 from deltahist.cli.options import amount, argument, decimal, flag, length, option
-from deltahist.errors import InputError
+from deltahist.errors import InputError, meant_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from deltahist.counting.files import OpenRows
     from deltahist.kinds.diffusion import DiffusionMechanism
 
 #: Pairs that --all answers at most.
@@ -76,14 +79,17 @@ class _DataOptions(Coordinates):
             )
         return self.on_map(())[1]
 
-    def read(self, source: Path, user: str, mechanism: DiffusionMechanism, table: TableOptions) -> pd.DataFrame:
+    def columns(self, axes: int = 2) -> dict[str, Any]:
+        """Return keywords of the readers of the data."""
+        x, y = (self.x, self.y) if self.places else (self.value or self.bit, None)
+        return {"x": x, "y": y, "crs": None if self.crs == PLAIN else self.crs}
+
+    def read(self, source: OpenRows, mechanism: DiffusionMechanism, **how: Any) -> pd.DataFrame:
         """Read the data, with the mechanism's columns and the users as index."""
         from deltahist.counting.files import read_owners
         from deltahist.space.crs import are_degrees, utm_code
 
-        x, y = (self.x, self.y) if self.places else (self.value or self.bit, None)
-        crs = None if self.crs == PLAIN else self.crs
-        data = read_owners(source, user=user, x=x, y=y, area=mechanism.area, crs=crs, **vars(table))
+        data = read_owners(source, area=mechanism.area, **how)
         if self.places and mechanism.crs is None and self.crs is None:
             low, high = data.min(), data.max()
             if are_degrees((low[0], low[1], high[0], high[1]), "x", "y"):
@@ -97,6 +103,7 @@ class _DataOptions(Coordinates):
 
 
 def share(
+    context: Context,
     *,
     source: Path = argument(
         "INPUT", "One row for each user: CSV, JSON lines, Parquet, Excel, GeoPackage or another table."
@@ -145,6 +152,7 @@ def share(
       deltahist share ages.csv --id user --value age --alpha 5 --edges friends.txt --epsilon 1:2,2:0.5 \\
           --all --state ages.key --out answers.parquet
     """
+    from deltahist.counting.files import open_rows
     from deltahist.kinds.diffusion import DiffusionMechanism, PrivacyLevels
     from deltahist.kinds.network import read_network, read_pairs
     from deltahist.publishers.diffusion import Diffusion
@@ -156,6 +164,9 @@ def share(
     if (alpha is None) != (shared.bit is not None):
         given = "missing" if alpha is None else f"{alpha!r} with --bit"
         raise InputError(f"--alpha is {given}: numbers and places need it, bits have none")
+    how: Any = {"user": user, **shared.columns(), **vars(table)}
+    axes = 2 if shared.places else 1
+    opened = context.with_resource(open_rows(source, axes=axes, max_per_user=1, **how))
     network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least, most=most)
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     mechanism = DiffusionMechanism(network, levels, alpha, kind, shared.names, step, shared.map())
@@ -165,7 +176,7 @@ def share(
             "at most; take --pairs or --requester"
         )
     asked = None if pairs is None else read_pairs(pairs)
-    data = shared.read(source, user, mechanism, table)
+    data = shared.read(opened, mechanism, **how)
     mechanism = _with_everybody(mechanism, data)
     diffusion = Diffusion(data, mechanism, state=state)
     if asked is not None:
@@ -197,7 +208,9 @@ def _check_files(source: Path, edges: Path, pairs: Path | None, state: Path, out
     if not state.exists():
         console.check_target(state, option="--state")
     for name, other in (("edges", edges), ("pairs", pairs)):
-        if other is not None and other.exists() and source.exists() and other.samefile(source):
+        if other is not None and not other.is_file():
+            raise InputError(f"--{name} is {str(other)!r}: there is no such file{meant_file(other)}")
+        if other is not None and source.exists() and other.samefile(source):
             raise InputError(f"--{name} is {str(other)!r}, which is the table of data: name the file of {name}")
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(f"--out is {str(out)!r}: it must end in .csv or .parquet")

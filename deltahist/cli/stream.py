@@ -7,8 +7,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from typer import Context
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
@@ -65,6 +68,7 @@ class _Rows(RowOptions):
 
 
 def stream(
+    context: Context,
     *,
     source: str = argument(
         "INPUT", "A table with its times (--time; - is stdin; --table), or a folder with one file per step."
@@ -103,10 +107,12 @@ def stream(
     from deltahist.accounts.databases import database
     from deltahist.accounts.window import Window
     from deltahist.budget import Budget
-    from deltahist.counting.files import check_columns
+    from deltahist.counting.files import open_rows
+    from deltahist.counting.steps import check_folders, check_times, step_files
     from deltahist.preprocessing import Clock
-    from deltahist.publishers.stream import Stream
+    from deltahist.publishers.stream import Stream, refuse_weak_window
     from deltahist.strategies import Strategy
+    from deltahist.strategies.base import kind_named
 
     budget = spending.keywords()
     clock = Clock.of(steps.start, steps.every, steps.time_format)
@@ -116,11 +122,27 @@ def stream(
             f"--until is {steps.until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {steps.start!r}"
         )
     counting = rows.counting()
-    if steps.time is not None and not dry_run:  # a cheap mistake is told before anything takes long
-        check_columns(source, x=coordinates.x, y=coordinates.y, time=steps.time, **vars(rows))
-    ((unit, total),) = budget.items()
+    if not weak_protection_accepted:
+        refuse_weak_window(Budget(**budget), steps.length)
+    if strategy != "auto":
+        kind_named(strategy)
+    axes = len(place.bounds) // 2
+    columns = coordinates.columns(axes)
     labels = [clock.label(step) for step in range(number)]
+    ((unit, total),) = budget.items()
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
+    opened: Any = source
+    if not dry_run:  # a cheap mistake is told before anything takes long
+        console.check_target(database(state).path, option="--state")
+        check_folders(Path(source), steps.time, clock, steps.gaps, out, rows.table)
+        console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
+        how = {"axes": axes, **columns, **vars(rows)}
+        if steps.time is not None:
+            look = partial(check_times, clock=clock, column=steps.time)
+            opened = context.with_resource(open_rows(source, check=look, time=steps.time, **how))
+        elif files := step_files(Path(source), labels):
+            with open_rows(next(iter(files.values())), **how):
+                pass
     longer = steps.window_limit or ()
     equal = total / steps.length if amounts else share_of_step(Window(steps.length, **budget, limits=longer))
     share = {"strategy": strategy, "counting": counting, unit: equal}
@@ -149,7 +171,7 @@ def stream(
     bar = progress("publishing steps", number, None if number >= _LONG else False)
     with place.suggesting_options(coordinates), bar as advance:
         tally = plan.publish(
-            source,
+            opened,
             out,
             number,
             amounts=amounts,
@@ -157,7 +179,7 @@ def stream(
             weak_protection_accepted=weak_protection_accepted,
             tell=console.note,
             advance=lambda: advance(1),
-            **coordinates.columns(near.domain),
+            **columns,
             **reading,
         )
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""

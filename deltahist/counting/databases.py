@@ -29,11 +29,11 @@ from deltahist.counting.arrays import (
     refuse_bad_rows,
 )  # fmt: skip
 from deltahist.counting.conditions import refuse_place, refuse_times
-from deltahist.counting.engines import Engine, Session, unbound
+from deltahist.counting.engines import Engine, NoTable, Session, unbound
 from deltahist.counting.expressions import make_safe, read_text
 from deltahist.counting.opening import open_engine
 from deltahist.counting.values import DTYPES, is_endless, kind_of, normalize, readable_columns
-from deltahist.errors import InputError
+from deltahist.errors import InputError, list_names, meant, meant_file
 from deltahist.preprocessing import SINCE_1970, Clock
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
@@ -48,7 +48,8 @@ _FINE = 9
 
 
 def read_table(
-    database: str | Path | Any,
+    engine: Engine,
+    rows: TableRows,
     into: Tally | PlaceTally,
     reading: Reading,
     operation: Operation | None,
@@ -56,63 +57,57 @@ def read_table(
     steps: StepPlaces | None = None,
     seen: Outside | None = None,
 ) -> CountedRows:
-    """Read all rows of a database's table into a tally, as `collect` reads batches.
+    """Read all rows of a table that is open into a tally, as `collect` reads batches.
 
     Raises InputError as `count_table` does.
     """
-    domain, bound = into.domain, reading.user_bound()
-    with _opened(database, reading, domain.ndim) as (engine, rows):
-        if steps is not None:
-            steps.check_type(rows.columns.schema().to_pyarrow().field("time").type)
-        why = None
-        if operation is not None and not engine.projects:
-            why = f"coordinates in {reading.crs!r} are projected"
-        elif not isinstance(into, Tally):
-            why = "places are read one by one"
-        elif steps is not None and not rows.has_steps(steps.clock):
-            why = f"times of type {rows.columns['time'].type()} are read"
-        elif bound is not None and not engine.bounds_users:
-            why = "users are bounded"
-        with engine.snapshot() as look:
-            total = None if reading.where is None else rows.total(look)
-            if why is None:
-                assert isinstance(into, Tally)
-                with rows.onto_map(look, operation) as placed:
-                    return _count(look, placed, into, reading, operation, steps, total, bound)
-            if not engine.has_batches:
-                raise InputError(
-                    f"the database {engine.name} hands out no rows, and {why} outside of it: add columns that need "
-                    "none of it (coordinates on the map, timestamps), or take a file or another database"
-                )
-            batches = rows.batches(look, total)
-            return collect(batches, f"rows of {reading.table!r}", into, reading, operation, steps=steps, seen=seen)
-
-
-def check_table(database: str | Path | Any, reading: Reading) -> None:
-    """Look a table's columns up, and read no rows: raise InputError if it, or one of them, is not there."""
-    with _opened(database, reading, len(reading.coordinates)):
-        pass
+    bound = reading.user_bound()
+    if steps is not None:
+        steps.check_type(rows.columns.schema().to_pyarrow().field("time").type)
+    why = None
+    if operation is not None and not engine.projects:
+        why = f"coordinates in {reading.crs!r} are projected"
+    elif not isinstance(into, Tally):
+        why = "places are read one by one"
+    elif steps is not None and not rows.has_steps(steps.clock):
+        why = f"times of type {rows.columns['time'].type()} are read"
+    elif bound is not None and not engine.bounds_users:
+        why = "users are bounded"
+    with engine.snapshot() as look:
+        total = None if reading.where is None else rows.total(look)
+        if why is None:
+            assert isinstance(into, Tally)
+            with rows.onto_map(look, operation) as placed:
+                return _count(look, placed, into, reading, operation, steps, total, bound)
+        if not engine.has_batches:
+            raise InputError(
+                f"the database {engine.name} hands out no rows, and {why} outside of it: add columns that need "
+                "none of it (coordinates on the map, timestamps), or take a file or another database"
+            )
+        batches = rows.batches(look, total)
+        return collect(batches, f"rows of {reading.table!r}", into, reading, operation, steps=steps, seen=seen)
 
 
 @contextmanager
-def _opened(database: str | Path | Any, reading: Reading, axes: int) -> Iterator[tuple[Engine, _Rows]]:
-    """Open a database, and look up the columns of its table."""
+def open_table(database: str | Path | Any, reading: Reading, axes: int) -> Iterator[tuple[Engine, TableRows]]:
+    """Open a database, and look up the columns of its table; raise InputError if it, or one of them, is not there."""
     for name, usual in (("layer", None), ("format", None), ("decimal", ".")):
         if (value := getattr(reading, name)) != usual:
             raise InputError(f"{name} is {value!r} with the table {reading.table!r}: it is about files; leave it out")
     is_path = isinstance(database, Path) or (isinstance(database, str) and "://" not in database)
     if database and is_path and not Path(database).is_file():  # DuckDB would make one
-        kind = "is a folder" if Path(database).is_dir() else "does not exist"
+        path = Path(database)
+        kind = "is a folder" if path.is_dir() else f"does not exist{meant_file(path)}"
         raise InputError(f"input {str(database)!r} {kind}: a table is one of a database")
     engine = open_engine(database)
     try:
-        yield engine, _Rows.of(engine, reading, axes)
+        yield engine, TableRows.of(engine, reading, axes)
     finally:
         engine.close()
 
 
 @dataclass(frozen=True)
-class _Rows:
+class TableRows:
     """The rows of a table that meet a condition: coordinates "x" and "y", "user" and "time" as Ibis columns.
 
     Projected ones have coordinates as they were read beside those on the map.
@@ -124,10 +119,14 @@ class _Rows:
     is_projected: bool = False
 
     @classmethod
-    def of(cls, engine: Engine, reading: Reading, ndim: int) -> _Rows:
+    def of(cls, engine: Engine, reading: Reading, ndim: int) -> TableRows:
         """Return the rows of a table; raise InputError if it lacks a column, or one is of another type."""
         table = str(reading.table)
-        records = unbound(table, engine.schema(table), engine.name_parts)
+        try:
+            records = unbound(table, engine.schema(table), engine.name_parts)
+        except NoTable as problem:
+            known = engine.tables()
+            raise InputError(f"{problem}: it has {list_names(known) or 'none'}{meant(table, known)}") from None
         axes, names = "xy"[:ndim], reading.coordinates
         if not names or len(names) != ndim:
             need = "x and y" if ndim != 1 else "x only"
@@ -150,7 +149,7 @@ class _Rows:
         return [self.columns[f"{axis}_read"] for axis in self.axes] if self.is_projected else self.points
 
     @contextmanager
-    def onto_map(self, look: Session, operation: Operation | None) -> Iterator[_Rows]:
+    def onto_map(self, look: Session, operation: Operation | None) -> Iterator[TableRows]:
         """Open the rows with coordinates on the map."""
         if operation is None:
             yield self
@@ -191,7 +190,7 @@ class _Rows:
 
 def _count(
     look: Session,
-    rows: _Rows,
+    rows: TableRows,
     into: Tally,
     reading: Reading,
     operation: Operation | None,
@@ -346,7 +345,7 @@ def _floor(value: Any) -> Any:
 def _column(records: Any, name: str, table: str) -> Any:
     """Return a column of a table; raise InputError if it is not there."""
     if name not in records.columns:
-        listed = ", ".join(each[:40] for each in records.columns[:20]) + (", ..." if len(records.columns) > 20 else "")
+        listed = list_names(records.columns) + meant(name, records.columns)
         raise InputError(f"column {name!r} is not in {table!r}: its columns are {listed}")
     return records[name]
 
@@ -440,7 +439,7 @@ def _bounded(points: Any, bound: UserBound) -> Any:
 
 def _refuse_outside(
     look: Session,
-    rows: _Rows,
+    rows: TableRows,
     domain: Domain,
     operation: Operation | None,
     steps: StepPlaces | None,

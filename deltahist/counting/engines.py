@@ -120,6 +120,10 @@ class Session:
         raise NotImplementedError
 
 
+class NoTable(InputError):  # noqa: N818
+    """A table that a database does not have."""
+
+
 class Engine:
     """A database, as queries and counts need it; safe to use from several threads.
 
@@ -151,7 +155,11 @@ class Engine:
         raise NotImplementedError
 
     def schema(self, table: str) -> Any:
-        """Return the Ibis schema of a table or view; raise InputError if there is none of this name."""
+        """Return the Ibis schema of a table or view; raise NoTable if there is none of this name."""
+        raise NotImplementedError
+
+    def tables(self) -> list[str]:
+        """Return the names of tables and views that are found without the name of a part."""
         raise NotImplementedError
 
     def connection(self, changes: bool) -> AbstractContextManager[Any]:
@@ -259,6 +267,11 @@ def carried_tables(expression: Any) -> dict[str, Any]:
 
 # --- DuckDB -------------------------------------------------------------------------------------------------
 
+#: Names of tables and views in the schemas that need not be named.
+_LISTED = (
+    "SELECT table_name FROM information_schema.tables WHERE table_schema = ANY(current_schemas(true)) "
+    "AND table_schema NOT IN ('pg_catalog', 'information_schema') ORDER BY table_name"
+)
 #: Settings that a block relies on, whatever the connection's own are.
 _SETTINGS = "SET TimeZone = 'UTC'; SET default_collation = 'binary'"
 
@@ -330,8 +343,12 @@ class DuckDB(Engine):
         with self._cursor() as cursor, self.failures():
             if not _is_there(cursor, own, part):
                 own_alone = "" if self._own else " (frames and temporary tables are seen in their own connection only)"
-                raise InputError(f"the database {self.name} has no table {table!r}{own_alone}")
+                raise NoTable(f"the database {self.name} has no table {table!r}{own_alone}")
             return ibis.duckdb.from_connection(cursor).get_schema(own, database=part)
+
+    def tables(self) -> list[str]:
+        with self._cursor() as cursor, self.failures():
+            return [name for (name,) in cursor.execute(_LISTED).fetchall()]
 
     @contextmanager
     def connection(self, changes: bool) -> Iterator[Any]:
@@ -529,7 +546,11 @@ class PostgreSQL(Engine):
             try:
                 return ibis.postgres.from_connection(connection).get_schema(own, database=part)
             except ibis.common.exceptions.TableNotFound:
-                raise InputError(f"the database {self.name} has no table {table!r}") from None
+                raise NoTable(f"the database {self.name} has no table {table!r}") from None
+
+    def tables(self) -> list[str]:
+        with self.connection(changes=False) as connection, self.failures():
+            return [name for (name,) in connection.execute(_LISTED).fetchall()]
 
     def losses(self) -> tuple[type[Exception], ...]:
         import psycopg

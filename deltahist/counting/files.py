@@ -6,9 +6,11 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 
@@ -47,10 +49,11 @@ from deltahist.counting.tables import (
     readable,
     version_of,
 )
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError, list_names, meant, meant_file, one_of
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain
+from deltahist.space.geometries import reads_as_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -237,7 +240,7 @@ def look_through(paths: Iterable[Path], domain: Domain, **how: Any) -> list[Prep
 
 
 def read_file(
-    path: str | Path | Any,
+    path: str | Path | OpenRows | Any,
     into: Tally | PlaceTally,
     reading: Reading,
     *,
@@ -245,19 +248,18 @@ def read_file(
     seen: Outside | None = None,
 ) -> CountedRows:
     """Read all rows of a file, or of a database's table, into a tally, as `collect` does."""
-    if reading.table is not None:
-        from deltahist.counting.databases import read_table
+    with nullcontext(path) if isinstance(path, OpenRows) else _opened(path, reading, into.domain.ndim) as opened:
+        name, own = opened.name, None if opened.source is None else opened.source.crs
+        operation = operation_of(reading.crs, own, into.domain, name)
+        if opened.source is None:
+            from deltahist.counting.databases import read_table
 
-        name = reading.table
-        operation = operation_of(reading.crs, None, into.domain, name)
-        read = read_table(path, into, reading, operation, steps=steps, seen=seen)
-    else:
-        source = open_source(Path(path), reading, into.domain.ndim)
-        name = source.name
-        operation = operation_of(reading.crs, source.crs, into.domain, name)
-        wanted = False if reading.progress is None and source.size < _LONG else reading.progress
-        batches = _show_progress(source, wanted)
-        read = collect(batches, f"rows of {name!r}", into, reading, operation, steps=steps, seen=seen)
+            engine, rows = opened.table
+            read = read_table(engine, rows, into, reading, operation, steps=steps, seen=seen)
+        else:
+            wanted = False if reading.progress is None and opened.source.size < _LONG else reading.progress
+            batches = _show_progress(opened.source, wanted)
+            read = collect(batches, f"rows of {name!r}", into, reading, operation, steps=steps, seen=seen)
     # Whoever says what becomes of points outside gets a release where nobody is, too: its absence would tell
     # (docs/counting.md).
     if not read.rows and seen is None and reading.outside is None:
@@ -268,18 +270,55 @@ def read_file(
     return read
 
 
-def check_columns(path: str | Path, **how: Any) -> None:
-    """Open a file or a database's table as `count_file` does, and read no rows.
+@dataclass(frozen=True, repr=False)
+class OpenRows:
+    """A file, or a database's table, that is open: `count_file` takes it in place of its path, once.
 
-    Raises InputError if it is missing, or lacks a column. Standard input cannot be opened twice, and is not checked.
+    Parameters
+    ----------
+    path : of the file, or the database. name : in messages.
+    source : of a file. table : engine and rows of a database's table.
     """
-    reading = Reading(**how)
-    if reading.table is not None:
-        from deltahist.counting.databases import check_table
 
-        check_table(path, reading)
-    elif Path(path) != STDIN:
-        open_source(Path(path), reading, len(reading.coordinates))
+    path: Any
+    name: str
+    source: Source | None = None
+    table: Any = None
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return str(self.path)
+
+
+@contextmanager
+def _opened(path: str | Path | Any, reading: Reading, axes: int) -> Iterator[OpenRows]:
+    """Open a file or a database's table; raise InputError if it is missing, or lacks a column."""
+    if reading.table is not None:
+        from deltahist.counting.databases import open_table
+
+        with open_table(path, reading, axes) as table:
+            yield OpenRows(path, reading.table, table=table)
+        return
+    source = open_source(Path(path), reading, axes)
+    with closing(source.batches):
+        yield OpenRows(path, source.name, source)
+
+
+@contextmanager
+def open_rows(
+    path: str | Path, *, axes: int, check: Callable[[Batch], None] = lambda batch: None, **how: Any
+) -> Iterator[OpenRows]:
+    """Open a file or a database's table before anything takes long, as `count_file` does with the same keywords.
+
+    Raises InputError if it is missing, lacks a column, or the first rows of a file hold no numbers where coordinates
+    should be; and as `check` does, which looks at these rows.
+    """
+    with _opened(path, Reading(**how), axes) as opened:
+        source = opened.source
+        if source is not None and (first := next(source.batches, None)) is not None:
+            check(first)
+            opened = replace(opened, source=replace(source, batches=(each for each in chain([first], source.batches))))
+        yield opened
 
 
 def choice_notes(read: CountedRows | Any) -> list[str]:
@@ -321,7 +360,7 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
     return Operation.onto(domain, source)
 
 
-def read_owners(path: str | Path, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
+def read_owners(path: str | Path | OpenRows, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
     """Read one row for each user of a table: a frame with the users as index, a column for each of x and y. Private.
 
     Rows are read as by `count_file`, without y as one column of numbers, and brought to the map of an area. Raises
@@ -332,7 +371,9 @@ def read_owners(path: str | Path, *, user: str, area: Domain | None = None, **ho
 
     reading = Reading(user=user, max_per_user=1, **how)
     # Points of a file with geometry need no columns.
-    source = open_source(Path(path), reading, 1 if len(reading.coordinates) == 1 else 2)
+    axes = 1 if len(reading.coordinates) == 1 else 2
+    source = path.source if isinstance(path, OpenRows) else open_source(Path(path), reading, axes)
+    assert source is not None
     operation = operation_of(reading.crs, source.crs, area, source.name)
     frames, bad, rows = [], 0, 0
     for batch in source.batches:
@@ -363,7 +404,7 @@ class Source:
 
     name: str
     size: int
-    batches: Iterator[Batch]
+    batches: Generator[Batch]
     crs: Any = None
     rows: int | None = None
 
@@ -381,6 +422,11 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
     else:
         source = find_input(path, reading.format)
         table = FORMATS[source.format].open(source, reading)
+    if reading.layer is not None and not table.has_layers:
+        raise InputError(
+            f"layer is {reading.layer!r}, but input {source.name!r} has no layers: leave it out (it is about "
+            "workbooks and files of geometries)"
+        )
     by_geometry = not reading.coordinates and table.geometry is not None
     if not by_geometry and len(reading.coordinates) != axes:
         need = "x and y" if axes == 2 else "x only"
@@ -416,7 +462,7 @@ def open_source(path: Path, reading: Reading, axes: int) -> Source:
     return Source(source.name, source.size, _read_ahead(batches()), table.crs if by_geometry else None, table.rows)
 
 
-def _read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+def _read_ahead(batches: Iterator[Batch]) -> Generator[Batch]:
     """Yield batches, while a thread reads the next one."""
     with ThreadPoolExecutor(1) as reader:
         coming = reader.submit(next, batches, None)
@@ -446,10 +492,12 @@ def _position(column: str, table: OpenedTable, name: str) -> int:
             f"column {column!r} is {names.count(column)} times in {name!r}: rename the others, or give its "
             "number, from 0"
         )
-    listed = ", ".join(n[:40] for n in names[:20]) + (", ..." if len(names) > 20 else "")
+    listed = list_names(names)
     if "\ufffd" in listed:
         listed += " (is the file in UTF-8? convert it, or give the column's number, from 0)"
-    raise InputError(f"column {column!r} is not in {name!r}: its columns are {listed}")
+    elif any(map(reads_as_number, names)):
+        listed += " (a first row with numbers: has it no header? then give columns by their numbers, from 0)"
+    raise InputError(f"column {column!r} is not in {name!r}: its columns are {listed}{meant(column, names)}")
 
 
 def _check_condition(condition: Condition, places: dict[str, int], table: OpenedTable, reading: Reading) -> None:
@@ -477,7 +525,7 @@ def find_input(path: Path, format: str | None = None) -> Input:
     if path == STDIN:
         return _standard_input(format)
     if not path.is_file():
-        raise InputError(f"input {str(path)!r} does not exist")
+        raise InputError(f"input {str(path)!r} does not exist{meant_file(path)}")
     seen = version_of(path)
     if path.stat().st_size == 0:
         raise InputError(f"input {str(path)!r} is empty: it has no rows")

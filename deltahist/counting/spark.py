@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.counting.engines import Engine, Session, carried_tables, raise_alone, sql_of
+from deltahist.counting.engines import Engine, NoTable, Session, carried_tables, raise_alone, sql_of
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Spark(Engine):
                 # Spark would take parquet.`/a/path` for a table, and read files there.
                 is_there = bool(table) and self._session.catalog.tableExists(name)
             if not is_there:
-                raise InputError(f"the database {self.name} has no table {table!r}")
+                raise NoTable(f"the database {self.name} has no table {table!r}")
             fields = self._session.table(name).schema
         columns = {}
         for field in fields:
@@ -160,6 +160,10 @@ class Spark(Engine):
                 with suppress(NotImplementedError, ibis.common.exceptions.IbisTypeError):
                     columns[field.name] = PySparkType.to_ibis(field.dataType)
         return ibis.schema(columns)
+
+    def tables(self) -> list[str]:
+        with self.failures():
+            return sorted(each.name for each in self._session.catalog.listTables())
 
     @contextmanager
     def connection(self, changes: bool) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from deltahist._objects import is_address
 from deltahist.counting.arrays import Batch, CountedRows, Reading, Tally
 from deltahist.counting.files import STDIN, read_file
 from deltahist.counting.private import Private
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError, meant_file, one_of
 from deltahist.preprocessing import SINCE_1970, Clock
 from deltahist.space.domain import Domain
 
@@ -65,18 +65,18 @@ class StepPlaces:
         self.clock, self.steps, self.due = clock, steps, due
         self.seen = np.zeros(steps, dtype=np.int64)
         self.before = self.after = self.unread = 0
-        self._example = ""
+        self.example = ""
 
     def __call__(self, batch: Batch, start: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the step of each row, -1 for none, and the rows whose times can be read; `start` rows came before."""
         step, good = steps_of(batch.times, self.clock)
         step = self.enter(step, good, np.ones(len(step), dtype=np.int64))
-        if not self._example and not good.all():
+        if not self.example and not good.all():
             texts = [str(batch.times[int(i)].as_py() or "").strip() for i in np.flatnonzero(~good)[:_EXAMPLES]]
-            self._example = f"is {texts[0][:40]!r}" if texts[0] else "is missing"
-            self._example += f" in row {start + 1 + batch.row(int(np.argmin(good))):,}"
+            self.example = f"is {texts[0][:40]!r}" if texts[0] else "is missing"
+            self.example += f" in row {start + 1 + batch.row(int(np.argmin(good))):,}"
             if guesses := guess_formats([text for text in texts if text]) if self.clock.every else []:
-                self._example += f" (then time_format={' or '.join(map(repr, guesses[:2]))})"
+                self.example += f" (then time_format={' or '.join(map(repr, guesses[:2]))})"
         return step, good
 
     def check_type(self, kind: Any) -> None:
@@ -99,7 +99,7 @@ class StepPlaces:
 
     def trouble(self) -> str:
         """Return an example for the person at the keyboard, its row, and the format that would read it."""
-        example = self._example or "is missing"
+        example = self.example or "is missing"
         return f"; {self.unread:,} of them have no time that can be read: it {example}" if self.unread else ""
 
 
@@ -129,13 +129,21 @@ def count_steps(
                    upto=np.cumsum(places.seen), trouble=places.trouble())  # fmt: skip
 
 
+def check_times(batch: Batch, clock: Clock, column: str) -> None:
+    """Raise InputError if none of the first rows of a table has a time that can be read."""
+    places = StepPlaces(clock, 1, 0)
+    _, good = places(batch, 0)
+    if len(good) and not good.any():
+        raise InputError(f"column {column!r} holds no times: it {places.example} (is it the right column?)")
+
+
 def check_folders(
     source: Path, time: Any, clock: Clock, gaps: str, out: Path, table: str | None = None
 ) -> None:
     """Raise InputError unless the input and the output folder go with each other, and are there."""
     one_of(("error", "empty"), gaps=gaps)
     if source != STDIN and not is_address(source) and not source.exists():
-        raise InputError(f"input {str(source)!r} does not exist")
+        raise InputError(f"input {str(source)!r} does not exist{meant_file(source)}")
     if time is None and not source.is_dir():
         shown = "an address" if is_address(source) else repr(str(source))
         raise InputError(f"time is missing with {shown}: a table needs the column of its times")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from deltahist._confined import DRIVERS, Child, Unreadable
 from deltahist._files import first_line
 from deltahist.counting.arrays import Reading
-from deltahist.errors import InputError
+from deltahist.errors import InputError, meant
 from deltahist.space.geometries import reads_as_number
 
 #: First bytes that are looked at, and how much of text they may hold when compressed.
@@ -170,7 +170,7 @@ class OpenedTable:
     geometry : position of the geometry if it is a column, else -1; None if there is none.
     crs, rows : the CRS of the geometry and the number of rows, if they are known.
     missing : words that stand for missing values.
-    schema : Arrow's, of Parquet.
+    schema : Arrow's, of Parquet. has_layers : whether a layer, or a sheet, can be chosen.
     """
 
     names: list[str]
@@ -181,6 +181,7 @@ class OpenedTable:
     rows: int | None = None
     missing: frozenset[str] = frozenset()
     schema: Any = None
+    has_layers: bool = False
 
     @property
     def types(self) -> list[tuple[str, Any]]:
@@ -408,9 +409,9 @@ def open_apart(source: Input, reading: Reading) -> OpenedTable:
         raise InputError(f"input {source.name!r} cannot be read: {problem} ({cause})") from None
     about = child.description
     if "names" not in about:
-        ask = ": choose one with layer=" if reading.layer is None else f", but no {reading.layer!r}"
-        parts = "sheets" if is_sheet else "layers"
-        raise InputError(f"input {source.name!r} has {parts} {', '.join(about['layers'])}{ask}")
+        chosen, layers = reading.layer, about["layers"]
+        ask = ": choose one with layer=" if chosen is None else f", but no {chosen!r}{meant(chosen, layers)}"
+        raise InputError(f"input {source.name!r} has {'sheets' if is_sheet else 'layers'} {', '.join(layers)}{ask}")
     if is_sheet and not about["names"]:
         raise InputError(f"input {source.name!r} is empty: it has no rows")
     names, header = _names(about["names"], reading) if is_sheet else (about["names"], True)
@@ -421,7 +422,8 @@ def open_apart(source: Input, reading: Reading) -> OpenedTable:
         for batch in child.batches(rows=rows, **(sheet if is_sheet else layer)):
             yield batch.columns, 0
 
-    return OpenedTable(names, read, header, None if is_sheet else -1, about.get("crs"), about.get("rows"))
+    place = None if is_sheet else -1
+    return OpenedTable(names, read, header, place, about.get("crs"), about.get("rows"), has_layers=True)
 
 
 def _check_length(source: Input) -> None:

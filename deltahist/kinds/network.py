@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
-from deltahist.errors import InputError, fits_memory
+from deltahist.errors import InputError, fits_memory, meant_file
 
 if TYPE_CHECKING:
     import networkx
@@ -194,6 +194,8 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise InputError(f"file {str(path)!r} does not exist{meant_file(Path(path))}") from None
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(f"file {str(path)!r} cannot be read as text: {problem}") from None
     numbered = enumerate(text.splitlines(), 1)

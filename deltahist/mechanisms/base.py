@@ -26,6 +26,7 @@ from deltahist.strategies.base import Members
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
+_WHO = "whoever holds two places within δ for equally likely"
 #: Limits are combined where there are fewer than this: the time it takes grows with each.
 _COMBINED = 4
 #: Longest chain that is read from a file.
@@ -88,15 +89,15 @@ class Chain:
         """ε or ρ of the release itself."""
         return self.amounts[-1] if self.copied is None else self.copied
 
-    def finer(self, amount: Fraction) -> Chain:
-        """Return the chain with a further release; InputError unless its amount is larger."""
+    def finer(self, amount: Fraction, what: str = "amount") -> Chain:
+        """Return the chain with a further release; InputError, which calls it `what`, unless its amount is larger."""
         if self.copied is not None:
             raise InputError(
                 "the release is a more private copy, which cannot be refined: refine the release that it was made of"
             )
         if not amount > self.amounts[-1]:
             raise InputError(
-                f"the amount is {float(amount):.10g}, but the release has spent {float(self.amounts[-1]):.10g}: it "
+                f"{what} is {float(amount):.10g}, but the release has spent {float(self.amounts[-1]):.10g}: it "
                 "must be more (a more private copy of a release is what `tighten` makes)"
             )
         return replace(self, amounts=(*self.amounts, amount))
@@ -441,14 +442,13 @@ class BaseMechanism(abc.ABC):
     @property
     def weakness(self) -> str | None:
         """Why hardly anything is protected, from public figures; None if it is not so (docs/privacy/weak.md)."""
+        if (weakness := weakness_of(self.guarantee)) is not None:
+            return weakness
         sure = self.guarantee.certainty
-        who = "whoever holds two places within δ for equally likely"
-        if sure > MOST_CERTAIN:
-            return f"{who} can be {100 * sure:.6g}% sure of one of them afterwards"
         noise = self.noise_of_a_cell if sure > NEARLY_CERTAIN else None
         if noise is not None and noise < 1:
             return (
-                f"the noise in a cell's count is less than one point (standard deviation {noise:.2g}), and {who} can "
+                f"the noise in a cell's count is less than one point (standard deviation {noise:.2g}), and {_WHO} can "
                 f"be {100 * sure:.6g}% sure afterwards"
             )
         return None
@@ -473,6 +473,12 @@ class BaseMechanism(abc.ABC):
     def statement(self) -> str:
         """Write the privacy statement: the promise of a release of this mechanism."""
         return write_statement(self)
+
+
+def weakness_of(guarantee: Guarantee) -> str | None:
+    """Return why a guarantee hardly protects anything, whatever is measured; None if it does."""
+    sure = guarantee.certainty
+    return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > MOST_CERTAIN else None
 
 
 def _letter(budget: Budget) -> str:

@@ -107,9 +107,14 @@ class People:
             raise InputError(f"crs is {crs!r} without place: say which columns are in it, place=(x, y)")
         self.table, self.owner, self.epsilon, self.rho = table, owner, epsilon, rho
         self.database = database if isinstance(database, Database) else Database.open(database)
-        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self.place = None if place is None else Place(place, crs)
-        self._query = self.database.query(table, owner, self.place.columns if self.place else ())
+        try:
+            self._query = self.database.query(table, owner, self.place.columns if self.place else ())
+        except InputError:
+            if self.database is not database:
+                self.database.close()
+            raise
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         unit = "epsilon" if rho is None else "rho"
         if epsilon is None and rho is None:
             unit = self.ledger.accounts().get(name, {}).get("unit", unit)

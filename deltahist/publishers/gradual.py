@@ -154,7 +154,7 @@ def refine(
         _check_account(known.release, account)
         if chain != known.chain:  # the state went on, and maybe its release was never saved
             return _once_more(known, chain, budget.amount, account)
-        finer = known.mechanism.with_chain(chain.finer(budget.amount))
+        finer = known.mechanism.with_chain(chain.finer(budget.amount, budget.unit))
         check_protection(finer, weak_protection_accepted, rng)
         check_refines(known, finer)
         measured = known.release.values - released_noise(known.mechanism, known.draws)
@@ -306,12 +306,18 @@ def _settled(known: State, account: Account | None) -> BaseRelease:
     return known.release
 
 
-def _check_account(release: BaseRelease, account: Account | None) -> None:
+def check_payer(release: BaseRelease, name: str | None) -> None:
     """Raise InputError unless the account that paid for a chain goes on paying: it would say too little."""
+    paid = None if release.payment is None else release.payment.account
+    if paid is not None and name != paid:
+        given = "ledger and account are missing" if name is None else f"account is {name!r}"
+        raise InputError(f"{given}: account {paid!r} paid for this chain, and must pay for what follows, too")
+
+
+def _check_account(release: BaseRelease, account: Account | None) -> None:
+    """Raise InputError unless the account, and the ledger, that paid for a chain go on paying."""
+    check_payer(release, None if account is None else account.name)
     paid, chain = release.payment, release.mechanism.chain
-    if paid is not None and (account is None or account.name != paid.account):
-        given = "none is given" if account is None else f"account {account.name!r} is given"
-        raise InputError(f"account {paid.account!r} paid for this chain, and {given}: it must pay for what follows too")
     if paid is not None and account is not None and chain is not None and not account.paid(chain.name):
         raise InputError(
             f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: take "

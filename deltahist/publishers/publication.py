@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.accounts.window import Account
-from deltahist.budget import read_amount
+from deltahist.budget import Budget, read_amount
 from deltahist.counting.private import Private
 from deltahist.counting.sparse import SparseCounts
 from deltahist.errors import InputError, whole
@@ -74,12 +74,16 @@ def check_protection(
     mechanism.laws  # noqa: B018
     if rng is not None:
         source(rng)
-    weakness = None if accepted or rng is not None else mechanism.weakness
+    elif not accepted:
+        refuse_weak(mechanism.budget, mechanism.weakness)
+
+
+def refuse_weak(budget: Budget, weakness: str | None) -> None:
+    """Raise InputError if there is a reason why a budget hardly protects anything."""
     if weakness is not None:
-        unit, amount = mechanism.budget.unit, float(mechanism.budget.amount)
         raise InputError(
-            f"{unit} is {amount:g}: {weakness}; take less (epsilon of about 1, or rho of about 0.1), or say that it "
-            "is meant, with weak_protection_accepted=True"
+            f"{budget.unit} is {float(budget.amount):g}: {weakness}; take less (epsilon of about 1, or rho of about "
+            "0.1), or say that it is meant, with weak_protection_accepted=True"
         )
 
 

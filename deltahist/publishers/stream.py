@@ -191,13 +191,18 @@ class Stream:
             mechanism = mechanism.with_budget(self.budget.of(most))
         check_whole(mechanism)
         check_protection(mechanism, accepted)
-        sure = self.budget.guarantee.certainty
-        if sure > MOST_CERTAIN and not accepted:
-            raise InputError(
-                f"{self.budget.unit} is {float(self.budget.amount):g} for every window of {self.length:,} steps: from "
-                f"its releases together an observer can be {100 * sure:.6g}% sure; take less, or say "
-                "weak_protection_accepted=True"
-            )
+        if not accepted:
+            refuse_weak_window(self.budget, self.length)
+
+
+def refuse_weak_window(budget: Budget, length: int) -> None:
+    """Raise InputError if a budget for every window of some steps hardly protects anything."""
+    sure = budget.guarantee.certainty
+    if sure > MOST_CERTAIN:
+        raise InputError(
+            f"{budget.unit} is {float(budget.amount):g} for every window of {length:,} steps: from its releases "
+            f"together an observer can be {100 * sure:.6g}% sure; take less, or say weak_protection_accepted=True"
+        )
 
 
 class _Run:

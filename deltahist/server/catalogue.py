@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist._files import KEY, notice_of, read_described
-from deltahist.errors import InputError
+from deltahist.errors import InputError, meant_file
 from deltahist.releases import TiledRelease
 from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
@@ -139,7 +139,7 @@ class Catalogue:
         """Serve a file's release, unless another that is there has its name or no address can hold it."""
         self._stamps[path] = _stamp(path)  # before it is read: who replaces it meanwhile is noticed
         if not path.exists():
-            raise InputError(f"{path} does not exist")
+            raise InputError(f"{path} does not exist{meant_file(path)}")
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child
-from deltahist.errors import InputError
+from deltahist.errors import InputError, meant, meant_file
 from deltahist.space.crs import Operation, looks_like_degrees, read_crs
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]
     from shapely.errors import ShapelyError
 
     if not file.is_file():
-        raise InputError(f"{name} is {str(file)!r}: there is no such file")
+        raise InputError(f"{name} is {str(file)!r}: there is no such file{meant_file(file)}")
 
     suffix = file.suffix.lower()
     try:
@@ -126,11 +126,12 @@ def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
     if layer is None:
         raise InputError(
-            f"{name} {str(file)!r} has the layers {', '.join(layers)}: choose one with layer=, or make a file of one"
+            f"{name} {str(file)!r} has the layers {', '.join(layers)}: "
+            + "choose one with layer=, or " * (make is _from_layer) + "make a file of one"
         )
     raise InputError(
         f"layer is {layer!r}: it must be one of those of {name} {str(file)!r}, "
-        f"{', '.join(layers) or 'which has none'}"
+        f"{', '.join(layers) or 'which has none'}{meant(layer, layers)}"
     )
 
 
@@ -222,7 +223,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
     if not file.is_file():
         raise InputError(
             f"{name} is {text!r}: it must be none, boundary, left or right (in 1-D only), or a file of geometries "
-            "(there is no such file)"
+            f"(there is no such file){meant_file(file) or meant(text, ('none', 'boundary', 'left', 'right'))}"
         )
     from shapely.errors import ShapelyError
 
@@ -241,7 +242,7 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     columns = ["west", "south", "east", "north"] if wanted == 4 else ["low", "high"]
     rule = f"it must have the columns {','.join(columns)} and may have name; without a header, figures in that order"
     if not file.is_file():
-        raise InputError(f"{name} is {str(file)!r}: there is no such file")
+        raise InputError(f"{name} is {str(file)!r}: there is no such file{meant_file(file)}")
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             rows = [row for row in csv.reader(lines, strict=True) if row]
@@ -305,7 +306,7 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
     elif column in others:
         texts = [_as_text(value) for value in frame[column].astype(object)]
     else:
-        cut = f" (shapefiles cut names to {column[:10]!r})" if column[:10] in others else ""
+        cut = f" (shapefiles cut names to {column[:10]!r})" if column[:10] in others else meant(column, others)
         raise InputError(
             f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}{cut}"
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, general_decoder
-from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
+from deltahist.errors import InputError, as_printed, fits_memory, meant, positive, whole
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -423,12 +423,18 @@ def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
     >>> named("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
     'Hierarchical'
     """
-    said = text.strip().lower()
+    return kind_named(text).named(near, text.strip().lower(), norm)
+
+
+def kind_named(text: str) -> type[Strategy]:
+    """Return the kind of strategy that a text names; InputError on an unknown name."""
     _load_entry_points()
-    found = _words_of(*_KNOWN.values()).get(said.partition(":")[0])
-    if found is None:
-        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
-    return found.named(near, said, norm)
+    known = _words_of(*_KNOWN.values())
+    name = text.strip().lower().partition(":")[0]
+    if name not in known:
+        near = meant(name, ("auto", *known))
+        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells{near}")
+    return known[name]
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:

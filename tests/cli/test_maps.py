@@ -91,7 +91,7 @@ def test_plans_and_streams_take_degrees_too(folder, run):
             ["--project", "auto"],
             ["558910", "in degrees", "--project EPSG:32618"],
         ),
-        ("0,10", ["--project", "auto"], ["0,10", "in degrees"]),
+        ("0,10", ["--project", "auto"], ["--y is 'lat'", "--bounds has two numbers"]),
         ("-180,-60,180,80", ["--project", "auto"], ["-180", "in one piece", "leave out an ocean"]),
         ("-180,-60,180,80", [], ["-180", "in one piece", "leave out an ocean"]),
         (ISLANDS, [], ["west 170 must be less", "--project auto"]),

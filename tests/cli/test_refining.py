@@ -82,7 +82,7 @@ def test_relaxing_until_an_error_is_met(run, refused):
     ("words", "message"),
     [
         ((), "none of --epsilon, --rho and --until is given: it must be one of them; without RELEASE"),
-        (("--epsilon", "0.5"), "amount is 0.5, but the release has spent 0.5: it must be more"),
+        (("--epsilon", "0.5"), "--epsilon is 0.5, but the release has spent 0.5: it must be more"),
         (("--epsilon", "0.1"), "it must be more (a more private copy of a release is what `tighten` makes)"),
         (("--rho", "1"), "rho is given, but the chain spends epsilon"),
         (("--epsilon", "1", "--until", "3"), "--until is given with a budget: it must be one of"),

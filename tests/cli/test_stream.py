@@ -307,7 +307,7 @@ MISTAKES = [
     (None, "", [], {"source": "daily"}, "then leave out the times"),
     (None, "", [], {"epsilon": "0"}, "--epsilon is '0'"),
     (None, "", [], {"epsilon": "8"}, "epsilon is 8 for every window of 4 steps"),
-    (None, "", [], {"epsilon": "20"}, "epsilon is 5: "),
+    (None, "", [], {"epsilon": "20"}, "epsilon is 20 for every window of 4 steps"),
 ]  # fmt: skip
 
 

@@ -191,8 +191,8 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
     copy = dh.tighten(release, epsilon=0.5)
     monkeypatch.setattr(gradual, "draw_chain", lambda *_: pytest.fail("drawn"))
     for given, how, message in (
-        (release, {"epsilon": 1}, r"amount is 1, but the release has spent 1: it must be more"),
-        (release, {"epsilon": 0.5}, r"amount is 0.5, .* `tighten`"),
+        (release, {"epsilon": 1}, r"epsilon is 1, but the release has spent 1: it must be more"),
+        (release, {"epsilon": 0.5}, r"epsilon is 0.5, .* `tighten`"),
         (release, {"epsilon": -1}, r"epsilon is -1: it must be a finite number above zero"),
         (release, {"rho": 1}, r"rho is given, but the chain spends epsilon"),
         (release, {}, r"neither epsilon nor rho is given"),
@@ -328,8 +328,8 @@ def test_who_paid_goes_on_paying(tmp_path, account):
     others = dh.Account.total(epsilon=9, name="others")
     elsewhere = dh.Account.total(epsilon=3, ledger=tmp_path / "two", name="people")
     for given, said in (
-        (None, "account 'people' paid for this chain, and none is given"),
-        (others, "and account 'others' is given: it must pay for what follows"),
+        (None, "ledger and account are missing: account 'people' paid for this chain"),
+        (others, "account is 'others': account 'people' paid for this chain, and must pay for what follows"),
         (elsewhere, "has paid nothing for it"),
     ):
         with pytest.raises(dh.InputError, match=said):
@@ -409,7 +409,7 @@ def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, m
     release = start(tmp_path / "s", account)
     shutil.copy(tmp_path / "s", tmp_path / "copy")
     unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(dh.InputError, match="account 'people' paid for this chain, and none is given"):
+    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
         once_more(tmp_path / "s")
     once_more(tmp_path / "s", account=account)
     with pytest.raises(dh.InputError, match="has been used already"):
@@ -420,7 +420,7 @@ def test_who_paid_for_the_last_release_is_asked(tmp_path, account, monkeypatch):
     """Nobody paid for the release that is given, but somebody for the one that its state has come to."""
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
     unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(dh.InputError, match="account 'people' paid for this chain, and none is given"):
+    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
         dh.refine(release, tmp_path / "s", epsilon=1.5)
 
 
