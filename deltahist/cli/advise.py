@@ -190,9 +190,7 @@ def _render_stream(found: pd.DataFrame, unit: str, asked: PlanOptions, clock: Cl
     heads = ["δ", "ε", *["K"] * people, "window", "limit", "cell", "a step costs", f"all {steps:,} cost"]
     heads += [f"error of {words}" for words in sums.values()]
     best, metres = records[0], "m" * (unit == "m")
-    what = "square" if asked.regions is None else "region"
-    if asked.boxes is not None:
-        what = "box"
+    what = "region" if asked.regions is not None else "square" if asked.boxes is None else "box"
     lines = [
         f"A {what} has {_area(best, unit)} on average, {best['step_count']:,.3g} points in a step if they are evenly "
         "spread, and is told as below (95 of 100 such answers are that near to the truth).",
