@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: Colours of kinds of things, which all eyes tell apart (Okabe and Ito, Color Universal Design, 2008).
+CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 #: Pale is little, dark is much; of its end so much is left out that lines and labels are seen on the darkest, too.
 _SEQUENCE, _DARKEST = "magma_r", 0.88
 #: Share of cells whose estimates the colours tell apart at the top; a few cells must not use up the scale.

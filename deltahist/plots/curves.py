@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from deltahist._files import form_of
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
+from deltahist.plots.colours import CATEGORIES
 from deltahist.plots.ground import FORMS, figure_of, new_figure, own_axes, write_figure
 from deltahist.privacy import NOISES
 from deltahist.space.neighbourhood import Neighbourhood, some_below
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 _DISTANCES = 240
 #: Distances along an axis, and multiples of δ, that are looked at; the short ones all.
 _SOME = 200
-#: Colours of noises, and inches of the picture of a frontier.
-_COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:red")
+#: Inches of the picture of a frontier.
 _SIZE = (6.4, 4.2)
 
 
@@ -126,24 +126,24 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     promised = "promised, with limits" if near.profile else "bound, by ⌈r/δ⌉ moves"
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label=promised)
-    ax.plot(distance, exact, color="tab:blue", linewidth=2, drawstyle="steps-pre", label="exact")
+    ax.plot(distance, exact, color=CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
     ax.set_xscale("log")
     if np.max(bound, where=np.isfinite(bound), initial=0) > 20 * exact.min() > 0:
         ax.set_yscale("log")
     delta = near.delta_ground * factor
-    ax.axvline(delta, color="tab:red", linewidth=1)
+    ax.axvline(delta, color=CATEGORIES[1], linewidth=1)
     named = f"{figure_of(near.delta_ground, 6)} {near.domain.unit}"
     if factor != 1.0 and near.delta_ground >= 1000:
         named = f"{figure_of(delta, 6)} km"
     left = delta < np.sqrt(distance[0] * distance[-1])
     ax.annotate(
         f"δ = {named}",
-        (delta, 0.97),
+        (delta, 0.03),
         xycoords=("data", "axes fraction"),
         xytext=(4 if left else -4, 0),
         textcoords="offset points",
-        color="tab:red",
-        va="top",
+        color=CATEGORIES[1],
+        va="bottom",
         ha="left" if left else "right",
     )
     ax.margins(y=0.12)
@@ -165,7 +165,7 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
         above: Any = {"xycoords": "axes fraction", "va": "top", "ha": "right", "color": "0.35"}
         ax.annotate("any move: no bound (∞)", (0.98, 0.97), fontsize="small", **above)
     if true < most * (1 - 1e-9):
-        mark(near.diameter, true, f"any move, exactly: {figure_of(true)}", "tab:blue")
+        mark(near.diameter, true, f"any move, exactly: {figure_of(true)}", CATEGORIES[0])
     ends = [height for height in (most, true) if math.isfinite(height)]
     ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
     for axis in (ax.xaxis, ax.yaxis):
@@ -174,11 +174,11 @@ def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
         axis.set_major_formatter(lambda value, _: figure_of(value))
-    ax.set(xlabel=f"distance r ({unit})", ylabel=f"{letter} of a move over r (less is better protected)")
+    ax.set(xlabel=f"distance r ({unit})", ylabel=f"{letter} of a move over r\n(less is better protected)")
     ax.set_title("Protection by distance", fontsize="medium", pad=24)
     ax.grid(color="0.9")
     ax.legend(
-        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize="medium", borderaxespad=0.2
+        loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize="small", borderaxespad=0.2
     )
     return ax
 
@@ -207,7 +207,7 @@ def plot_frontier(found: Sequence[Any], ax: Axes | None = None) -> Axes:
     if not found:
         raise InputError("the frontier has no points: there is nothing to draw")
     ax = own_axes(ax)
-    for noise, colour in zip(NOISES, _COLOURS, strict=False):
+    for noise, colour in zip(NOISES, CATEGORIES, strict=False):
         points = sorted((p for p in found if p.noise == noise), key=lambda p: (p.times, p.best.rmse))
         if points:
             _draw_noise(points, noise, colour, ax)

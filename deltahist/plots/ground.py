@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from deltahist._files import form_of, write_whole
 from deltahist.errors import DeltaHistWarning, InputError, one_of
 from deltahist.plots.colours import ColourScale
-from deltahist.plots.writing import NO_SIGN, wrap
+from deltahist.plots.writing import NO_SIGN, measure, wrap
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, onto_map
@@ -47,8 +47,8 @@ _BESIDE_MAP, _NARROWEST = 0.7, 2.5
 AXES = ("km", "degrees")
 #: Colour of lines to find one's way by: seen on pale and on dark ground, louder than neither.
 _GREY = "0.5"
-#: Points below a map at which its scale bar lies: beside the axis' label, or below it.
-_BESIDE, _BELOW = 20, 38
+#: Letters' sizes below a map at which its scale bar lies: beside the axis' label, or below it.
+_BESIDE, _BELOW = 2.2, 4.2
 #: A value stands out if its interval is above zero and its standard error at most this part of it.
 _DOUBT = 1 / 3
 
@@ -101,14 +101,18 @@ def figure_of(value: float, digits: int = 3) -> str:
 
 def note_above(ax: Axes, lines: Sequence[str], domain: Domain) -> None:
     """Write small lines above a picture, broken to about its width."""
+    # There is room beside the picture, over its axis and its bar.
+    across = max(_inches_across(ax, domain) + _BESIDE_MAP, _NARROWEST)
+    broken = [part for line in lines for part in wrap(line, across, "small") if part]
+    ax.set_title("\n".join(broken), fontsize="small", loc="left" if is_narrow(domain) else "center", y=1)
+
+
+def _inches_across(ax: Axes, domain: Domain) -> float:
+    """Return about how wide a picture becomes in its axes."""
     box, figure = ax.get_position(original=True), ax.get_figure(root=True)
     assert figure is not None
     across, along = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
-    if domain.ndim == 2:
-        across = min(across, along * sides(domain)[0] / sides(domain)[1])
-    # There is room beside the picture, over its axis and its bar.
-    broken = [part for line in lines for part in wrap(line, max(across + _BESIDE_MAP, _NARROWEST), "small") if part]
-    ax.set_title("\n".join(broken), fontsize="small", loc="left" if is_narrow(domain) else "center", y=1)
+    return across if domain.ndim == 1 else min(across, along * sides(domain)[0] / sides(domain)[1])
 
 
 def sides(domain: Domain) -> tuple[float, float]:
@@ -362,11 +366,12 @@ def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name:
 
 def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
     """Draw a bar of a round length below the map's right corner; lengths are right in the middle of the map."""
+    from matplotlib import rcParams
     from matplotlib.font_manager import FontProperties
     from matplotlib.transforms import ScaledTranslation
     from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
-    wide, high = sides(domain)
+    wide, _ = sides(domain)
     areas, _ = _areas_in_parts(domain)
     middle = areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6
     per_metre = math.sqrt(math.prod(domain.cell) / middle)
@@ -377,7 +382,9 @@ def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
     if areas.max() > 1.1 * areas.min():
         words += " in the middle"
     # Beside the axis' label, or below it where there is no room.
-    down = _BESIDE if wide > 0.7 * high else _BELOW
+    label, length = ax.xaxis.label, metres * per_metre / wide * _inches_across(ax, domain)
+    beside = measure(label.get_text(), label.get_fontsize()) + max(length, measure(words, "small"))
+    down = (_BESIDE if beside < _inches_across(ax, domain) else _BELOW) * rcParams["font.size"]
     bar = AnchoredSizeBar(
         ax.transData,
         metres * per_metre * factor,

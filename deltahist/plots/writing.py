@@ -52,6 +52,17 @@ def _signs_of(path: Any) -> frozenset[str]:
     return frozenset(map(chr, get_font(path).get_charmap()))
 
 
+def measure(line: str, size: float | str) -> float:
+    """Return the width of a line in inches."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    font = FontProperties(family=choose_fonts(line), size=size)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", NO_SIGN)  # it is told when the picture is written
+        return float(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0]) / 72
+
+
 def wrap(text: str, inches: float, size: float | str, most: int | None = None) -> list[str]:
     """Break a text into lines of at most a width, as measured; what `most` lines do not hold becomes an ellipsis.
 
@@ -60,15 +71,9 @@ def wrap(text: str, inches: float, size: float | str, most: int | None = None) -
     >>> wrap("a title of five words", 0.7, 9, 1)
     ['a title of…']
     """
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    font = FontProperties(family=choose_fonts(text), size=size)  # type: ignore[arg-type]
 
     def fits(line: str) -> bool:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", NO_SIGN)  # it is told when the picture is written
-            return bool(text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] <= 72 * inches)
+        return measure(line, size) <= inches
 
     lines = [""]
     for word in text.split():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from deltahist import plots
 from deltahist._files import form_of, write_whole
 from deltahist.errors import InputError
+from deltahist.plots.ground import new_figure
 from deltahist.preprocessing import UNPAID
 from deltahist.privacy import Guarantee
 from deltahist.statement import (
@@ -41,8 +42,10 @@ FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 _TITLE = "Privacy statement"
 #: A guess that is right more often than this is as good as knowing.
 _KNOWING = 0.9995
-#: Inches of the pictures: about the width of a telephone, so that their letters can be read there.
-_WIDTH, _HEIGHT = 4.6, 3.5
+#: Inches of the pictures: about the width of a telephone, where an inch of them is about 72 dots.
+_SIZE = (4.6, 4.4)
+#: Their letters: the smallest are 11 points.
+_LETTERS: Any = {"font.size": 13.4, "axes.labelsize": "small", "xtick.labelsize": "small", "ytick.labelsize": "small"}
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1b1f24; --pale: #57606a; --line: #d0d7de; --ground: #f6f8fa; }
@@ -61,7 +64,7 @@ th, td { text-align: right; padding: .35rem .4rem; border-bottom: 1px solid var(
 th:first-child { text-align: left; }
 td { white-space: nowrap; }
 tbody th { font-weight: normal; }
-figure { margin: 1rem 0; max-width: 34rem; }
+figure { margin: 1rem 0; max-width: 27rem; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--pale); font-size: .9rem; }
 ul { font-size: .92rem; list-style: none; padding: 0; color: var(--pale); }
@@ -445,12 +448,11 @@ def _explain_use(facts: Facts) -> list[str]:
 def _draw(name: str, plot: Callable[[Axes], Any], what: str, caption: str) -> str:
     """Return a picture within a page, from a function that draws on axes."""
     from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    figure, file = Figure(figsize=(_WIDTH, _HEIGHT), layout="compressed"), io.BytesIO()
-    plot(figure.subplots())
     # Without a date and chance names the same release makes the same page.
-    with rc_context({"svg.hashsalt": name}):
+    with rc_context(_LETTERS | {"svg.hashsalt": name}):
+        figure, file = new_figure(figsize=_SIZE, layout="compressed"), io.BytesIO()
+        plot(figure.subplots())
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     drawing = base64.b64encode(file.getvalue()).decode()
     picture = f'<img alt="{html.escape(what)}" src="data:image/svg+xml;base64,{drawing}">'

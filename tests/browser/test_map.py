@@ -31,6 +31,15 @@ ZONES = {
     ]
     + [{"type": "Feature", "properties": {"zone": "nowhere"}, "geometry": None}],
 }
+# Size and words of every text that is seen, drawn ones as large as they are shown.
+LETTERS = """() => [...document.querySelectorAll("body *")].filter(
+  (each) => each.checkVisibility({ visibilityProperty: true }) && each.getClientRects().length
+    && each.closest(".unseen, .skip") === null
+    && [...each.childNodes].some((child) => child.nodeType === 3 && child.data.trim()),
+).map((each) => {
+  const scale = each.ownerSVGElement ? each.getScreenCTM().a : 1;
+  return [parseFloat(getComputedStyle(each).fontSize) * scale, each.textContent.trim()];
+})"""
 UTM_BOX = shapely.box(BOUNDS[0], BOUNDS[1], BOUNDS[0] + 3_000, BOUNDS[1] + 3_000)
 UTM = {
     "type": "FeatureCollection",
@@ -382,6 +391,11 @@ def test_a_telephone_has_the_panel_below_the_map_and_draws_by_touch(visit):
     stage, panel = (page.locator(each).bounding_box() for each in ("#stage", "#panel"))
     assert panel["y"] >= stage["y"] + stage["height"] - 1
     assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 360
+    sizes = page.evaluate(LETTERS)
+    assert len(sizes) > 20
+    assert min(size for size, _ in sizes) >= 11, sorted(sizes)[:5]
     page.locator("#polygon").tap()
     for right, down in ((-60, -60), (60, -60), (0, 60)):
         page.touchscreen.tap(stage["x"] + 195 + right, stage["y"] + 240 + down)

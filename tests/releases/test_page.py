@@ -7,6 +7,9 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import deltahist as dh
 from deltahist.releases.about import describe_cells, tabulate_statement
@@ -84,6 +87,29 @@ def test_the_map_says_which_estimates_it_shows(release, shown, monkeypatch):
     assert f"The published map. Estimates: {drawn}." in Page(shown).text
     monkeypatch.setattr("deltahist.releases.histogram.MOST_NONNEGATIVE", 1)
     assert "The published map. Estimates: unbiased." in Page(render_page(of("map"), "html")).text
+
+
+def test_pictures_can_be_read_on_a_telephone(release, monkeypatch):
+    """Of 360 dots the page's edges take 32; their letters are 11 dots high at least, and inside the picture."""
+    letters = []
+
+    def measure(figure, *_, **__):
+        FigureCanvasAgg(figure).draw()
+        width, height = figure.get_size_inches() * figure.dpi
+        for text in figure.findobj(Text):
+            box = text.get_window_extent()
+            if text.get_text().strip() and text.get_visible() and box.x1 > 0 and box.x0 < width:
+                letters.append((text.get_fontsize() * 328 / (72 * figure.get_figwidth()), text.get_text()))
+        for ax in figure.axes:
+            for text in (ax.title, ax.xaxis.label, ax.yaxis.label):
+                box = text.get_window_extent()
+                assert 0 <= box.x0 <= box.x1 <= width, text
+                assert 0 <= box.y0 <= box.y1 <= height, text
+
+    monkeypatch.setattr(Figure, "savefig", measure)
+    render_page(release, "html")
+    assert len(letters) > 20
+    assert min(letters)[0] >= 11, min(letters)
 
 
 def test_the_title_is_text(shown):
