@@ -50,6 +50,7 @@ class Preprocessing:
     projection : the operation that brought coordinates to the map; None if they were in its CRS.
     where : the condition that chose the rows, on columns besides the place; None if all were taken.
     replaces : the release that is published once more since something was wrong with it; None for a first one.
+    project_file : the SHA-256 of the file of a project's public choices; None if there was none.
 
     Raises
     ------
@@ -67,6 +68,7 @@ class Preprocessing:
     projection: Projection | None = None
     where: str | None = None
     replaces: Correction | None = None
+    project_file: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "contributions", whole(contributions=self.contributions))
@@ -75,6 +77,8 @@ class Preprocessing:
         object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
         if self.where is not None:
             object.__setattr__(self, "where", check_condition_text(self.where))
+        if self.project_file is not None:
+            check_digits(project_file=self.project_file)
 
     @property
     def unit(self) -> str:
@@ -96,13 +100,14 @@ class Preprocessing:
         return out + (f", of rows where {self.where}" if self.where is not None else "")
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description; "where" and "replaces" are in it only if there is such a thing."""
+        """Return a JSON-ready public description; "where" and what follows are in it only if there is such a thing."""
         way = None if self.projection is None else self.projection.describe()
         return {
             **{"contributions": self.contributions, "unit": self.unit, "dropped": list(self.dropped)},
             "projection": way,
             **({} if self.where is None else {"where": self.where}),
             **({} if self.replaces is None else {"replaces": asdict(self.replaces)}),
+            **({} if self.project_file is None else {"project_file": self.project_file}),
         }
 
     @classmethod
@@ -115,7 +120,8 @@ class Preprocessing:
             raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
         way = None if projection is None else Projection(**projection)
         replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
-        return cls(contributions, unit == "user", tuple(dropped), way, description.get("where"), replaces)
+        where, file = description.get("where"), description.get("project_file")
+        return cls(contributions, unit == "user", tuple(dropped), way, where, replaces, file)
 
 
 def check_condition_text(where: Any) -> str:

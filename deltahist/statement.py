@@ -72,6 +72,8 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
     }
     if counting.replaces is not None:
         facts["replaces"] = asdict(counting.replaces)
+    if counting.project_file is not None:
+        facts["project_file"] = counting.project_file
     if mechanism.chain is not None:
         facts["chain"] = mechanism.chain.describe()
     if mechanism.step is not None:
@@ -172,6 +174,9 @@ def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
         *_people_rows(facts),
         ("Noise", _noise_lines(facts["noise"])),
     ]
+    if "project_file" in facts:
+        said = f"SHA-256 {facts['project_file']}: its public choices, where none was typed in their place"
+        rows.append(("Project file", [said]))
     if facts["determines_cells"] is False:
         rows.append(("Resolution", ["the numbers do not determine every cell; answers state what is unresolved"]))
     if facts["may_be_published"] is not None:  # a release's; a mechanism has not been paid for

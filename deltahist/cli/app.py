@@ -5,16 +5,14 @@ Help texts use `\b` so that examples keep their lines.
 
 from __future__ import annotations
 
-import datetime
 import gc
 import io
 import os
-import re
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import lazy_loader
@@ -23,11 +21,13 @@ from typer.core import TyperCommand
 
 from deltahist.cli import console
 from deltahist.cli.options import spread
+from deltahist.cli.project import fill_in
 from deltahist.errors import DeltaHistWarning, InputError
 
 #: Commands in the order of the help, each with a line about it; most in a file of their name.
 COMMANDS = {
     "demo": "Publish a made-up city end to end, to see how it works.",
+    "init": "Write deltahist.toml, the choices that all commands share: five questions.",
     "publish": "Publish a file of points as one release file.",
     "refine": "Publish a finer release of the same data, for the difference.",
     "tighten": "Make a more private copy of a release, without the data.",
@@ -50,6 +50,9 @@ COMMANDS = {
 }
 
 
+#: Commands whose options no project file holds, and those that may have a heading there.
+_UNFILED = ("demo", "serve-private", "init")
+_FILED = {name: text for name, text in COMMANDS.items() if name not in (*_UNFILED, "ledger")}
 #: Commands that stand in the file of another one.
 _BESIDE = {"tighten": "refine", "inspect": "statement", "allocate": "stream"}
 
@@ -66,15 +69,19 @@ def deltahist(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="As of every command.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As of every command.")] = False,
 ) -> None:
     """Publish location data under distance-aware differential privacy, and answer range queries from it.
 
     \b
     Start with:
       deltahist demo                      # a made-up city, from a table of visits to a map
-      deltahist publish --help            # the same with your own file
+      deltahist init                      # the same with your own file: five questions
+      deltahist publish --help
     Errors are one line on stderr with exit status 2; no output file is ever half written.
     """
+    console.tell(quiet=quiet, verbose=verbose)
 
 
 def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -96,7 +103,9 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         else:
             # Services are set up by their environment; what publishes must be typed, or stand in a file that is named.
             context = {"auto_envvar_prefix": "DELTAHIST_SERVE"} if name == "serve" else None
-            line.command(cls=_Command, short_help=COMMANDS[name], context_settings=context)(spread(command))
+            line.command(cls=Command, short_help=COMMANDS[name], context_settings=context)(
+                spread(command, reads_file=name not in _UNFILED)
+            )
     return line
 
 
@@ -122,12 +131,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("SIGTERM", "SIGHUP"):  # or whose terminal was closed, unless it is to be ignored (nohup)
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    started = time.monotonic()
+    console.TELLING.quiet = console.TELLING.verbose = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)
             warnings.showwarning = _show(warnings.showwarning)
             result = invoke(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
+            if console.TELLING.verbose:
+                console.note(f"took {time.monotonic() - started:.2f} s in all")
         return result if isinstance(result, int) else 0
     except InputError as problem:
         return _fail(str(problem))
@@ -152,8 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def invoke(arguments: Sequence[str]) -> Any:
     """Run one command line and return what the command returns; errors are raised."""
-    called = arguments[0] if arguments and arguments[0] in COMMANDS else None
-    line = app() if called is None else app([called])  # the help names all of them
+    called = next((each for each in arguments if each not in ("-q", "--quiet", "-v", "--verbose")), None)
+    line = app([called]) if called in COMMANDS else app()  # the help names all of them
     return line(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 
@@ -174,13 +187,7 @@ def _show(usual: Callable[..., None]) -> Callable[..., None]:
 
 # --- help in panels, and options from a file ----------------------------------------------------------------
 
-#: Options that no file holds: the file itself, and what is about a single run.
-_NEVER, _ONCE = ("config", "write_config", "help"), ("dry_run", "overwrite")
-#: A password in a URL: between a user's name and the host, or among the settings.
-_PASSWORD = re.compile(r"://[^:/@]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
-
-
-class _Command(TyperCommand):
+class Command(TyperCommand):
     """A command whose options stand in panels, and may come from a file."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -196,15 +203,19 @@ class _Command(TyperCommand):
                 formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, with a file's options where it has none; keep all of them as they were typed."""
+        """Parse a command line, with a project file's options where it has none; keep them all as they were typed."""
         _refuse_unknown_variables(ctx.auto_envvar_prefix, self)
-        typed, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        config = next((each for each in self.params if each.name == "config"), None)
-        file = typed.get("config") or (config and config.resolve_envvar_value(ctx))
-        if file is not None:
-            ctx.default_map = _read_config(Path(str(file)), self)
-        ctx.meta["typed"] = (ctx.default_map or {}) | typed
-        return super().parse_args(ctx, args)
+        found, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        typed = {name: value for name, value in found.items() if value is not None}
+        console.tell(quiet=bool(typed.get("quiet")), verbose=bool(typed.get("verbose")))
+        ctx.default_map = fill_in(ctx, typed, _FILED)
+        rest = super().parse_args(ctx, args)
+        for each in self.params:
+            if typed.get(str(each.name)) == "" and not each.required and each.default is None:
+                ctx.params[str(each.name)] = None
+        if "limit" in ctx.default_map:  # of two kinds, of which one may be typed
+            ctx.params["limit"] = ctx.default_map["limit"]
+        return rest
 
 
 def _refuse_unknown_variables(prefix: str | None, command: TyperCommand) -> None:
@@ -218,68 +229,3 @@ def _refuse_unknown_variables(prefix: str | None, command: TyperCommand) -> None
         if name.startswith(f"{prefix}_") and name not in known:
             (near,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
             raise InputError(f"{name} is set, but no option is called so: is {near} meant?")
-
-
-def _key(parameter: Any) -> str:
-    """Return the name of an option without its dashes."""
-    return str(parameter.opts[0]).lstrip("-")
-
-
-def refuse_passwords(context: typer.Context) -> None:
-    """Raise InputError if an option holds a password: others may read the file that `write_options` writes."""
-    for each in context.command.params:
-        # Arguments are not written.
-        if each.param_type_name == "option" and _PASSWORD.search(str(context.meta["typed"].get(each.name))):
-            raise InputError(
-                f"--{_key(each)} holds a password, and others may read what --write-config writes: leave the password "
-                "out, and keep it in PGPASSWORD or ~/.pgpass"
-            )
-
-
-def write_options(context: typer.Context, file: Path) -> None:
-    """Write the options of a command line as they were typed, as a file that --config reads."""
-    import json
-
-    lines = [f"# deltahist {context.info_name} INPUT --config {file}"]
-    for each in context.command.params:
-        value = context.meta["typed"].get(each.name)
-        if value is not None and each.param_type_name == "option" and each.name not in (*_NEVER, *_ONCE):
-            lines.append(f"{_key(each)} = {json.dumps(value, ensure_ascii=False)}")
-    console.put("\n".join(lines), file)
-
-
-def _read_config(file: Path, command: TyperCommand) -> dict[str, Any]:
-    """Return the options of a file, as texts, by the names of their parameters."""
-    import difflib
-    import tomllib
-
-    said = f"--config {str(file)!r}"
-    try:
-        found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)  # editors write a mark first
-    except UnicodeDecodeError:
-        raise InputError(f"{said} cannot be read: it must be text in UTF-8") from None
-    except (OSError, ValueError) as problem:
-        raise InputError(f"{said} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
-    known: dict[str, Any] = {_key(each): each for each in command.params if each.param_type_name == "option"}
-    for name in _NEVER:
-        known.pop(name.replace("_", "-"), None)
-    out: dict[str, Any] = {}
-    for key, value in found.items():
-        if isinstance(value, dict):
-            raise InputError(f"{said} has the heading [{key}]: options must stand without one")
-        if key not in known:
-            (near,) = difflib.get_close_matches(key, known, n=1, cutoff=0)
-            raise InputError(
-                f"{said} has the key {key!r}: no option of `deltahist {command.name}` in a file is called so; is "
-                f"{near!r} meant?"
-            )
-        parameter = known[key]
-        values = value if isinstance(value, list) and parameter.multiple else [value]
-        plain = bool if parameter.is_flag else str | int | datetime.date
-        if not all(isinstance(each, plain) and isinstance(each, bool) == parameter.is_flag for each in values):
-            rule = f"a text, a number or a date, as in --{key} {parameter.metavar}"
-            rule = "true or false" if parameter.is_flag else rule + ", or a list of them" * parameter.multiple
-            raise InputError(f"{said} has {key} = {value!r}: it must be {rule}")
-        texts = [each.isoformat() if isinstance(each, datetime.date) else str(each) for each in values]
-        out[parameter.name] = value if parameter.is_flag else texts if parameter.multiple else texts[0]
-    return out

@@ -11,15 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from deltahist._files import notice_of
+from deltahist._progress import TELLING
 from deltahist.errors import InputError
 
 #: Characters that steer a terminal, and have no place in a line.
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+#: Beginnings of notes that --quiet leaves.
+_ALWAYS = ("error: ", "warning: ", "wrong: ", "not served: ")
+
+
 def note(text: str) -> None:
-    """Tell the person at the keyboard something that does not belong into the output."""
-    print(text, file=sys.stderr)
+    """Tell the person at the keyboard something that does not belong into the output; with --quiet, only warnings."""
+    if not TELLING.quiet or text.startswith(_ALWAYS):
+        print(text, file=sys.stderr)
+
+
+def tell(*, quiet: bool, verbose: bool) -> None:
+    """Leave notes and bars out from now on, or tell seconds, too; typed before or after a command's name."""
+    TELLING.quiet |= quiet
+    TELLING.verbose |= verbose
+    if TELLING.quiet and TELLING.verbose:
+        raise InputError("--quiet is given with --verbose: it must be one of them")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()) -> str:

@@ -70,7 +70,7 @@ def _run(arguments: Sequence[str]) -> Any:
 
     line = " ".join(["$ deltahist", *arguments])
     print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
-    return invoke(arguments)
+    return invoke([*arguments, "--config", ""])  # whatever the folder's project is
 
 
 def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:

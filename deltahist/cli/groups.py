@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from typer import Context
 
 from deltahist._objects import is_stored_file
 from deltahist.cli.console import check_target, note
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from deltahist.accounts.window import Account
     from deltahist.counting import Counted, Located
+    from deltahist.counting.private import Private
     from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease
     from deltahist.space.domain import Domain
@@ -46,7 +49,6 @@ WINDOW = option(
 MAX_PER_USER = option("K", "Points kept of one user; ε is what all K together pay.", whole_number, panel=ROWS)
 WEAK = flag("Publish although so large a budget hardly protects anything.", panel=PRIVACY)
 OVERWRITE = flag("Replace the release if its file exists already.", panel=KEPT)
-CONFIG = option("FILE.toml", 'Options from a file, such as cell = "250m"; the command line wins.', panel=KEPT)
 RELEASE = argument(
     "RELEASE", "A file that `deltahist publish` wrote, or its address at a service.", place_of_release
 )
@@ -114,8 +116,8 @@ class RowOptions(Users):
         "NAME", "Table of INPUT, a database: city.duckdb, postgresql://user@host/city, sc://host.", panel=ROWS
     )
 
-    def counting(self) -> Preprocessing:
-        """Return the preprocessing of rows, as releases state it."""
+    def counting(self, context: Context) -> Preprocessing:
+        """Return the preprocessing of rows, as releases state it, with the project's file if one was read."""
         from deltahist.preprocessing import Preprocessing
 
         # Of a database the columns are to be known.
@@ -125,7 +127,13 @@ class RowOptions(Users):
             Condition.of(self.where)
         dropped = ["points outside"] if self.outside == "drop" else []
         dropped += ["bad rows"] if self.drop_bad_rows else []
-        return Preprocessing(self.max_per_user or 1, self.user is not None, tuple(dropped), where=self.where)
+        return Preprocessing(
+            self.max_per_user or 1,
+            self.user is not None,
+            tuple(dropped),
+            where=self.where,
+            project_file=context.meta.get("project_file"),
+        )
 
 
 def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
@@ -155,6 +163,14 @@ def read_line(source: str | Path, domain: Domain, **how: Any) -> Located:
     located = points_file(source, domain, **how)
     note_rows(located, "", "moved to the nearest end")
     return located
+
+
+def mark_points(points: Private, **known: Any) -> Private:
+    """Return points that know more of how they were made."""
+    from deltahist.counting.private import Private
+
+    assert points.counting is not None
+    return Private.of(points, replace(points.counting, **known), points.domain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +248,7 @@ class AccountOptions:
             yield account
         except BaseException:
             for paid in account.payments:
-                note(f"account {paid.words}: the charge stays, although nothing came of it")
+                note(f"warning: account {paid.words}: the charge stays, although nothing came of it")
             if fresh and not account.payments:
                 Ledger(self.ledger).close_if_unused(self.account)
             raise

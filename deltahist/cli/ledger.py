@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from deltahist.cli import console
+from deltahist.cli.app import Command
 from deltahist.cli.groups import LETTERS
 from deltahist.cli.options import argument, flag, option, spread
 from deltahist.errors import InputError, meant_file
@@ -54,7 +55,7 @@ def about() -> None:
     """
 
 
-@ledger.command(short_help="Show the accounts: limit, spent, left.")
+@ledger.command(cls=Command, short_help="Show the accounts: limit, spent, left.")
 @spread
 def show(where: str = _LEDGER, as_json: bool = flag("The same as data.", names="--json")) -> None:
     """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps.
@@ -75,7 +76,7 @@ def show(where: str = _LEDGER, as_json: bool = flag("The same as data.", names="
         console.put("\n".join([console.table(header, rows, left=2), *_list_withdrawn(standings)]))
 
 
-@ledger.command(short_help="Check that a ledger can be right; exit status 2 if not.")
+@ledger.command(cls=Command, short_help="Check that a ledger can be right; exit status 2 if not.")
 @spread
 def audit(where: str = _LEDGER) -> int:
     """Check a ledger, and change nothing: exit status 2, and one line for each thing that is wrong.
@@ -98,7 +99,7 @@ def audit(where: str = _LEDGER) -> int:
     return 0
 
 
-@ledger.command(short_help="Write the accounts as CSV or JSON, for a report.")
+@ledger.command(cls=Command, short_help="Write the accounts as CSV or JSON, for a report.")
 @spread
 def export(
     where: str = _LEDGER,

@@ -10,6 +10,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from deltahist._progress import progress
 from deltahist.cli.console import facts, note, table
 from deltahist.cli.groups import DELTA, MAP, PLAN, PRIVACY
 from deltahist.cli.options import (
@@ -178,7 +179,7 @@ def _auto(bounds: tuple[float, ...]) -> str:
 
 def sources_option(default: str | None) -> Any:
     """Return the option that declares sources."""
-    text = "Where people may appear or vanish: none, boundary, left, right or a file."
+    text = "Where people may appear or vanish: none, boundary, left, right, a file."
     return option("WHERE", text, default=default, panel=MAP)
 
 
@@ -489,7 +490,8 @@ def choose_map(place: MapOptions, coordinates: Coordinates, asked: PlanOptions, 
     asked.refuse_ranges()
     nears = list(place.nears(coordinates))
     queries, name = asked.queries(nears[0].domain)
-    cells = plan_cells(nears, asked.number, queries, **how)
+    with progress("comparing cells", len(nears), False):
+        cells = plan_cells(nears, asked.number, queries, **how)
     near = cells[0].neighbourhood
     return ChosenMap(near, queries and queries(near.domain), name if queries else _ANYWHERE, cells)
 

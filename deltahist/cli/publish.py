@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer import Context
 
 from deltahist.cli import console
-from deltahist.cli.app import refuse_passwords, write_options
 from deltahist.cli.groups import (
-    CONFIG,
     KEPT,
     OVERWRITE,
     PLAN,
@@ -22,16 +20,18 @@ from deltahist.cli.groups import (
     RowOptions,
     SpendingWithFailure,
     describe_state,
+    mark_points,
     note_rows,
     read_line,
 )
 from deltahist.cli.maps import Coordinates, PaidPlace, PlanOptions, about_map, choose_map, describe_limit
-from deltahist.cli.options import LONG, argument, flag, option, whole_number
+from deltahist.cli.options import CONFIG, LONG, argument, flag, option, whole_number
+from deltahist.cli.project import refuse_passwords, write_options
 from deltahist.cli.withdraw import CorrectionOptions
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
-    from deltahist.preprocessing import Correction
+    from deltahist.preprocessing import Preprocessing
     from deltahist.strategies import Strategy
 
 
@@ -105,7 +105,7 @@ def publish(
     overwrite: bool = OVERWRITE,
     config: Path | None = CONFIG,
     write_config: Path | None = option(
-        "FILE.toml", "With --dry-run: write the options to a file for --config.", panel=KEPT
+        "FILE.toml", "With --dry-run: write the options to a file, such as deltahist.toml.", panel=KEPT
     ),
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
@@ -117,9 +117,7 @@ def publish(
     Examples:
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project auto \\
           --bounds -74.3,40.45,-73.6,40.95 --cell 250m --delta 500m --epsilon 1 --out city.parquet
-      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 1 \\
-          --user id --max-per-user 5 --dry-run --write-config city.toml --out city.parquet
-      deltahist publish city.duckdb --table visits --config city.toml
+      deltahist publish visits.csv --out city.parquet --dry-run      # with a deltahist.toml, which `init` writes
     """
     from deltahist.budget import Budget
     from deltahist.counting.files import count_file, open_rows
@@ -157,7 +155,7 @@ def publish(
         refuse_weak(asked_for, weakness_of(asked_for.guarantee))
     if strategy != "auto":
         kind_named(strategy)
-    counting = correction.mark(rows.counting(), old)
+    counting = correction.mark(rows.counting(context), old)
     columns = coordinates.columns(len(place.bounds) // 2)
     ways: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted, "state": state}
     for name in ("group", "most"):
@@ -171,7 +169,7 @@ def publish(
         opened = context.with_resource(open_rows(source, axes=len(place.bounds) // 2, **columns, **vars(rows)))
     if order.in_order:
         sorted_release = _publish_sorted(
-            opened, columns, coordinates, place, order, rows, accounts, out, budget, ways, counting.replaces
+            opened, columns, coordinates, place, order, rows, accounts, out, budget, ways, counting
         )
         correction.finish(out, old, accounts)
         return sorted_release
@@ -236,10 +234,9 @@ def _publish_sorted(
     out: Path,
     budget: dict[str, Any],
     ways: dict[str, Any],
-    replaces: Correction | None,
+    counting: Preprocessing,
 ) -> Any:
     """Publish sorted points as a release file."""
-    from deltahist.counting.private import Private
     from deltahist.kinds.sorted import check_membership, places_for
     from deltahist.publishers.points import publish_sorted
 
@@ -249,9 +246,7 @@ def _publish_sorted(
     places_for(1, near, order.most)  # whether a bound is due is known before the points are
     with place.suggesting_options(coordinates):
         located = read_line(source, domain, **columns, **vars(rows))
-    made = located.points.counting
-    assert made is not None
-    points = Private.of(located.points, replace(made, replaces=replaces), domain)
+    points = mark_points(located.points, replaces=counting.replaces, project_file=counting.project_file)
     with accounts.open(budget) as account:
         release = publish_sorted(
             points, near, group=order.group or "auto", most=order.most, account=account, **budget, **ways

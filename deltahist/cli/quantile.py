@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from typer import Context
+
 from deltahist.cli import console
 from deltahist.cli.groups import (
     DELTA,
@@ -13,6 +15,7 @@ from deltahist.cli.groups import (
     AccountOptions,
     SpendingWithFailure,
     Users,
+    mark_points,
     read_line,
 )
 from deltahist.cli.maps import LIMITS_OR_ACCOUNTS, move_limits
@@ -24,6 +27,7 @@ _CELLS = 1000
 
 
 def quantile(
+    context: Context,
     *,
     source: Path = argument("INPUT", "CSV, JSON lines, Parquet, Excel or another table; - for standard input."),
     q: float = option("Q", "Which quantile: 0.5 is the median.", decimal, default=...),
@@ -71,9 +75,10 @@ def quantile(
     one_of(("auto", *METHODS), method=method)
     console.check_target(out, source, replace=overwrite)
     located = read_line(source, near.domain, x=x, outside=outside, **vars(users))
+    points = mark_points(located.points, project_file=context.meta.get("project_file"))
     with accounts.open(budget) as account:
         found = publish_quantile(
-            located.points,
+            points,
             q,
             near,
             method=method,

@@ -46,7 +46,6 @@ def serve(
     metrics_port: int | None = option(
         "PORT", "Port of this machine where Prometheus may read metrics; 0: any free.", _port
     ),
-    config: Path | None = option("FILE.toml", "Options from a file, such as port = 9000; the command line wins."),
     check: bool = flag("Read the releases, tell what would be served, and end."),
     max_bytes: int = _limit("N", "Bytes of a request's body.", _USUAL.max_bytes),
     max_boxes: int = _limit("N", "Boxes or features of a request.", _USUAL.max_boxes),

@@ -16,7 +16,7 @@ from typer import Context
 from deltahist._files import read_rows
 from deltahist._progress import progress
 from deltahist.cli import console
-from deltahist.cli.groups import CONFIG, LETTERS, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
+from deltahist.cli.groups import LETTERS, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
 from deltahist.cli.maps import (
     Coordinates,
     PlanOptions,
@@ -87,7 +87,6 @@ def stream(
     weak_protection_accepted: bool = WEAK,
     dry_run: bool = flag("Tell what steps would cost, and their errors; read no rows, draw nothing."),
     anyway: bool = flag("Publish although regions would drown in noise (--regions and --points).", panel=PLAN),
-    config: Path | None = CONFIG,
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -121,7 +120,7 @@ def stream(
         raise InputError(
             f"--until is {steps.until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {steps.start!r}"
         )
-    counting = rows.counting()
+    counting = rows.counting(context)
     if not weak_protection_accepted:
         refuse_weak_window(Budget(**budget), steps.length)
     if strategy != "auto":

@@ -8,6 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typer import Context
+
 from deltahist._files import notice_of
 from deltahist.cli import console
 from deltahist.cli.groups import KEPT, LETTERS, AccountOptions
@@ -58,7 +60,7 @@ class CorrectionOptions:
         except BaseException:
             said = [*("deltahist", "withdraw", str(self.replaces), "--reason", self.reason), "--replacement", str(out)]
             command = shlex.join(said + ([] if ledger is None else ["--ledger", ledger]))
-            console.note(f"{out} is published, but {self.replaces} is not withdrawn yet: {command}")
+            console.note(f"warning: {out} is published, but {self.replaces} is not withdrawn yet: {command}")
             raise
 
     def _ledger(self, old: BaseRelease, accounts: AccountOptions) -> str | None:
@@ -67,6 +69,7 @@ class CorrectionOptions:
 
 
 def withdraw(
+    context: Context,
     *,
     release: Path = argument("RELEASE", "A file that `deltahist publish` or `stream` wrote."),
     reason: str = option("TEXT", "Why, one line; public.", default=...),
@@ -86,6 +89,10 @@ def withdraw(
       deltahist publish visits.csv --config city.toml --epsilon 1 --out city-2.parquet \\
           --replaces city.parquet --reason "the column of longitudes was wrong"    # withdraws city.parquet, too
     """
+    from deltahist.kinds import read_release
+
+    if "ledger" in context.meta["filled"] and read_release(release).payment is None:
+        ledger = None  # that of the project paid for others
     _withdraw(release, reason, ledger, replacement)
 
 

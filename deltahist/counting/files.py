@@ -321,6 +321,16 @@ def open_rows(
         yield opened
 
 
+def list_columns(path: Path) -> list[str]:
+    """Return the names of a table's columns, without reading its rows; none where a file of text has no header."""
+    if is_address(path) or is_metadata(path) or path.is_dir():
+        table = open_folder(path, Reading())[1]
+    else:
+        source = find_input(path)
+        table = FORMATS[source.format].open(source, Reading())
+    return table.names if table.header else []
+
+
 def choice_notes(read: CountedRows | Any) -> list[str]:
     """Return notes on the rows that a condition left out, for the person at the keyboard."""
     if read.counting.where is None:

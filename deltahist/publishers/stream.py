@@ -98,7 +98,7 @@ class Stream:
 
         The rule of the account is everything that the promise rests on, but how coordinates came to the map.
         """
-        counting = self.counting.describe()
+        counting = replace(self.counting, project_file=None).describe()  # a project's file may change
         del counting["projection"]
         near = self.mechanism.neighbourhood
         about: dict[str, Any] = {
@@ -284,7 +284,7 @@ class _Run:
                 )
         for step in missing:
             self.tell(
-                f"step {self.labels[step]} was charged but never finished: its budget is spent, it is lost"
+                f"warning: step {self.labels[step]} was charged but never finished: its budget is spent, it is lost"
             )
         if missing and (known or []) != missing:
             self.ledger.store(_ACCOUNT, _LOST, missing)
@@ -293,7 +293,7 @@ class _Run:
 
     def _check_counting(self, counting: Preprocessing) -> None:
         """Raise InputError unless rows become counts as in the steps before."""
-        if replace(counting, projection=None) != replace(self.stream.counting, projection=None):
+        if replace(counting, projection=None) != replace(self.stream.counting, projection=None, project_file=None):
             raise InputError(
                 f"the stream is for counts with {self.stream.counting.how}, but the rows were read with "
                 f"{counting.how}: say the same of both"

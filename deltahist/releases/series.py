@@ -28,7 +28,10 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
-_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
+_OF_A_STEP = (
+    *("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces"),
+    "project_file",
+)
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400

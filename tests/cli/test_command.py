@@ -7,7 +7,8 @@ import pytest
 
 import deltahist as dh
 
-USUAL = ["--bounds", "--delta", "--out", "--x", "--y", "--crs", "--project", "--cell", "--epsilon", "--dry-run"]
+USUAL = ["--bounds", "--delta", "-o,", "--x", "--y", "--crs", "--project", "--cell", "--epsilon", "--dry-run"]
+EVERYWHERE = ["--config", "-q,", "-v,", "-h,"]
 LINE = ["--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--strategy", "identity"]
 
 
@@ -26,7 +27,7 @@ def test_the_options_of_a_usual_run_come_first_and_all_fit_a_screen_and_a_half(r
     panels = [line.rstrip(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert panels[:3] == ["Arguments", "Options", "More on privacy"]
     usual = lines[lines.index("Options:") + 1 : lines.index("More on privacy:")]
-    assert [line.split()[0] for line in usual if line.startswith("  -")] == [*USUAL, "-h,"]
+    assert [line.split()[0] for line in usual if line.startswith("  -")] == [*USUAL, *EVERYWHERE]
 
 
 def test_a_dry_run_writes_options_that_a_file_holds(refused, run, place):
@@ -73,7 +74,7 @@ def test_a_table_of_a_database_is_published_by_options_without_its_address(refus
 def test_numbers_of_a_file_are_the_decimals_that_stand_there(run, place):
     (place / "c.toml").write_text(
         'x = "x"\ny = "y"\nbounds = "0,0,8,8"\ncell = 1\ndelta = 1.0\nstrategy = "identity"\nepsilon = 0.1\n'
-        'out = "r.parquet"\ndrop-bad-rows = false\nlimit = "any:none"\n'
+        'drop-bad-rows = false\nlimit = "any:none"\n[publish]\nout = "r.parquet"\n'
     )
     run("publish", "v.csv", "--config", "c.toml")
     assert str(dh.load("r.parquet").epsilon) == "1/10"
@@ -83,10 +84,12 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(run, place):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('epsilom = "1"', "has the key 'epsilom': no option of `deltahist publish` in a file is called so; is"),
+        ('epsilom = "1"', "has the key 'epsilom' above all headings: no option is called so; is 'epsilon'"),
         ('max_per_user = "1"', "is 'max-per-user' meant?"),
-        ('config = "c.toml"', "has the key 'config': no option of `deltahist publish` in a file"),
-        ('[publish]\nepsilon = "1"', "has the heading [publish]: options must stand without one"),
+        ('config = "c.toml"', "has the key 'config' above all headings: no option is called so"),
+        ('out = "r.parquet"', "has the key 'out' above all headings: it must stand below [publish], since only"),
+        ('[publish]\noverwrite = true', "has the key 'overwrite' below [publish]: no option of `deltahist publish`"),
+        ('[publsh]\nepsilon = "1"', "has the heading [publsh]: no command is called so; is 'publish' meant?"),
         ("bounds = [0, 0, 8, 8]", "it must be a text, a number or a date, as in --bounds W,S,E,N"),
         ("epsilon = true", "has epsilon = True: it must be a text, a number or a date"),
         ('epsilon = ["1"]', "it must be a text, a number or a date"),
@@ -144,7 +147,7 @@ def test_a_file_of_options_replaces_neither_ledger_nor_state(refused, run, place
 def test_a_stream_takes_its_options_from_a_file(run, place):
     names = dict(zip(LINE[::2], LINE[1::2], strict=True))
     names |= {"--start": "0", "--until": "1", "--window": "2", "--time": "t", "--state": "s.ledger", "--out": "steps"}
-    (place / "c.toml").write_text("".join(f'{name[2:]} = "{value}"\n' for name, value in names.items()))
+    (place / "c.toml").write_text("[stream]\n" + "".join(f'{name[2:]} = "{value}"\n' for name, value in names.items()))
     run("stream", "v.csv", "--config", "c.toml", "--epsilon", "1", "--until", "0")
     assert [file.name for file in (place / "steps").iterdir()] == ["0.parquet"]
 
@@ -152,6 +155,7 @@ def test_a_stream_takes_its_options_from_a_file(run, place):
 def test_dates_of_a_file_are_those_of_a_command_line(run, place):
     (place / "daily").mkdir()
     (place / "v.csv").rename(place / "daily" / "2020-02-29.csv")
-    (place / "c.toml").write_text('start = 2020-02-29\nuntil = 2020-02-29\nevery = "1d"\nwindow = 2\nout = "steps"\n')
+    text = 'start = 2020-02-29\nevery = "1d"\nwindow = 2\n[stream]\nuntil = 2020-02-29\nout = "steps"\n'
+    (place / "c.toml").write_text(text)
     run("stream", "daily", "--config", "c.toml", *LINE, "--epsilon", "1", "--state", "s.ledger")
     assert [file.name for file in (place / "steps").iterdir()] == ["2020-02-29.parquet"]

@@ -73,7 +73,7 @@ def test_settings_come_from_options_the_environment_and_a_file(
     city, capsys, monkeypatch, options, environment, text, said
 ):
     file = city.parent / "serve.toml"
-    file.write_text(text)
+    file.write_text(f"[serve]\n{text}")
     monkeypatch.setenv("DELTAHIST_SERVE_CONFIG", str(file))
     for name, value in environment.items():
         monkeypatch.setenv(f"DELTAHIST_SERVE_{name}", value)
@@ -93,7 +93,8 @@ def test_every_setting_comes_in_each_way(city, monkeypatch, tmp_path, way):
     line, file = ["serve", str(city)], tmp_path / "serve.toml"
     if way == "file":
         line += ["--config", str(file)]
-        file.write_text("".join(f"{name.replace('_', '-')} = {json.dumps(value)}\n" for name, value in chosen.items()))
+        lines = [f"{name.replace('_', '-')} = {json.dumps(value)}" for name, value in chosen.items()]
+        file.write_text("\n".join(["[serve]", *lines]))
     for name, value in chosen.items():
         values = [str(each) for each in (value if isinstance(value, list) else [value])]
         if way == "option":
