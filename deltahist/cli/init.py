@@ -157,7 +157,7 @@ def _ask_points(ask: _Asking, source: str | None) -> None:
         from deltahist.counting.files import list_columns
 
         columns[:] = list_columns(Path(text))
-        console.note(f"     its columns: {', '.join(columns) or 'none with names'}")
+        console.note(f"     its columns: {', '.join(columns) or 'none with names (count them from 0)'}")
 
     ask.source = ask("source", "A table, such as visits.csv", _NOTHING, read)
     ask.found.pop("source", None)
@@ -187,7 +187,8 @@ def _ask_map(ask: _Asking) -> None:
             project = "auto" if read_crs(crs, "--crs").is_geographic else None
         ask.found |= {} if project is None else {"project": project}
         said = crs if crs != PLAIN or "crs" in ask.typed else None  # degrees are to be declared
-        Coordinates(x=ask.found.get("x"), y=ask.found.get("y"), crs=said, project=project).on_map(corners(box, option))
+        columns = {"x": ask.found.get("x", "x"), "y": ask.found.get("y")}
+        Coordinates(**columns, crs=said, project=project).on_map(corners(box, option))
 
     box = ask("bounds", "Corners W,S,E,N, or a file of regions that has them", None, read)
     if box is None:

@@ -6,7 +6,6 @@ Above all headings stand choices that mean the same in every command; below the 
 from __future__ import annotations
 
 import datetime
-import difflib
 import hashlib
 import json
 import os
@@ -191,6 +190,8 @@ def _kind(limit: str) -> str:
 
 
 def _near(key: str, known: Any) -> str:
+    import difflib
+
     (near,) = difflib.get_close_matches(key, known, n=1, cutoff=0)
     return repr(near)
 

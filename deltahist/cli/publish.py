@@ -79,7 +79,7 @@ def publish(
     *,
     source: str = argument(
         "INPUT",
-        "CSV, JSON lines, Parquet, Delta, Iceberg (folder, s3://, gs://, az://), Excel, ...; - is stdin; --table.",
+        "CSV, JSON lines, Parquet, Excel, ...; a folder, s3://, gs://, az://; - is stdin.",
     ),
     coordinates: Coordinates,
     place: PaidPlace,
@@ -110,8 +110,8 @@ def publish(
 ) -> Any:
     """Publish a file of points as one release file that may be handed out.
 
-    All choices are public, and checked before the data is read. Cells and δ are in ground metres ("250m"), or plain
-    numbers without a CRS. Bounds are extended to whole cells. What stderr says of rows is not for publication.
+    All choices are public. Cells and δ are in ground metres ("250m"), or plain numbers without a CRS; bounds are
+    extended to whole cells. What stderr says of rows is not for publication.
 
     \b
     Examples:
