@@ -79,9 +79,11 @@ def init(
     ask = _Asking(typed)
     _ask_points(ask, source)
     _ask_map(ask)
+    from deltahist.space.domain import read_length
+
     degrees = ask.found.get("project") == "auto" or ask.found["crs"] != PLAIN
     ask.title(3, "Who is protected within which distance? 500m hides a visit, 1km a home, 5km a trip.")
-    ask("delta", "δ", "500m" if degrees else None, length)
+    ask("delta", "δ", "500m" if degrees else None, read_length)
     if "user" in ask.found:
         ask("max_per_user", f"Points that are kept of each {ask.found['user']}, protected together", "5", whole_number)
     _ask_budget(ask)
@@ -161,10 +163,15 @@ def _ask_points(ask: _Asking, source: str | None) -> None:
 
     ask.source = ask("source", "A table, such as visits.csv", _NOTHING, read)
     ask.found.pop("source", None)
+    def check(text: str, option: str) -> None:
+        """Check that there is such a column; others are numbers from 0."""
+        if columns and text not in columns and not text.isdigit():
+            raise InputError(f"{option} is {text!r}: the columns are {', '.join(columns)}")
+
     known = {column.lower(): column for column in reversed(columns)}
     for name, text in (("x", "x or longitude"), ("y", "y or latitude"), ("user", "users"), ("time", "times")):
         usual = next((known[each] for each in _NAMES[name] if each in known), _NOTHING)
-        ask(name, f"Column of {text}", usual)
+        ask(name, f"Column of {text}", usual, check)
 
 
 def _ask_map(ask: _Asking) -> None:

@@ -17,6 +17,7 @@ from typer.main import get_command
 import deltahist as dh
 from deltahist.cli import project
 from deltahist.cli.app import COMMANDS, app
+from deltahist.cli.demo import _run
 from deltahist.cli.project import SHARED, Project, find_keys
 from deltahist.preprocessing import Preprocessing
 
@@ -300,6 +301,8 @@ def test_questions_make_a_project_that_commands_take(folder, run, refused, monke
         (["visits.csv", "--crs", "none", "--bounds", "0,0,9,9"], ["", "", "", ""], "--delta is missing: δ"),
         (["--bounds", "-74.3,40.45,-73.6,40.95"], ["", "", "", "", "", ""], "degrees are not lengths"),
         (["--ledger", "postgresql://ann:s3cret@db/city"], ["", "", "", "", "", "", "0,0,9,9", "1"], "holds a password"),
+        (["visits.csv", "--x", "up"], [], "--x is 'up': the columns are id, day, lat, lon, age"),
+        (["--bounds", "0,0,9,9"], ["", "", "", "", "", "", "5 miles"], "--delta is '5 miles': it must be a number, or"),
         (["--epsilon", "-1"], [], "--epsilon is '-1': it must be a finite number above zero"),
     ],
 )  # fmt: skip
@@ -321,3 +324,10 @@ def test_options_answer_all_questions_and_a_terminal_asks_again(folder, run, mon
     said = run(*line, "--ledger", "-", "--max-per-user", "2")
     assert "--regions is 'no.gpkg': there is no such file" in said.err
     assert tomllib.loads((folder / "deltahist.toml").read_text())["regions"] == "districts.geojson"
+
+
+def test_a_demonstration_takes_nothing_of_a_project(monkeypatch):
+    found = []
+    monkeypatch.setattr("deltahist.cli.app.invoke", found.append)
+    _run(["publish", "visits.csv"])
+    assert found == [["publish", "visits.csv", "--config", ""]]
