@@ -125,8 +125,9 @@ def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> di
 
 def _describe(facts: Facts, estimator: str) -> dict[str, Any]:
     most = facts["points_per_user"]
+    each = " in a step" if isinstance(facts["digest"], dict) else ""
     return {
-        "unit": "points" if most is None else f"points, of each user at most {most:,}",
+        "unit": "points" if most is None else f"points, of each user at most {most:,}{each}",
         "estimator": estimator,
         "promise": facts["promise"],
         "may_be_published": facts["may_be_published"],

@@ -265,7 +265,8 @@ def _write_geopackage(part: Path, layers: Sequence[Layer], domain: Domain) -> No
         if hasattr(frame, "geometry"):
             frame, own = _named_for_databases(_geometries_as_text(_to_map(frame, domain)))
             columns = {f"{name}_{key}": text for name, each in about["columns"].items() for key, text in each.items()}
-            meta = {key: str(text) for key, text in about.items() if key != "columns"} | columns
+            texts = {key: each for key, each in about.items() if key != "columns"}
+            meta = {key: each if isinstance(each, str) else json.dumps(each) for key, each in texts.items()} | columns
             described = {"DESCRIPTION": f"{about['title']}. {about['how_to_read']} {about['promise']}"}
             more |= {"layer_metadata": meta, "layer_options": described | own}
             styles += _styles(layer, own["GEOMETRY_NAME"])

@@ -104,7 +104,7 @@ def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
         name: (dims, cells.T, {"units": "points", "long_name": long})
         for name, long, cells in zip(
             ("estimate", "std_error"),
-            (f"points per cell, {release.estimator(nonnegative)}", "standard error"),
+            (f"points per cell, {release.estimator(nonnegative)}", "standard error; not to be added, nor its square"),
             release.estimates(nonnegative=nonnegative),
             strict=True,
         )

@@ -74,6 +74,8 @@ def test_other_layouts_have_all_steps(folder, run):
     for layout in ("json", "geojson"):
         read = json.loads(run(*line, layout).out)
         assert len(read["answers" if layout == "json" else "features"]) == 4
+        steps = (read if layout == "json" else read["deltahist_export"])["digest"]
+        assert steps == {day: dh.load(folder / f"{day}.parquet").digest for day in ("2010-05-01", "2010-05-02")}
 
 
 @pytest.mark.parametrize(
