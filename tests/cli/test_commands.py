@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -305,6 +306,25 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, monkeypa
     assert (drawn["per"], drawn["axes"], drawn["title"]) == ("region", "km", "Wards")
     run("plot", folder / "city.parquet", "--per", "region", "--out", tmp_path / "cells.png")
     assert drawn["per"] == "cell"
+
+
+def test_a_drawing_of_two_districts_in_a_corner_shows_the_corner(folder, tmp_path, run):
+    west, south, *_ = BOUNDS
+    shapes = shapely.box([west, west + 600], south, [west + 600, west + 900], south + 700)
+    corner = gpd.GeoDataFrame({"ward": ["Harbour", "Old town"]}, geometry=shapes, crs="EPSG:32618")
+    corner.to_file(tmp_path / "corner.gpkg")
+    line = ["plot", folder / "city.parquet", "--regions", tmp_path / "corner.gpkg", "--title", "In May " * 60]
+    said = run(*line, "--out", tmp_path / "corner.svg")
+    assert said.err.splitlines() == [f"wrote {tmp_path / 'corner.svg'}"]
+    written = (tmp_path / "corner.svg").read_text()
+    words = re.findall(r"<!-- (.*?) -->", written, re.DOTALL)
+    northings = [float(word) for word in words if re.fullmatch(r"4\d{3}(\.\d+)?", word)]
+    assert len(northings) > 1
+    assert 4505 <= min(northings) <= max(northings) < 4506.5  # of 4 km
+    assert any(word.startswith("Harbour") for word in words)
+    title = [word for word in words if word.startswith(("In May", "May"))]  # a line each
+    assert len(title) == 2
+    assert title[1].endswith("…")
 
 
 def test_demo_works_in_an_empty_folder(tmp_path, monkeypatch, run):

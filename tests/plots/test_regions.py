@@ -114,6 +114,7 @@ def test_words_and_intervals_are_written_where_they_fit(city):
     assert len(ax.texts) == 3
 
 
+@pytest.mark.usefixtures("few_fonts")
 def test_names_that_no_font_can_write_are_numbered_and_that_is_told_once(city, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **how: seen.extend(each.texts for each in self.axes))

@@ -56,15 +56,12 @@ def make_font(path, letters):
 
 
 @pytest.fixture
-def squares(tmp_path):
+def squares(tmp_path, few_fonts):
     """A font of the machine that has two Chinese signs."""
     make_font(tmp_path / "squares.ttf", "中東")
-    known = list(fontManager.ttflist)
     fontManager.addfont(tmp_path / "squares.ttf")
     writing._cover.cache_clear()
-    yield "Squares"
-    fontManager.ttflist[:] = known
-    writing._cover.cache_clear()
+    return "Squares"
 
 
 def test_signs_come_from_whichever_font_of_the_machine_has_them(squares):
@@ -79,5 +76,6 @@ def test_signs_come_from_whichever_font_of_the_machine_has_them(squares):
         ax.figure.draw_without_rendering()
 
 
+@pytest.mark.usefixtures("few_fonts")
 def test_signs_that_no_font_has_are_told():
     assert writing.missing_signs("Žižkov 한강\n") == "강한"  # the end of a line is no sign
