@@ -64,7 +64,10 @@ def label_regions(
     waiting: list[tuple[int, Any]] = []
     left: list[Any] = []
     for region in values.order[:most].tolist():
-        circle = shapely.maximum_inscribed_circle(dots[region], 0.02 * np.sqrt(dots[region].area))
+        # Regions may overlap, their labels must not.
+        shape = shapely.difference(dots[region], shapely.union_all(taken))
+        shape = dots[region] if shape.is_empty else shape
+        circle = shapely.maximum_inscribed_circle(shape, 0.02 * np.sqrt(shape.area))
         spot = shapely.get_coordinates(circle)[0]
         (x, y), colour = back.transform(spot), "white" if is_dark(faces[region][:3]) else "black"
         text = ax.text(x, y, "", color=colour, **style)
@@ -72,7 +75,7 @@ def label_regions(
         for words in _words(values, region) if most is None else [values.keys[region]]:
             text.set(text=words, fontfamily=choose_fonts(words))
             box = shapely.box(*text.get_window_extent(measure).extents)
-            if words and dots[region].contains(box):
+            if words and shape.contains(box):
                 taken.append(box)
                 break
         else:

@@ -69,6 +69,17 @@ def test_a_region_alone_has_its_label_near(make):
     assert max(lengths) < 25  # dots: a third of an inch
 
 
+def test_labels_of_regions_that_overlap_do_not(make):
+    release = make(np.full((40, 32), 90), rng=np.random.default_rng(1))
+    west, south, *_ = release.domain.bounds
+    shapes = shapely.box(west + np.array([0, 500, 800]), south, west + np.array([5000, 5500, 5800]), south + 5000)
+    zones = gpd.GeoDataFrame({"name": list("abc")}, geometry=shapes, crs=release.domain.crs)
+    ax = plot_regions(release, dh.answer(release, zones))
+    boxes = [shapely.box(*text.get_window_extent().extents) for text in ax.texts]
+    assert len(boxes) == 3
+    assert not any(one.intersects(two) for one, two in itertools.combinations(boxes, 2))
+
+
 def test_what_there_is_no_room_for_is_told(make):
     """Of very many small regions the largest values are labelled."""
     release = make(np.full((40, 32), 90), rng=np.random.default_rng(1))
