@@ -110,6 +110,18 @@ def answer(
     return framed(release.answers(asked, level=level, nonnegative=nonnegative))
 
 
+def asker(
+    domain: Domain, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
+) -> Callable[[BaseRelease | Series], pd.DataFrame]:
+    """Return the function that answers a workload from whatever was published on a domain; it is fitted once.
+
+    Parameters as for `answer`.
+    """
+    check_level(level)
+    asked, framed = _asked(workload, domain)
+    return lambda release: framed(release.answers(asked, level=level, nonnegative=nonnegative))
+
+
 def answer_each(
     series: Series, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -111,15 +112,17 @@ def _explain_relation(mechanism: BaseMechanism) -> str:
     return f"{move}, or may be absent if within that distance of {name_sources(near)}"
 
 
-def write_statement(mechanism: BaseMechanism, known: Facts | None = None) -> str:
-    """Return the privacy statement as plain text; `known` are the facts that a release adds."""
+def write_statement(
+    mechanism: BaseMechanism, known: Facts | None = None, rows: Iterable[Row] | None = None
+) -> str:
+    """Return the privacy statement as plain text; `known` are the facts that a release adds, `rows` other rows."""
     facts = list_facts(mechanism) | (known or {})
     lines = ["Privacy statement", "================="]
     if facts["weak_protection"] is not None:
         lines = [f"WEAK PROTECTION: {facts['weak_protection']}", "", *lines]
     if "withdrawn" in facts:
         lines = [f"WITHDRAWN {explain_withdrawal(facts['withdrawn'])}", "", *lines]
-    for label, (first, *rest) in list_rows(mechanism, facts):
+    for label, (first, *rest) in list_rows(mechanism, facts) if rows is None else rows:
         lines += [f"{label:<18}  {first}", *(f"  {line}" for line in rest)]
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from deltahist.cli import console
-from deltahist.cli.groups import RELEASE, Estimates, Zones, open_release
+from deltahist.cli.groups import RELEASE, Estimates, Zones, is_folder, open_release
 from deltahist.cli.options import flag, listed, option, whole_number
 from deltahist.errors import InputError
 
@@ -47,6 +47,12 @@ def export(
     from deltahist.releases.export import LEVEL, check_form, check_more, export as write
     from deltahist.releases.tidy import check_tidy, export_numbers
 
+    if is_folder(release):
+        raise InputError(
+            f"{str(release)!r} is a folder: `export` takes one release, whose cells it writes; name one of its files, "
+            f"or ask for sums over steps: deltahist query {release} --regions districts.gpkg --out sums.gpkg (errors "
+            "of steps must not be added up by hand)"
+        )
     if tidy:
         given = {"--blocks": blocks, "--regions": regions.regions, "--nonnegative or --unbiased": estimates.asked}
         check_tidy(out, [name for name, value in given.items() if value is not None])

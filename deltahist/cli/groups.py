@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from typer import Context
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deltahist.counting import Counted, Located
     from deltahist.counting.private import Private
     from deltahist.preprocessing import Preprocessing
-    from deltahist.releases import BaseRelease
+    from deltahist.releases import BaseRelease, Series
     from deltahist.space.domain import Domain
 
 # Panels of the help, below the options of a usual run.
@@ -51,6 +51,12 @@ WEAK = flag("Publish although so large a budget hardly protects anything.", pane
 OVERWRITE = flag("Replace the release if its file exists already.", panel=KEPT)
 RELEASE = argument(
     "RELEASE", "A file that `deltahist publish` wrote, or its address at a service.", place_of_release
+)
+
+PUBLISHED = argument(
+    "RELEASE",
+    "A file that `deltahist publish` wrote, its address at a service, or a folder of `deltahist stream`.",
+    place_of_release,
 )
 
 
@@ -386,3 +392,17 @@ def open_release(path: Path | str, nonnegative: bool = False, *, refuse_withdraw
     if nonnegative and release.domain.size > MOST_NONNEGATIVE and not release.domain.is_large:
         note(f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes")
     return release
+
+
+def is_folder(place: Path | str) -> TypeGuard[Path]:
+    """Return whether a place is a folder, as `deltahist stream` writes it."""
+    return isinstance(place, Path) and place.is_dir()
+
+
+def open_series(folder: Path) -> Series:
+    """Open a folder of releases; warn if they must not be published."""
+    from deltahist.releases import Series
+
+    series = Series.load(folder)
+    warn_of(folder, series.publishable, series.weakness)
+    return series

@@ -67,7 +67,7 @@ def show(where: str = _LEDGER, as_json: bool = flag("The same as data.", names="
       deltahist ledger show city.ledger
       deltahist ledger show city.ledger --json
     """
-    standings = sorted(_open_ledger(where).standings(), key=lambda each: each.account)
+    standings = sorted(open_ledger(where).standings(), key=lambda each: each.account)
     if as_json:
         console.put_json([each.describe() for each in standings])
     else:
@@ -84,7 +84,7 @@ def audit(where: str = _LEDGER) -> int:
     The database is whole; no account has spent more than its limit, in any window; what chains and keys paid for was
     charged; every account is of a kind that is known. What nobody can tell from a ledger is whether it is an old copy.
     """
-    opened = _open_ledger(where)
+    opened = open_ledger(where)
     problems = opened.problems()
     for problem in problems:
         console.note(f"wrong: {problem}")
@@ -117,7 +117,7 @@ def export(
       deltahist ledger export city.ledger --out accounts.csv
       deltahist ledger export city.ledger --format json
     """
-    opened = _open_ledger(where)
+    opened = open_ledger(where)
     console.check_target(out, opened.path)
     standings = opened.standings()
     rows = [{"kind": each.kind, **each.describe()} for each in standings]
@@ -133,7 +133,7 @@ def export(
     console.put(text.getvalue(), out)
 
 
-def _open_ledger(where: str) -> Ledger:
+def open_ledger(where: str) -> Ledger:
     """Open a ledger that exists: looking at one makes none."""
     from deltahist.accounts.databases import database
     from deltahist.accounts.ledger import Ledger

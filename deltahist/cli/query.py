@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from deltahist._objects import is_stored_file
 from deltahist.cli import console
-from deltahist.cli.groups import Zones, open_release, warn_of
+from deltahist.cli.groups import PUBLISHED, Zones, is_folder, open_release, open_series, warn_of
 from deltahist.cli.options import (
-    argument,
     corners,
     decimal,
     flag,
     listed,
     option,
-    place_of_release,
     read_boxes,
 )
 from deltahist.errors import InputError
@@ -166,11 +164,7 @@ class StepOptions:
 
 def query(
     *,
-    release: Path | str = argument(
-        "RELEASE",
-        "A file that `deltahist publish` wrote, its address at a service, or a folder of `deltahist stream`.",
-        place_of_release,
-    ),
+    release: Path | str = PUBLISHED,
     question: QueryOptions,
     steps: StepOptions,
     level: float = option("L", "Of the interval, between 0 and 1.", decimal, default=0.95),
@@ -213,7 +207,6 @@ def query(
     """
     from deltahist.answers import answer
     from deltahist.decode import check_level
-    from deltahist.releases import Series
     from deltahist.releases.about import describe_answers, facts_of
     from deltahist.releases.forms import SHAPED
     from deltahist.space.workloads import Workload
@@ -222,9 +215,8 @@ def query(
     chosen = _form(form, out)
     published: Any
     console.check_target(out, release, question.boxes, question.regions)
-    if isinstance(release, Path) and release.is_dir() and question.quantiles is None:
-        published = series = Series.load(release)
-        warn_of(release, series.publishable, series.weakness)
+    if is_folder(release) and question.quantiles is None:
+        published = series = open_series(release)
         domain = series.domain
         ask: Callable[[Any], Table] = steps.asking(series, level=level, nonnegative=nonnegative)
     else:

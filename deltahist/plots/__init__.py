@@ -31,7 +31,9 @@ from deltahist.plots.regions import (
     plot_regions,
     values_of,
 )
-from deltahist.plots.writing import choose_fonts, wrap
+from deltahist.plots.series import check_series_picture, draw_steps, save_series
+from deltahist.plots.timelines import draw_lines
+from deltahist.plots.writing import Writing
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = [
     "PICTURES",
     "check_picture",
+    "check_series_picture",
+    "draw_lines",
+    "draw_steps",
     "picture",
     "plot_frontier",
     "plot_intervals",
@@ -53,6 +58,7 @@ __all__ = [
     "protection_curve",
     "save_frontier",
     "save_picture",
+    "save_series",
 ]
 
 # Lengths are in inches. A map alone is as wide as the text of a page, a map and a curve as a page on its side.
@@ -64,8 +70,6 @@ _CURVE = 4.0
 _WIDEST, _NARROWEST = 8.0, 3.8
 #: Width and height of a map's own labels and bar.
 _LABELS = 1.7, 1.1
-#: Points of the title above the whole picture, and of what stands below it; least room for both in inches.
-_TITLE, _BELOW, _ROOM = 11.0, 7.5, 0.25
 
 
 def save_picture(
@@ -160,29 +164,11 @@ def _make_figure(release: BaseRelease, only: str | None, look: _Look) -> Figure:
     if not wide:
         grid = {"ncols": len(parts), "width_ratios": widths}
     with rc_context({"font.size": 9}):
-        title = wrap(look.heading(release, only), size[0] - 0.2, _TITLE, 2)
-        below = wrap(_describe_promise(release, look), size[0] - 0.2, _BELOW)
-        writing = 1.25 * (_TITLE * len(title) + _BELOW * len(below)) / 72
-        figure = new_figure(figsize=(size[0], size[1] + _ROOM + writing))
+        writing = Writing.of(look.heading(release, only), _describe_promise(release, look), size[0])
+        figure = new_figure(figsize=(size[0], size[1] + writing.height))
         figure.set_layout_engine("constrained", w_pad=0.1)
         panels = figure.subplots(squeeze=False, **grid).ravel()
-        if title[0]:
-            heading = "\n".join(title)
-            figure.suptitle(heading, fontsize=_TITLE, fontfamily=choose_fonts(heading), parse_math=False)
-        figure.supxlabel("\n".join(below), x=0.1 / size[0], ha="left", fontsize=_BELOW, color="0.3")
-        if not release.publishable:
-            size_of_mark = min(40.0, 5.5 * size[0])
-            mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
-            figure.text(
-                0.5,
-                0.5,
-                "NOT FOR PUBLICATION",
-                rotation=25,
-                ha="center",
-                va="center",
-                fontsize=size_of_mark,
-                **mark,
-            )
+        writing.write(figure, publishable=release.publishable)
         # The map comes last: where its labels fit is known when everything else has its place.
         for part, ax in reversed(list(zip(parts, panels, strict=True))):
             part.draw(release, ax, look, alone)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from deltahist.releases.base import BaseRelease
+    from deltahist.releases.series import Series
 
 #: Distances on the curve: more steps than a picture shows apart.
 _DISTANCES = 240
@@ -103,12 +104,12 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
     return out
 
 
-def plot_protection(release: BaseRelease, ax: Axes | None = None) -> Axes:
+def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Axes:
     """Draw the cost of a move, exact and promised, against its distance up to the diameter; mark δ and limits.
 
     Parameters
     ----------
-    release : Release
+    release : Release, or a Series, of which it is the step that spends most.
     ax : where to draw; a new figure when None.
 
     Returns

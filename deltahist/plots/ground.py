@@ -402,13 +402,7 @@ def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
 
 
 def add_bar(ax: Axes, scale: ColourScale, label: str, domain: Domain, *, pale: bool = False) -> None:
-    """Draw the bar of colours beside a map, or below a wide one.
-
-    The last tick is labelled ≥ where values lie beyond it; with `pale` values below the first tick have its colour.
-    """
-    from matplotlib.cm import ScalarMappable
-
-    extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
+    """Draw the bar of colours beside a map, or below a wide one; `pale` as in `colour_bar`."""
     if is_wide(domain):
         where: dict[str, Any] = {"ax": ax, "location": "bottom", "shrink": 0.6, "aspect": 40, "pad": 0.03}
     else:
@@ -416,20 +410,32 @@ def add_bar(ax: Axes, scale: ColourScale, label: str, domain: Domain, *, pale: b
         wide, high = sides(domain)
         thick = 0.04 * max(1.0, high / wide)
         where = {"cax": ax.inset_axes((1 + thick, 0.02, thick, 0.84))}
-    bar = ax.figure.colorbar(
+    bar = colour_bar(ax.figure, scale, pale, **where)
+    if is_wide(domain):
+        bar.set_label(label)
+    else:
+        bar.ax.set_title(label.replace(" per", "\nper"), fontsize="small", loc="left")
+
+
+def colour_bar(figure: Any, scale: ColourScale, pale: bool, **where: Any) -> Any:
+    """Draw a bar of colours where Matplotlib is told to, and return it.
+
+    The last tick is labelled ≥ where values lie beyond it; with `pale` values below the first tick have its colour.
+    """
+    from matplotlib.cm import ScalarMappable
+
+    extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
+    bar = figure.colorbar(
         ScalarMappable(scale.norm, scale.colours),
         ticks=scale.ticks,
         extend=extend[pale, scale.beyond],
         spacing="uniform",
         **where,
     )
-    if is_wide(domain):
-        bar.set_label(label)
-    else:
-        bar.ax.set_title(label.replace(" per", "\nper"), fontsize="small", loc="left")
     words = [figure_of(t, 6) for t in scale.ticks]
     if scale.beyond:
         words[-1] = f"≥ {words[-1]}"
     bar.set_ticks(list(scale.ticks), labels=words)
     bar.minorticks_off()
-    bar.outline.set_linewidth(0.5)  # type: ignore[operator]
+    bar.outline.set_linewidth(0.5)
+    return bar

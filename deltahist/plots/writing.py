@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Points of the title above the whole picture, and of what stands below it; least room for both in inches.
+_TITLE, _BELOW, _ROOM = 11.0, 7.5, 0.25
 #: What Matplotlib says of a sign that its font does not have.
 NO_SIGN = r"Glyph (\d+) .*missing from"
 
@@ -91,3 +97,34 @@ def wrap(text: str, inches: float, size: float | str, most: int | None = None) -
             last = last[:-1]
         lines[most - 1 :] = [last.rstrip(" ,;:.") + "…"]
     return lines
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The writing around a whole picture: lines of the title and of what stands below, and its width in inches."""
+
+    title: list[str]
+    below: list[str]
+    width: float
+
+    @classmethod
+    def of(cls, title: str, below: str, width: float) -> Writing:
+        """Return the writing on a picture of a width in inches; the title has two lines at most."""
+        return cls(wrap(title, width - 0.2, _TITLE, 2), wrap(below, width - 0.2, _BELOW), width)
+
+    @property
+    def height(self) -> float:
+        """The inches that all lines take."""
+        return _ROOM + 1.25 * (_TITLE * len(self.title) + _BELOW * len(self.below)) / 72
+
+    def write(self, figure: Figure, *, publishable: bool) -> None:
+        """Write the lines, and a mark across the picture unless it may be published."""
+        if self.title[0]:
+            heading = "\n".join(self.title)
+            figure.suptitle(heading, fontsize=_TITLE, fontfamily=choose_fonts(heading), parse_math=False)
+        below = "\n".join(self.below)
+        figure.supxlabel(below, x=0.1 / self.width, ha="left", fontsize=_BELOW, color="0.3", parse_math=False)
+        if not publishable:
+            mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
+            size = min(40.0, 5.5 * self.width)
+            figure.text(0.5, 0.5, "NOT FOR PUBLICATION", rotation=25, ha="center", va="center", fontsize=size, **mark)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from deltahist.releases.series import Series
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import NEAREST, UNBIASED
 from deltahist.space.domain import Domain, has_codes
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.releases.base import BaseRelease
-    from deltahist.releases.series import Series
 
 #: Said wherever there are standard errors.
 _NOT_ADDED = "nor its square: ask deltahist query for the sum"
@@ -148,7 +148,7 @@ def explain_below(about: dict[str, Any]) -> str:
 
 def facts_of(source: BaseRelease | Series | Difference) -> Facts:
     """Return the facts of a release, also behind a service; or of all releases of a series or a change together."""
-    if not isinstance(source, Difference) and hasattr(source, "facts"):
+    if not isinstance(source, Series | Difference):
         return dict(source.facts())
     periods = [source.before, source.after] if isinstance(source, Difference) else [source]
     releases = {each.clock.label(step): own for each in periods for step, own in each.releases.items()}
@@ -173,7 +173,7 @@ def tabulate_statement(source: Any, about: dict[str, Any]) -> pd.DataFrame:
     import pandas as pd
 
     rows = [(VERDICT, about["may_be_published"]), ("Promise", about["promise"]), ("How to read", about["how_to_read"])]
-    if hasattr(source, "mechanism"):
+    if hasattr(source, "mechanism") and not isinstance(source, Series):
         listed = list_rows(source.mechanism, source.facts())
         rows += [(label, " ".join(lines)) for label, lines in listed if label not in (VERDICT, BY_DISTANCE)]
     else:

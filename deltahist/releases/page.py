@@ -6,23 +6,24 @@ import base64
 import functools
 import html
 import io
-import math
 import re
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist import plots
 from deltahist._files import form_of, write_whole
-from deltahist.errors import InputError
+from deltahist.budget import Payment, say_amount
 from deltahist.plots.ground import new_figure
 from deltahist.preprocessing import UNPAID
-from deltahist.privacy import Guarantee
+from deltahist.releases.guesses import bound_guess, say_guess, share_of_100
+from deltahist.releases.series import Series
+from deltahist.releases.together import Blocks, explain_series, introduce_series
 from deltahist.statement import (
     BY_DISTANCE,
     VERDICT,
     Facts,
+    Row,
     explain_withdrawal,
     length,
     list_rows,
@@ -33,6 +34,7 @@ from deltahist.statement import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from deltahist.mechanisms import BaseMechanism
     from deltahist.releases.base import BaseRelease
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 #: Form of a page by the suffix of its file.
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 _TITLE = "Privacy statement"
-#: A guess that is right more often than this is as good as knowing.
-_KNOWING = 0.9995
 #: Inches of the pictures: about the width of a telephone, where an inch of them is about 72 dots.
 _SIZE = (4.6, 4.4)
 #: Their letters: the smallest are 11 points.
@@ -65,6 +65,7 @@ th:first-child { text-align: left; }
 td { white-space: nowrap; }
 tbody th { font-weight: normal; }
 figure { margin: 1rem 0; max-width: 27rem; }
+figure.wide { max-width: none; }
 figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--pale); font-size: .9rem; }
 ul { font-size: .92rem; list-style: none; padding: 0; color: var(--pale); }
@@ -85,7 +86,7 @@ def check_page(path: str | Path) -> str:
     return form_of(path, FORMS)
 
 
-def save_statement(release: BaseRelease, path: str | Path, title: str | None = None) -> None:
+def save_statement(release: BaseRelease | Series, path: str | Path, title: str | None = None) -> None:
     """Write a release's privacy statement to a file, in the form of its suffix.
 
     HTML is one page for the web, for telephones and for print: plain words first, the protection by distance as a table
@@ -94,7 +95,7 @@ def save_statement(release: BaseRelease, path: str | Path, title: str | None = N
 
     Parameters
     ----------
-    release : a release of any kind.
+    release : a release of any kind, or a series: then what all steps together cost stands before all else.
     path : .html, .htm, .md or .txt.
     title : of the page, such as the name of the data.
 
@@ -107,7 +108,7 @@ def save_statement(release: BaseRelease, path: str | Path, title: str | None = N
     write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def render_page(release: BaseRelease, form: str, title: str | None = None) -> str:
+def render_page(release: BaseRelease | Series, form: str, title: str | None = None) -> str:
     """Return the statement as "html", "markdown" or "text"; parameters as for `save_statement`.
 
     >>> import deltahist as dh, numpy as np
@@ -120,16 +121,19 @@ def render_page(release: BaseRelease, form: str, title: str | None = None) -> st
         return text if title is None else f"{title}\n\n{text}"
     title = _TITLE if title is None else title
     facts = release.facts()
-    text = _write_markdown(release.mechanism, facts, title)
+    together: Blocks = []
+    if isinstance(release, Series):
+        rows, together = release.rows(), explain_series(release, facts)
+    else:
+        rows = list_rows(release.mechanism, facts)
+    text = _write_markdown(release.mechanism, facts, title, rows, together)
     if form == "markdown":
         return text
-    what = "Curve of what a move costs against its distance; the table above has its values."
-    caption = "What a move costs, by its distance."
-    pictures = [_draw("curve", functools.partial(plots.plot_protection, release), what, caption)]
-    if release.domain.ndim == 2 and release.mechanism.determines_cells is not None and not release.domain.is_large:
-        what = "Map of the published estimates of points per cell."
-        caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
-        pictures.append(_draw("map", release.plot, what, caption))
+    curve = _draw_curve(release)
+    if isinstance(release, Series):
+        pictures = [_draw_steps(release), curve]
+    else:
+        pictures = [f"{curve}\n{_draw_map(release)}".rstrip()]
     lines = [
         "<!DOCTYPE html>",
         '<html lang="en">',
@@ -145,7 +149,7 @@ def render_page(release: BaseRelease, form: str, title: str | None = None) -> st
 
 
 def _render_html(text: str, verdict: str, pictures: Sequence[str]) -> str:
-    """Return the body of a page from its Markdown; its one table gets caption, scopes, and pictures below it."""
+    """Return the body of a page from its Markdown; tables get captions and scopes, the last ones pictures below."""
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
@@ -159,20 +163,23 @@ def _render_html(text: str, verdict: str, pictures: Sequence[str]) -> str:
         elif kind == "td_open" and kinds[place - 1] == "tr_open":
             tokens[place].attrSet("scope", "row")
             tokens[place].tag = tokens[place + 2].tag = "th"
-    start, end = kinds.index("table_open"), kinds.index("table_close")
-    caption = tokens[start - 3 : start]
-    caption[0].tag = caption[-1].tag = "caption"
-    below = [Token("html_block", "", 0, content=f"{picture}\n") for picture in pictures]
-    tokens[start - 3 : end + 1] = [tokens[start], *caption, *tokens[start + 1 : end + 1], *below]
+    starts = [place for place, kind in enumerate(kinds) if kind == "table_open"]
+    below = [""] * (len(starts) - len(pictures)) + list(pictures)
+    for start, picture in reversed(list(zip(starts, below, strict=True))):
+        end = kinds.index("table_close", start)
+        caption = tokens[start - 3 : start]
+        caption[0].tag = caption[-1].tag = "caption"
+        drawn = [Token("html_block", "", 0, content=f"{picture}\n")] if picture else []
+        tokens[start - 3 : end + 1] = [tokens[start], *caption, *tokens[start + 1 : end + 1], *drawn]
     return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
-def _write_markdown(mechanism: BaseMechanism, facts: Facts, title: str) -> str:
+def _write_markdown(
+    mechanism: BaseMechanism, facts: Facts, title: str, rows: Sequence[Row], together: Blocks
+) -> str:
     named = "" if title == _TITLE else f"{title.rstrip('.')}. "
     verdict = facts["may_be_published"].partition(": ")[0]
-    header, *table = (list(map(_escape, row)) for row in _distance_table(facts))
-    table = [header, ["---", *["---:"] * (len(header) - 1)], *table]
-    rows = [row for row in list_rows(mechanism, facts) if row[0] not in (VERDICT, BY_DISTANCE)]
+    rows = [row for row in rows if row[0] not in (VERDICT, BY_DISTANCE)]
     sections = [
         [f"## {heading}", *map(_escape, paragraphs)] for heading, paragraphs in _explain(mechanism, facts).items()
     ]
@@ -180,9 +187,11 @@ def _write_markdown(mechanism: BaseMechanism, facts: Facts, title: str) -> str:
         f"# {_escape(title)}",
         f"**May be published: {verdict}.** {_escape(explain_verdict(facts))}",
         *sections[0],
+        *(["## What all releases together cost"] if together else []),
+        *(_escape(block) if isinstance(block, str) else _write_table(block) for block in together),
         "## Protection by distance",
         _escape(_explain_table(facts)),
-        "\n".join(f"| {' | '.join(row)} |" for row in table),
+        _write_table(_distance_table(facts)),
         *sections[1],
         *sections[2],
         _escape(f"Cite as: {named}{mechanism.promise}. Published with deltahist."),
@@ -193,6 +202,11 @@ def _write_markdown(mechanism: BaseMechanism, facts: Facts, title: str) -> str:
         ),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _write_table(table: Sequence[Sequence[str]]) -> str:
+    header, *rows = (list(map(_escape, row)) for row in table)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---", *["---:"] * (len(header) - 1)], *rows])
 
 
 def explain_release(release: BaseRelease) -> dict[str, list[str]]:
@@ -238,44 +252,6 @@ def explain_verdict(facts: Facts) -> str:
     )
 
 
-def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None:
-    """Return how often a guess between two places is right at most, if both are equally likely beforehand.
-
-    Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP alone implies, whatever the noise: half of one and
-    the total variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber. None without a promise.
-
-    Parameters
-    ----------
-    cost : ε, or ρ, of a move between the places; None if nothing is promised so far. deltas : their distance in δ.
-
-    >>> round(bound_guess({"rho": None}, 1.0, 1.0), 3)
-    0.731
-    """
-    if cost is None:
-        return None
-    if facts["rho"] is not None:
-        return 0.5 + 0.5 * math.sqrt(min(cost / 2, -math.expm1(-cost)))
-    fails = Fraction(0)
-    if facts.get("probability"):
-        own = Guarantee(Fraction(facts["epsilon"]), probability=Fraction(facts["probability"]))
-        try:
-            fails = own.times(max(1, math.ceil(deltas - 1e-9))).probability
-        except InputError:
-            return None
-    return Guarantee(Fraction(cost), probability=fails).certainty
-
-
-def _of_100(share: float | None) -> str:
-    if share is None or share > _KNOWING:
-        return "nearly always"
-    return f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"  # rounded up: it is a bound
-
-
-def _right(share: float | None) -> str:
-    found = _of_100(share)
-    return f"right in {found} cases at most" if found[0].isdigit() else f"perhaps right {found}"
-
-
 def _guess_presence(facts: Facts) -> float | None:
     """Return how often a guess at whether somebody is in the data at all is right at most."""
     return bound_guess(facts, facts["appear_anywhere"], facts["protection"][-1]["deltas"])
@@ -299,18 +275,20 @@ def _explain_protection(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     strength = (
         f"Suppose that somebody knows everything but {whose}, and holds two possibilities for equally likely that are "
         f"no more than {delta} apart (the length that is called δ below). Whatever they do with what is published, "
-        f"their guess is {_right(bound_guess(facts, nearest['exact'], nearest['deltas']))}; tossing a coin is right in "
-        f"50. Over longer distances the protection is weaker{_explain_limits(mechanism, facts)}: the table says how "
-        "much."
+        f"their guess is {say_guess(bound_guess(facts, nearest['exact'], nearest['deltas']))}; tossing a coin is "
+        f"right in 50. Over longer distances the protection is weaker{_explain_limits(mechanism, facts)}: the table "
+        "says how much."
     )
     if near.fixed_membership:
         there = f"Only {kind}s are hidden: who is in the data, and how many they are, is taken to be known."
     else:
         there = (
             f"Being in the data at all is hidden as well as a {kind} is, for whoever is within {delta} of "
-            f"{name_sources(near)}. For others a guess at whether they are there is {_right(_guess_presence(facts))}."
+            f"{name_sources(near)}. For others a guess at whether they are there is "
+            f"{say_guess(_guess_presence(facts))}."
         )
-    paragraphs = [who, strength, there, _explain_other_releases(mechanism)]
+    others = introduce_series(facts) if "series" in facts else _explain_other_releases(mechanism, facts)
+    paragraphs = [who, strength, there, others]
     if not facts["publishable"]:
         seeded = (
             "This file keeps nothing of the following, which is what the same would promise with noise that nobody can "
@@ -327,17 +305,19 @@ def _explain_limits(mechanism: BaseMechanism, facts: Facts) -> str:
         far, cost = limit["distance"], (limit["times"] or 0) * (facts["epsilon"] or facts["rho"])
         deltas = facts["protection"][-1]["deltas"] if far is None else far / facts["delta"]
         apart = "however far apart they are" if far is None else f"up to {length(far, facts['unit'], 6)} apart"
-        guesses.append(f"{_right(bound_guess(facts, cost, deltas))} {apart}")
+        guesses.append(f"{say_guess(bound_guess(facts, cost, deltas))} {apart}")
     return f", but limited (a guess is {', '.join(guesses)})" if guesses else ""
 
 
-def _explain_other_releases(mechanism: BaseMechanism) -> str:
+def _explain_other_releases(mechanism: BaseMechanism, facts: Facts) -> str:
     adds = "If more is published about the same people, what can be learnt about them adds up."
     if (replaced := mechanism.counting.replaces) is not None:
         adds += (
             f" It does already: this replaces the release with the SHA-256 {replaced.digest} ({replaced.reason}), and "
             "who has both can compare them."
         )
+    paid = Payment.from_description(facts["account"])
+    adds += "" if paid is None else f" {_explain_payment(paid)}"
     step, chain = mechanism.step, mechanism.chain
     if chain is not None and chain.name and chain.copied is None:
         return (
@@ -355,8 +335,26 @@ def _explain_other_releases(mechanism: BaseMechanism) -> str:
     together = bound_guess({"rho": whole if unit == "rho" else None}, whole, 1.0)
     return (
         f"This is step {step.label} of a stream of releases: {step.words}. So with all of them a guess at one whose "
-        f"data differ within {step.window:,} steps, by no more than δ in each, is {_right(together)}. About whoever "
+        f"data differ within {step.window:,} steps, by no more than δ in each, is {say_guess(together)}. About whoever "
         "comes for longer more can be learnt, and from anything else that is published as well."
+        + ("" if paid is None else f" {_explain_payment(paid, limited=bool(step.limits))}")
+    )
+
+
+def _explain_payment(paid: Payment, *, limited: bool = False) -> str:
+    """Return what all releases of an account cost together, as known when one of them was published."""
+    letter = "ε" if paid.unit == "epsilon" else "ρ"
+    spent, limit, left = (say_amount(each, paid.limit) for each in (paid.spent, paid.limit, paid.limit - paid.spent))
+    what, where = "All releases that it has ever paid for", ""
+    if paid.steps is not None:
+        steps = "this step" if paid.steps == 1 else f"the {paid.steps:,} steps that end with this one"
+        what = f"Its releases of {steps}"
+        where = " in these steps"
+    rest = f"nothing more may be published{where}" if left == "0" else f"{left} was left for others{where}"
+    rest += ", unless a longer limit leaves less" if limited and left != "0" else ""
+    return (
+        f"The account {paid.account!r} paid for this release. {what} cost {letter} = {spent} of {limit} together, as "
+        f"known when this one was published: {rest}."
     )
 
 
@@ -377,10 +375,11 @@ def _distance_table(facts: Facts) -> list[tuple[str, ...]]:
     for row in facts["protection"]:
         cost, bound = ("none" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
         share = bound_guess(facts, row["exact"], row["deltas"])
-        table.append((length(row["distance"], facts["unit"]), _of_100(share), cost, bound))
+        table.append((length(row["distance"], facts["unit"]), share_of_100(share), cost, bound))
     table[-1] = (f"{table[-1][0]}, anywhere at all", *table[-1][1:])
     if "appear_anywhere" in facts:
-        table.append(("being there or not", _of_100(_guess_presence(facts)), f"{facts['appear_anywhere']:.4g}", ""))
+        there = share_of_100(_guess_presence(facts))
+        table.append(("being there or not", there, f"{facts['appear_anywhere']:.4g}", ""))
     return table
 
 
@@ -445,15 +444,45 @@ def _explain_use(facts: Facts) -> list[str]:
     return text
 
 
+def _draw_curve(release: BaseRelease | Series) -> str:
+    what = "Curve of what a move costs against its distance; the table above has its values."
+    caption = "What a move costs, by its distance."
+    return _draw("curve", functools.partial(plots.plot_protection, release), what, caption)
+
+
+def _draw_map(release: BaseRelease) -> str:
+    """Return the picture of a release's map; nothing if it has none."""
+    if release.domain.ndim != 2 or release.mechanism.determines_cells is None or release.domain.is_large:
+        return ""
+    caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
+    return _draw("map", release.plot, "Map of the published estimates of points per cell.", caption)
+
+
+def _draw_steps(series: Series) -> str:
+    what = "Small maps of the published estimates, one for each step, or for each longer period."
+    drawn = _embed("steps", lambda: plots.draw_steps(series), what, "The published maps, in order of time.")
+    return drawn.replace("<figure>", '<figure class="wide">', 1)
+
+
 def _draw(name: str, plot: Callable[[Axes], Any], what: str, caption: str) -> str:
     """Return a picture within a page, from a function that draws on axes."""
+
+    def make() -> Figure:
+        figure = new_figure(figsize=_SIZE, layout="compressed")
+        plot(figure.subplots())
+        return figure
+
+    return _embed(name, make, what, caption)
+
+
+def _embed(name: str, make: Callable[[], Figure], what: str, caption: str) -> str:
+    """Return a picture within a page, from a function that makes a figure."""
     from matplotlib import rc_context
 
+    file = io.BytesIO()
     # Without a date and chance names the same release makes the same page.
     with rc_context(_LETTERS | {"svg.hashsalt": name}):
-        figure, file = new_figure(figsize=_SIZE, layout="compressed"), io.BytesIO()
-        plot(figure.subplots())
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+        make().savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     drawing = base64.b64encode(file.getvalue()).decode()
     picture = f'<img alt="{html.escape(what)}" src="data:image/svg+xml;base64,{drawing}">'
     return f"<figure>\n{picture}<figcaption>{html.escape(caption)}</figcaption></figure>"

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import read_described
+from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory
+from deltahist.mechanisms import Mechanism
 from deltahist.preprocessing import Clock, seconds
 from deltahist.releases.base import heed_notice
+from deltahist.releases.costs import Costs
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
+from deltahist.releases.together import list_facts, list_rows
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
+from deltahist.statement import Row, judge, write_statement
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
 _OF_A_STEP = (
@@ -34,6 +39,8 @@ _OF_A_STEP = (
 )
 #: Steps that a message names.
 _NAMED = 5
+#: Releases from which on reading them takes seconds.
+_LONG = 100
 _DAY = 86_400
 #: Bytes per cell and per value of a release that is kept open.
 _BYTES = 24
@@ -52,6 +59,7 @@ class Series:
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether missing steps were left out on purpose (`present`).
     withdrawn : step -> its release that was withdrawn: such steps are missing, too, but what they cost is spent.
+    ledger : costs as a ledger tells them (`with_ledger`); None for what the releases themselves say.
 
     Raises
     ------
@@ -77,6 +85,7 @@ class Series:
     mean: bool = False
     skipping: bool = False
     withdrawn: Mapping[int, Release] = field(default_factory=dict)
+    ledger: Costs | None = None
 
     def __post_init__(self) -> None:
         if not self.releases:
@@ -123,7 +132,11 @@ class Series:
             _BYTES * len(files) * (first.domain.size + len(first.values)),
             f"{len(files):,} releases in {str(folder)!r}",
         )
-        read = [first, *map(_open_step, files[1:])]
+        read = [first]
+        with progress("reading releases", len(files), None if len(files) >= _LONG else False) as advance:
+            for file in files[1:]:
+                read.append(_open_step(file))
+                advance(1)
         return cls.of_named({file.stem: release for file, release in zip(files, read, strict=True)})
 
     @classmethod
@@ -191,6 +204,42 @@ class Series:
         said = ((label, known.get(label)) for label in self.missing)
         return [label if notice is None else f"{label} (withdrawn {notice.words})" for label, notice in said]
 
+    @functools.cached_property
+    def costs(self) -> Costs:
+        """Costs of all releases together: as they state them, or their ledger."""
+        return self.ledger or Costs.of(self.clock, {**self.releases, **self.withdrawn})
+
+    def with_ledger(self, spans: Iterable[tuple[int | None, Any]], charges: Mapping[int, int]) -> Series:
+        """Return the series with costs as the ledger of its account tells them (`Costs.with_ledger`)."""
+        return replace(self, ledger=self.costs.with_ledger(spans, charges))
+
+    @property
+    def dearest(self) -> int:
+        """The step whose release spends most, the first of several: its promise holds for every step."""
+        return max(sorted(self.releases), key=self.costs.spent.__getitem__)
+
+    @functools.cached_property
+    def mechanism(self) -> Mechanism:
+        """The mechanism of the release that spends most, as that of no step in particular."""
+        return replace(self.releases[self.dearest].mechanism, step=None)
+
+    @property
+    def may_be_published(self) -> str:
+        """The judgement on all releases: "yes", or "no: ..." or "only if ..." with the reason."""
+        return judge(self.mechanism, self.publishable)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the privacy statement as data: of the step that spends most, with `series` for all of them."""
+        return list_facts(self)
+
+    def rows(self) -> list[Row]:
+        """Return all rows of the statement: of all steps together, then of the step that spends most."""
+        return list_rows(self)
+
+    def statement(self) -> str:
+        """Return the privacy statement as text: what all releases cost together, and what each of them promises."""
+        return write_statement(self.mechanism, self.facts(), self.rows())
+
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
         """Return each step's name and its release, None where it is missing."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
@@ -207,13 +256,13 @@ class Series:
             other = (seconds(last, "the last step") + _DAY - 1 - self.clock.start) // self.clock.every
         if one > other:
             raise InputError(f"the first step is {first!r} and the last one {last!r}: they are reversed")
-        return replace(
-            self,
-            first=one,
-            last=other,
-            releases={s: r for s, r in self.releases.items() if one <= s <= other},
-            withdrawn={s: r for s, r in self.withdrawn.items() if one <= s <= other},
-        )
+        return self.cut(one, other)
+
+    def cut(self, first: int, last: int) -> Series:
+        """Return the steps from one to another by their numbers; InputError if none of them has a release."""
+        own = {step: release for step, release in self.releases.items() if first <= step <= last}
+        gone = {step: release for step, release in self.withdrawn.items() if first <= step <= last}
+        return replace(self, first=first, last=last, releases=own, withdrawn=gone, ledger=None)
 
     def present(self) -> Series:
         """Return the series without its missing steps, so that answers are about the others."""

@@ -18,7 +18,8 @@ from deltahist.errors import InputError
 from deltahist.plots import protection_curve
 from deltahist.plots.ground import context_on
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.page import bound_guess, explain_release
+from deltahist.releases.guesses import bound_guess
+from deltahist.releases.page import explain_release
 from deltahist.server.blocks import longest_side
 from deltahist.server.landing import list_links
 from deltahist.server.service import Service, tag_of

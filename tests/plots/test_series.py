@@ -1,0 +1,163 @@
+"""Pictures of a series: one scale for all maps, periods, gaps, lines with bands, animations."""
+
+import itertools
+
+import geopandas as gpd
+import matplotlib.image
+import numpy as np
+import pytest
+import shapely
+from PIL import Image
+
+import deltahist as dh
+from deltahist.errors import InputError
+from deltahist.plots import draw_lines, draw_steps, save_series
+from deltahist.preprocessing import Clock
+
+DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
+NEAR = dh.Neighbourhood(DOMAIN, 1, "boundary")
+pytestmark = pytest.mark.filterwarnings("ignore:of 3 regions 1 not answered")
+
+#: Two regions, the smaller one first, and one beyond the map.
+ZONES = gpd.GeoDataFrame(
+    {"name": ["few", "many", "beyond"]},
+    geometry=[shapely.box(0, 0, 1, 1), shapely.box(0, 0, 8, 5), shapely.box(20, 20, 21, 21)],
+)
+
+
+def series(steps, every="1d", start="2010-05-01", near=NEAR, seeded=False):
+    """A series with releases at some steps; there are about 90 (step + 1) points in a cell."""
+    how = {"rng": np.random.default_rng(1)} if seeded else {}
+    size = near.domain.shape
+    releases = {s: dh.publish(np.full(size, 90 * (s + 1)), near, "identity", 2.0, **how) for s in steps}
+    return dh.Series(Clock.of(start, every), min(steps), max(steps), releases)
+
+
+def panels(figure):
+    return [ax for ax in figure.axes if ax.get_title()]
+
+
+def texts(figure):
+    """Every text but the labels of ticks that are not drawn."""
+    yield from figure.texts
+    for ax in figure.axes:
+        yield from (ax.title, ax.xaxis.label, ax.yaxis.label)
+        for axis in (ax.xaxis, ax.yaxis) if ax.axison else ():
+            low, high = sorted(axis.get_view_interval())
+            labels = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            yield from (label for label in labels if label.get_visible())
+
+
+def ask(part):
+    return dh.answer(part, ZONES)
+
+
+def test_maps_are_means_per_step_in_one_scale():
+    figure = draw_steps(series([0, 1, 3]), plain=True, per="cell")
+    assert [ax.get_title() for ax in panels(figure)] == [
+        *("2010-05-01", "2010-05-02", "2010-05-03: no release", "2010-05-04"),
+    ]
+    images = [ax.images[0] for ax in panels(figure)]
+    assert len({image.norm for image in images}) == 1
+    assert [round(float(np.ma.filled(image.get_array(), np.nan).mean()), -1) for image in images[:2]] == [90, 180]
+    assert np.ma.getmaskarray(images[2].get_array()).all()
+    assert "All 3 releases together cost ε = 6" in " ".join(figure.get_supxlabel().split())
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "start", "first", "number", "kind"),
+    [
+        (range(0, 40, 3), "1d", "2010-05-31", "2010-W22 (4 of 7 missing)", 6, "week"),
+        (range(0, 30 * 24, 25), "1h", "2010-05-01", "2010-W17 (46 of 48 missing)", 5, "week"),
+        (range(0, 200, 9), "1d", "2010-01-01", "2010-01 (27 of 31 missing)", 7, "month"),
+        (range(0, 60, 4), None, "7", "from 7 (2 of 3 missing)", 19, "3 steps"),
+    ],
+)
+def test_many_steps_are_drawn_as_longer_periods(steps, every, start, first, number, kind):
+    few = dh.Neighbourhood(dh.Domain((0, 0, 2, 2), (2, 2)), 1)
+    figure = draw_steps(series(list(steps), every, start, few), plain=True)
+    assert panels(figure)[0].get_title() == first
+    assert len(panels(figure)) == number
+    assert f"Published maps by {kind}" in figure.get_suptitle()
+    assert f"mean of the steps of a {kind}" in " ".join(figure.get_supxlabel().split())
+
+
+def test_lines_have_bands_gaps_and_the_largest_region_first(monkeypatch):
+    city = series([0, 1, 3])
+    figure = draw_lines(city, ask)
+    assert [ax.get_title() for ax in panels(figure)] == ["many", "few"]
+    band, line = panels(figure)[0].patches
+    expected = [dh.answer(city.releases[s], ZONES).iloc[1] if s != 2 else None for s in range(4)]
+    for column, drawn in (("estimate", line.get_data()[0]), ("high", band.get_data()[0]), ("low", band.get_data()[2])):
+        assert np.isnan(drawn[2])
+        assert np.delete(drawn, 2) == pytest.approx([each[column] for each in expected if each is not None])
+    below = " ".join(figure.get_supxlabel().split())
+    assert "1 of 4 steps have no release" in below
+    assert "1 more have no answer on this map" in below
+    monkeypatch.setattr("deltahist.plots.timelines._MOST", 1)
+    assert "the 1 largest of 2 regions: 1 are left out" in " ".join(draw_lines(city, ask).get_supxlabel().split())
+
+
+def test_long_lines_are_means_with_the_error_of_all_their_steps():
+    few = dh.Neighbourhood(dh.Domain((0, 0, 8, 6), (2, 2)), 4)
+    city = series(list(range(70)), near=few)
+    figure = draw_lines(city, ask)
+    assert "Regions by week" in figure.get_suptitle()
+    _, line = panels(figure)[0].patches
+    week = dh.answer(city.between("2010-05-03", "2010-05-09").per_step(), ZONES)
+    assert line.get_data()[0][1] == pytest.approx(week["estimate"].iloc[1])
+
+
+@pytest.mark.parametrize(
+    ("number", "shape"),
+    [
+        *((1, (30, 3)), (9, (3, 30)), (5, (12,))),
+        *(
+            pytest.param(number, shape, marks=pytest.mark.slow)
+            for number, shape in [(24, (8, 6)), (1, (3, 30)), (5, (30, 3)), (24, (30, 3)), (24, (12,)), (1, (12,))]
+        ),
+    ],
+)
+def test_no_text_is_cut_off_or_drawn_over_another(number, shape):
+    bounds = (0, 0, *shape) if len(shape) == 2 else (0, *shape)
+    near = dh.Neighbourhood(dh.Domain(bounds, shape), 1)
+    figure = draw_steps(series(list(range(number)), near=near), plain=True)
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    boxes = []
+    for text in filter(lambda text: text.get_text(), texts(figure)):
+        box = text.get_window_extent()
+        assert min(box.x0, box.y0) >= -1, text
+        assert box.x1 <= width + 1, text
+        assert box.y1 <= height + 1, text
+        boxes.append((text.get_text(), box))
+    for (text, box), (other, second) in itertools.combinations(boxes, 2):
+        if text != other:  # ticks of shared axes
+            assert not box.shrunk(0.9, 0.6).overlaps(second.shrunk(0.9, 0.6)), (text, other)
+
+
+def test_an_animation_has_a_frame_for_each_step(tmp_path):
+    city = series([0, 2])
+    save_series(city, tmp_path / "year.gif", plain=True)
+    with Image.open(tmp_path / "year.gif") as drawn:
+        assert drawn.n_frames == 3
+        assert drawn.info["duration"] == 500
+        frames = []
+        for number in range(3):
+            drawn.seek(number)
+            frames.append(np.asarray(drawn.convert("RGB")).astype(int))
+    middle = [frame[frame.shape[0] // 2, frame.shape[1] // 3] for frame in frames]
+    assert np.ptp(middle[1]) <= 8  # grey: no release
+    assert np.abs(middle[0] - middle[2]).max() > 30
+    assert [path.name for path in tmp_path.iterdir()] == ["year.gif"]
+
+
+def test_what_is_seeded_is_marked_and_bad_pictures_are_refused(tmp_path):
+    assert "NOT FOR PUBLICATION" in [t.get_text() for t in draw_steps(series([0, 1], seeded=True)).texts]
+    assert "NOT FOR PUBLICATION" not in [t.get_text() for t in draw_steps(series([0, 1])).texts]
+    with pytest.raises(InputError, match=r"lines over time do not move; it must be \.png"):
+        save_series(series([0]), tmp_path / "a.gif", ask=ask)
+    with pytest.raises(InputError, match="its suffix must be one of"):
+        save_series(series([0]), tmp_path / "a.bmp")
+    save_series(series([0, 1]), tmp_path / "a.png", ask=ask)
+    assert matplotlib.image.imread(tmp_path / "a.png").shape[0] > 100
