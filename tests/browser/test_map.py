@@ -1,5 +1,6 @@
 """server/static/: the map in a browser, as people use it; its answers are the library's."""
 
+import datetime
 import json
 import re
 import shutil
@@ -65,6 +66,8 @@ def folder(tmp_path_factory):
     for name in ("city", "later", *(f"days/2010-05-0{day}" for day in (1, 2, 3))):
         dh.publish(rng.poisson(20, (16, 16)), near, "flow", epsilon=1).save(folder / f"{name}.parquet")
     shutil.copy(folder / "city.parquet", folder / "twin.parquet")
+    shutil.copy(folder / "city.parquet", folder / "afar.parquet")  # would be shown first
+    dh.withdraw(folder / "afar.parquet", "wrong <b>column")
     plane = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
     dh.publish(rng.poisson(20, (8, 8)), plane, epsilon=1).save(folder / "plane.parquet")
     pacific = dh.Neighbourhood(dh.Domain((1e6, -3e6, 8e6, 4e6), (8, 8), "EPSG:3832"), delta=9e5)
@@ -227,14 +230,18 @@ def test_a_file_of_areas_is_dropped_and_answered(visit, folder):
 
 def test_a_link_to_what_is_gone_says_so_and_shows_nothing_in_its_place(visit):
     page = visit("release=city")
+    today = datetime.date.today()
+    withdrawn = f"The release 'afar' was withdrawn on {today}: wrong <b>column. Nothing replaces it so far."
     for state, words in (
         ("release=gone", "The release 'gone' is no longer here."),
+        ("release=afar", withdrawn),
+        ("release=later&compare=afar", withdrawn),
         ("release=later&compare=gone", "The release 'gone' is no longer here: nothing is compared."),
         ("release=later&compare=pacific", "pacific has other cells than later: they cannot be compared."),
     ):
         page.evaluate("state => { location.hash = state; }", f"{state}&box={BOX}")
         expect(page.locator("#trouble")).to_have_text(words)
-        if state == "release=gone":
+        if state in ("release=gone", "release=afar"):
             expect(page.locator("#answering")).to_be_hidden()
             expect(page.locator("#map")).to_be_hidden()
             page.locator("#release").select_option("later")
