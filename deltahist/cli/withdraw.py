@@ -36,11 +36,11 @@ class CorrectionOptions:
             raise InputError("--replaces and --reason go together: which release is corrected, and why")
         if self.replaces is None or self.reason is None:
             return None
-        from deltahist.publishers.withdrawal import check_replaceable
+        from deltahist.publishers.withdrawal import check_replaceable, open_paying
 
         old = check_replaceable(self.replaces, self.reason)
-        if self._ledger(old, accounts) is not None:
-            check_replaceable(self.replaces, self.reason, accounts.ledger)
+        if (ledger := self._ledger(old, accounts)) is not None:
+            open_paying(old, self.replaces, ledger)
         console.note(f"--replaces costs {_describe_cost(old, budget)}")
         return old
 

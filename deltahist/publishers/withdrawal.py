@@ -53,24 +53,20 @@ def withdraw(
     instead = None if replacement is None else _find_replacement(release, path, reason, Path(replacement))
     notice = _merge(release.withdrawn, Notice(release.digest, reason, date.today().isoformat(), instead), path)
     if ledger is not None:
-        notice = _enter(_paying(release, path, ledger), release, notice, path)
+        notice = _enter(open_paying(release, path, ledger), release, notice, path)
     if notice != release.withdrawn:
         notice.save(path)
     return notice
 
 
-def check_replaceable(
-    path: Path, reason: str, ledger: Ledger | str | Path | None = None, replacement: Path | None = None
-) -> BaseRelease:
-    """Return the release of a file that may be replaced for a reason; InputError if not, also as `withdraw` does."""
+def check_replaceable(path: Path, reason: str) -> BaseRelease:
+    """Return the release of a file that may be replaced for a reason; InputError if not, as of `withdraw`."""
     release = read_release(path)
     _refuse_step(release, path)
     known = release.withdrawn
     if known is not None and known.replacement is not None:
         raise InputError(f"{path} is replaced by {known.replacement.file} already: correct that one in its turn")
-    _merge(known, Notice(release.digest, reason, date.today().isoformat()), path)
-    if ledger is not None:
-        _paying(release, path, ledger)
+    _merge(known, Notice(release.digest, check_reason(reason), date.today().isoformat()), path)
     return release
 
 
@@ -111,7 +107,7 @@ def _merge(known: Notice | None, now: Notice, path: Path) -> Notice:
     return replace(known, replacement=known.replacement or now.replacement)
 
 
-def _paying(release: BaseRelease, path: Path, ledger: Ledger | str | Path) -> Ledger:
+def open_paying(release: BaseRelease, path: Path, ledger: Ledger | str | Path) -> Ledger:
     """Return the ledger that paid for a release; InputError if it did not."""
     payment, step = release.payment, release.mechanism.step
     if payment is None:

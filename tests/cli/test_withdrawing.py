@@ -103,13 +103,14 @@ def test_a_ledger_that_did_not_pay_is_refused_and_nothing_is_written(folder, run
     assert list(folder.glob("*.json")) == []
 
 
-@pytest.mark.parametrize("command", ["query", "plot", "export", "tighten"])
+@pytest.mark.parametrize("command", ["query", "plot", "export", "tighten", "refine"])
 def test_commands_that_use_a_release_refuse(command, folder, run, refused):
     rest = {
         "query": ["--box", "0,0,40,40"],
         "plot": ["--out", "a.png"],
         "export": ["--out", "a.csv"],
         "tighten": ["--out", "b.parquet", "--epsilon", "0.5"],
+        "refine": ["--out", "b.parquet", "--epsilon", "2", "--state", "city.state"],
     }[command]
     run("withdraw", "city.parquet", "--reason", REASON)
     today = datetime.date.today().isoformat()

@@ -1,6 +1,7 @@
 """A service of releases of which some are withdrawn: 410 with the reason, and steps of series that are missing."""
 
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -25,11 +26,10 @@ def publish(path, replaces=None):
     dh.publish(np.full((4, 4), 9), mechanism).save(path)
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
     """A folder of which a release is withdrawn and replaced, and one is in force."""
-    folder = tmp_path / "maps"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("maps")
     publish(folder / "city.parquet")
     publish(folder / "city 2.parquet", replaces=folder / "city.parquet")
     dh.withdraw(folder / "city.parquet", REASON, replacement=folder / "city 2.parquet")
@@ -37,8 +37,13 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def client(folder):
-    with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+def folder(maps, tmp_path):
+    return shutil.copytree(maps, tmp_path / "maps")
+
+
+@pytest.fixture(scope="module")
+def client(maps):
+    with TestClient(create_app(Catalogue([maps]), refresh=False)) as client:
         yield client
 
 
