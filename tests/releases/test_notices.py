@@ -52,7 +52,7 @@ BAD = {
     "no JSON": "{",
     "no object": "[]",
     "deep": "[" * 100_000,
-    "long": {"readme": " " * (1 << 16)},
+    "long": 1 << 16,
     "of another format": {"format": "deltahist-release"},
     "of a newer version": {"version": 2},
     "without a digest": {"digest": None},
@@ -73,7 +73,8 @@ def test_a_notice_that_cannot_be_taken_is_an_error_that_says_so(city, what, caps
     dh.withdraw(city, "wrong column")
     place = city.with_name("city.withdrawn.json")
     good, bad = json.loads(place.read_text(encoding="utf-8")), BAD[what]
-    place.write_text(bad if isinstance(bad, str) else json.dumps(good | bad), encoding="utf-8")
+    text = json.dumps(good) + " " * bad if isinstance(bad, int) else bad
+    place.write_text(json.dumps(good | bad) if isinstance(bad, dict) else text, encoding="utf-8")
     with pytest.raises(dh.DamagedFile, match=r"may be withdrawn: beside it is the notice .* get both again"):
         dh.load(city)
     for command, *rest in (["inspect"], ["query", "--box", "0,4"], ["withdraw", "--reason", "wrong column"]):
