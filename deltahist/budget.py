@@ -242,9 +242,8 @@ class Payment:
                 "than nothing and no more than the limit"
             )
 
-    @property
-    def words(self) -> str:
-        """The payment in words."""
+    def __str__(self) -> str:
+        """Say who paid, how much in all, and what was left."""
         letter = "ε" if self.unit == "epsilon" else "ρ"
         spent, limit = (say_amount(each, self.limit) for each in (self.spent, self.limit))
         if self.steps is None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from deltahist.budget import ATTO, Budget, Charge, ceil_nano, floor_nano, read_amount
+from deltahist.budget import ATTO, Budget, Charge, ceil_nano, floor_nano, read_amount, say_amount
 from deltahist.errors import NANO, BudgetExceeded, InputError, is_number, whole
 from deltahist.privacy import Guarantee
 from deltahist.space.neighbourhood import Limit, describe_limits, limits_of, read_lasting
@@ -174,9 +174,10 @@ class Rule:
                 at, who = f" at step {step}", f"steps {step - (length or 0) + 1} to {step} have"
                 if length is None:
                     at, who = ("", f"account {name!r} has") if self.length is None else (at, "all steps have")
+                most = Fraction(limit, NANO)
+                spent, left = (say_amount(Fraction(each, NANO), most) for each in (before, limit - before))
                 raise BudgetExceeded(
-                    f"amount is {nano / NANO:.10g}{at}: {who} spent {before / NANO:.10g} of {limit / NANO:.10g}, "
-                    f"{(limit - before) / NANO:.10g} is left"
+                    f"amount is {nano / NANO:.10g}{at}: {who} spent {spent} of {float(most):.10g}, {left} is left"
                 )
 
     def charge(self, change: Accounts, name: str, nano: int, atto: int = 0, step: int = 0) -> int:

@@ -36,7 +36,7 @@ def check_paid(accounts: Accounts, payment: Payment, place: str, step: tuple[int
     else:
         return
     raise InputError(
-        f"ledger is {place!r}: {why}, and so did not pay for the release ({payment.words}); name the ledger that did "
+        f"ledger is {place!r}: {why}, and so did not pay for the release ({payment}); name the ledger that did "
         "(is it an old copy?)"
     )
 

@@ -54,7 +54,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
     return "\n".join([head, rule[:-2], *lines])
 
 
-def facts(**values: str | None) -> str:
+def facts(**values: object) -> str:
     """Render a line for each value that is not None, with its name before it."""
     return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 

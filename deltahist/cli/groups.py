@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 from typer import Context
 
 from deltahist._objects import is_stored_file
+from deltahist._progress import progress
 from deltahist.cli.console import check_target, note
 from deltahist.cli.options import (
     amount,
@@ -222,13 +223,15 @@ class AccountOptions:
                 "spend --rho from an account in ρ"
             )
         check_target(place.path, option="--ledger")
+        from deltahist.budget import say_amount
+
         ((unit, amount),) = budget.items()
-        left, paid = limit, Fraction(0)
+        most, left, paid = limit, limit, Fraction(0)
         names = self._accounts()
         if self.account in names:
             account = self._open(unit)
-            left, paid = account.left, paid if chain is None else account.paid(chain)
-        if left is None:
+            most, left, paid = account.limit, account.left, paid if chain is None else account.paid(chain)
+        if most is None or left is None:
             others = f", which has {', '.join(map(repr, names))}" if names else ""
             more = " (a --limit with a distance is of what moves cost: give both)" if self.limit else ""
             more += " (or did an account of another ledger pay for this chain?)" if chain is not None else ""
@@ -237,7 +240,7 @@ class AccountOptions:
             known = f" and paid {float(paid):.10g} for this chain, which counts" if paid else ""
             raise BudgetExceeded(
                 f"--{unit} is {float(amount):.10g}, but account {self.account!r} of {place.place!r} has "
-                f"{LETTERS[unit]} = {float(left):.10g} left{known}; nothing was published or charged"
+                f"{LETTERS[unit]} = {say_amount(left, most)} left{known}; nothing was published or charged"
             )
 
     @contextlib.contextmanager
@@ -254,7 +257,7 @@ class AccountOptions:
             yield account
         except BaseException:
             for paid in account.payments:
-                note(f"warning: account {paid.words}: the charge stays, although nothing came of it")
+                note(f"warning: account {paid}: the charge stays, although nothing came of it")
             if fresh and not account.payments:
                 Ledger(self.ledger).close_if_unused(self.account)
             raise
@@ -369,6 +372,7 @@ def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
         note(f"warning: {path} hardly protects anybody: {weakness}")
 
 
+@progress("reading the release")
 def open_release(path: Path | str, nonnegative: bool = False, *, refuse_withdrawn: bool = True) -> BaseRelease:
     """Open a release of any kind; warn if it must not be published, or if its estimates take minutes.
 

@@ -10,7 +10,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from deltahist._progress import progress
 from deltahist.cli.console import facts, note, table
 from deltahist.cli.groups import DELTA, MAP, PLAN, PRIVACY
 from deltahist.cli.options import (
@@ -490,8 +489,7 @@ def choose_map(place: MapOptions, coordinates: Coordinates, asked: PlanOptions, 
     asked.refuse_ranges()
     nears = list(place.nears(coordinates))
     queries, name = asked.queries(nears[0].domain)
-    with progress("comparing cells", len(nears), False):
-        cells = plan_cells(nears, asked.number, queries, **how)
+    cells = plan_cells(nears, asked.number, queries, **how)
     near = cells[0].neighbourhood
     return ChosenMap(near, queries and queries(near.domain), name if queries else _ANYWHERE, cells)
 

@@ -207,7 +207,7 @@ def publish(
             published=str(out),
             **about_map(domain),
             **about,
-            account=None if release.payment is None else release.payment.words,
+            account=release.payment,
             inspect_it=f"deltahist inspect {out}",
             state=describe_state(state),
         )
@@ -259,7 +259,7 @@ def _publish_sorted(
             line=f"{domain.low[0]:.10g} to {domain.high[0]:.10g}" + (f" in {domain.crs}" if domain.crs else ""),
             sorted=f"{release.mechanism.number:,} {what}, {release.mechanism.group:,} per sum",
             guarantee=release.mechanism.promise,
-            account=None if release.payment is None else release.payment.words,
+            account=release.payment,
             ask_it=f"deltahist query {out} --quantiles 0.25,0.5,0.75",
             state=describe_state(ways["state"]),
         )

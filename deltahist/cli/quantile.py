@@ -91,7 +91,7 @@ def quantile(
     what = f"quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise}"
     print(f"{found.value:.12g}  ({what})")
     if found.payment is not None:
-        print(f"account {found.payment.words}")
+        print(f"account {found.payment}")
     if compare:
         rows = [(name, f"{error:.4g}") for name, error in found.mechanism.methods().itertuples(index=False)]
         print(console.table(["method", "expected error"], rows))

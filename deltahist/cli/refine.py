@@ -153,6 +153,6 @@ def _summarize(release: BaseRelease, out: Path, state: Path | None) -> str:
         published=str(out),
         guarantee=mechanism.promise,
         chain=mechanism.chain.words(mechanism.letter),
-        account=None if release.payment is None else release.payment.words,
+        account=release.payment,
         state=describe_state(state),
     )

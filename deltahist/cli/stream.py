@@ -37,8 +37,6 @@ from deltahist.errors import NANO, InputError, shortened, typed
 if TYPE_CHECKING:
     from deltahist.publishers.stream import Stream
 
-#: Steps from which on a bar is shown on a terminal.
-_LONG = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +165,7 @@ def stream(
         plan.check(amounts, weak_protection_accepted)
         return None
     reading = {name: value for name, value in vars(rows).items() if name != "user"}  # the stream's own
-    bar = progress("publishing steps", number, None if number >= _LONG else False)
+    bar = progress("publishing steps", number)
     with place.suggesting_options(coordinates), bar as advance:
         tally = plan.publish(
             opened,

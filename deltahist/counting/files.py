@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
 #: The path that stands for standard input.
 STDIN = Path("-")
-#: Files from this size on show a progress bar on a terminal.
-_LONG = 64 << 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,7 +125,7 @@ def count_file(
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user,
         instead of refusing the file.
     layer : of a GeoPackage; the sheet of a workbook.
-    progress : show a bar; on a terminal and for long files when None.
+    progress : show a bar; where it takes longer than a second when None.
     key : 32 bytes for the choice of users' points, for tests; random when None.
     where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
         counted, before users are bounded. It is public, and releases state it (docs/counting.md says what that means).
@@ -257,8 +255,7 @@ def read_file(
             engine, rows = opened.table
             read = read_table(engine, rows, into, reading, operation, steps=steps, seen=seen)
         else:
-            wanted = False if reading.progress is None and opened.source.size < _LONG else reading.progress
-            batches = _show_progress(opened.source, wanted)
+            batches = _show_progress(opened.source, reading.progress)
             read = collect(batches, f"rows of {name!r}", into, reading, operation, steps=steps, seen=seen)
     # Whoever says what becomes of points outside gets a release where nobody is, too: its absence would tell
     # (docs/counting.md).

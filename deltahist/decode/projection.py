@@ -12,6 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist._progress import progress
 from deltahist.errors import DeltaHistWarning
 
 Field = NDArray[np.float64]
@@ -104,6 +105,7 @@ class Metric:
         return out
 
 
+@progress("simulating noise")
 def simulated_metric(field: Callable[[], Field], grid: tuple[int, ...], *, total_known: bool) -> Metric:
     """Return the metric of noise that `field` draws on a grid, in cosines."""
     size = math.prod(grid)
@@ -174,6 +176,7 @@ class ProjectedCells:
         self.cells.flags.writeable = False
 
 
+@progress("finding non-negative estimates")
 def nonnegative(field: Field, metric: Metric, total: float | None) -> ProjectedCells:
     """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
 

@@ -13,6 +13,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
+from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory, meant_file
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Network:
         return Network((*self.nodes, *more), matrix, self.directed)
 
 
+@progress("reading the network")
 def read_network(path: str | Path, *, directed: bool = False) -> Network:
     """Read a network from a text file with an edge on each line (`read_pairs`)."""
     return Network.from_edges(read_pairs(path), directed=directed)

@@ -98,6 +98,7 @@ class CellChoice(OfMechanism):
         return math.hypot(self.noise_error, self.placement_error)
 
 
+@progress("comparing cells")
 def plan_cells(
     nears: Iterable[Neighbourhood],
     points: float,
@@ -282,7 +283,7 @@ def compare_sizes(
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
     sizes: list[list[Size]] = [[] for _ in deltas]
     skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
-    with progress("comparing δ and cells", len(nears), None) as advance:
+    with progress("comparing δ and cells", len(nears)) as advance:
         for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
             if workload is None:
                 side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) * _SIDE

@@ -122,6 +122,7 @@ def _measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
     return workload.thinned(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
 
 
+@progress("comparing strategies")
 def _ranked(
     near: Neighbourhood,
     workload: Workload,
@@ -332,7 +333,7 @@ def frontier(
     found: dict[Fraction | None, list[FrontierPoint]] = {}
     least: dict[str, Candidate] = {}
     wanted = [None if given is None else as_printed(given) for given in limits]
-    with progress("comparing limits", len(limits), None) as advance:
+    with progress("comparing limits", len(limits)) as advance:
         # What keeps a limit keeps larger ones too, and strategies that limits are made for may be the best without.
         for limit in sorted(set(wanted), key=lambda limit: math.inf if limit is None else limit):
             found[limit], under = [], _under(near, limit)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deltahist._files import form_of
+from deltahist._progress import progress
 from deltahist.errors import InputError
 from deltahist.plots.cells import plot_map
 from deltahist.plots.curves import plot_frontier, plot_protection, protection_curve, save_frontier
@@ -72,6 +73,7 @@ _WIDEST, _NARROWEST = 8.0, 3.8
 _LABELS = 1.7, 1.1
 
 
+@progress("drawing the picture")
 def save_picture(
     release: BaseRelease,
     path: str | Path,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
+from deltahist._progress import progress
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
 from deltahist.kinds.diffusion import DiffusionMechanism, Signal, on_lattice
@@ -109,6 +110,7 @@ class Diffusion:
         """Return what a user may know of another's data, (n,) in their units, as `responses` does."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
+    @progress("working out answers")
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
         """Return what users may know of others' data.
 
@@ -136,6 +138,7 @@ class Diffusion:
         rows = self._rows_of(owners)
         return self._answer(owners, requesters, rows, self.mechanism.distances_between(owners, requesters))
 
+    @progress("working out answers")
     def to(self, requester: str) -> pd.DataFrame:
         """Return what one user may know of everybody else's data, as `responses` gives it.
 
@@ -147,6 +150,7 @@ class Diffusion:
         owners = np.flatnonzero(self._rows >= 0)
         return self._answer_connected(owners, np.full(len(owners), place))
 
+    @progress("working out answers")
     def everything(self) -> pd.DataFrame:
         """Return what everybody may know of everybody else's data, as `to` gives it.
 

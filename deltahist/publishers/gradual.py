@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_format, check_secret, exclusive, write_whole
+from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import DamagedFile, InputError, fits_memory
@@ -480,6 +481,7 @@ class State:
         return self.release.mechanism
 
     @classmethod
+    @progress("reading the state")
     def load(cls, path: str | Path) -> State:
         """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
         description, arrays, token = read_state(Path(path), _FORMAT)
@@ -497,6 +499,7 @@ class State:
             )
         return cls(release, draws, token, description.get("source"))
 
+    @progress("writing the state")
     def write(self, path: str | Path, *, new: bool) -> None:
         """Write the state, durably: `new`, or in the place of the one before, which is locked meanwhile."""
         content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)

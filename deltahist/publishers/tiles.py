@@ -52,7 +52,7 @@ def _values(
     tiling = mechanism.strategy.tiling()
     draws = BlockDraws(mechanism.laws, rng)
     top = tiling.noise_of_top(draws)
-    with ThreadPoolExecutor(1) as ahead, progress("drawing tiles", tiling.shape[0], None) as advance:
+    with ThreadPoolExecutor(1) as ahead, progress("drawing tiles", tiling.shape[0]) as advance:
         noise = tiling.noise(draws)
         coming = ahead.submit(next, noise)
         for slab in range(tiling.shape[0]):

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
+from deltahist._progress import progress
 from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
@@ -289,7 +290,7 @@ class BaseRelease(OfMechanism, abc.ABC):
             "publishable": self.publishable,
             "may_be_published": self.may_be_published,
             "account": None if self.payment is None else self.payment.describe(),
-            "kept_by": None if self.payment is None else self.payment.words,
+            "kept_by": None if self.payment is None else str(self.payment),
             **({} if self.withdrawn is None else {"withdrawn": asdict(self.withdrawn)}),
         }
 
@@ -304,6 +305,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the privacy statement as data."""
         return self.mechanism.facts() | self._known()
 
+    @progress("writing the statement")
     def statement(self) -> str:
         """Return the privacy statement as text."""
         return write_statement(self.mechanism, self._known())

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns
+from deltahist._progress import progress
 from deltahist.budget import Payment
 from deltahist.decode import (
     Decoder,
@@ -136,6 +137,7 @@ class Release(CountEstimates, BaseRelease):
         return self.mechanism.decoder
 
     @functools.cached_property
+    @progress("estimating cells")
     def _unbiased(self) -> NDArray[np.float64]:
         cells = self.decoder.estimate(self.values, self.total)
         cells.flags.writeable = False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist import plots
 from deltahist._files import form_of, write_whole
+from deltahist._progress import progress
 from deltahist.budget import Payment, say_amount
 from deltahist.plots.ground import new_figure
 from deltahist.preprocessing import UNPAID
@@ -108,6 +109,7 @@ def save_statement(release: BaseRelease | Series, path: str | Path, title: str |
     write_whole(Path(path), lambda part: part.write_text(text, encoding="utf-8"))
 
 
+@progress("writing the statement")
 def render_page(release: BaseRelease | Series, form: str, title: str | None = None) -> str:
     """Return the statement as "html", "markdown" or "text"; parameters as for `save_statement`.
 

@@ -123,7 +123,7 @@ class TiledRelease(BaseRelease):
 
     def tiles(self, what: str) -> Iterator[Tile]:
         """Yield all tiles, x varying slowest, with a bar on the terminal, which names the work."""
-        with progress(what, math.prod(self.tiling.shape), None) as done:
+        with progress(what, math.prod(self.tiling.shape)) as done:
             for i, j in np.ndindex(*self.tiling.shape):
                 yield i, j
                 done(1)

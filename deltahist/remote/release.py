@@ -164,7 +164,7 @@ class RemoteRelease:
         A piece that is too large for the service is halved.
         """
         waiting, found = _pieces(sizes), []
-        with progress("asking", len(sizes), None if len(waiting) > 1 else False) as done:
+        with progress("asking", len(sizes)) as done:
             while waiting:
                 piece = waiting.pop(0)
                 number = piece.stop - piece.start

@@ -12,6 +12,7 @@ import orjson
 from starlette.types import Scope
 
 from deltahist._http import route_of
+from deltahist._progress import TELLING
 from deltahist.server.catalogue import Catalogue
 
 _LOG = logging.getLogger("deltahist.server")
@@ -33,7 +34,8 @@ class _Lines(logging.Formatter):
 
 
 def write_logs() -> None:
-    """Let this process write all logs to stderr, as lines of JSON."""
+    """Let this process write all logs to stderr, as lines of JSON, and nothing else."""
+    TELLING.quiet = True
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
