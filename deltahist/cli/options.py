@@ -259,11 +259,16 @@ def whole_number(text: str, option: str) -> int:
 
 
 def length(text: str, option: str) -> float | str:
-    """Read a length as the library takes it: a number, or text with its unit, which the library checks."""
+    """Read a length as the library takes it: a number, or text with its unit; or a word such as auto."""
+    from deltahist.space.domain import read_length
+
+    said = text.strip()
+    if said[:1].isdigit():
+        read_length(said, option)
     try:
-        return float(text)
+        return float(said)
     except ValueError:
-        return text.strip()
+        return said
 
 
 def listed(read: Callable[[str, str], Any]) -> Callable[[str, str], list[Any]]:

@@ -112,6 +112,8 @@ CASES = [
     ("ledger show cty.ledger", "'cty.ledger' does not exist (is 'city.ledger' meant?)"),
     # what is asked before there are data
     (f"plan {MAP} --epsilon 1 --regions none.gpkg", "--regions is 'none.gpkg'"),
+    (f"plan {MAP} --epsilon 1 --cell 1 --deltas 1,250q", "--deltas is '250q': it must be a number"),
+    ("advise --bounds 0,0,8,8 --deltas 250q", "--deltas is '250q': it must be a number"),
     (f"plan {MAP} --epsilon 1 --project EPSG:99999", "--project is 'EPSG:99999'"),
     ("advise --bounds 0,0,8,8 --out none/a.txt", "its folder does not exist"),
     ("advise --bounds 0,0,8,8 --max-per-user 1 --points-per-user boxes.csv", "its columns are west, south"),
