@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Series
+from deltahist.releases.ranking import rank_answers
 from deltahist.releases.sums import Difference
 from deltahist.space.degrees import boxes_in_degrees, straight_boxes
 from deltahist.space.domain import Domain
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
 COLUMNS = (
-    *("step", "before", "after", "estimate", "std_error", "low", "high", "noise_error", "placement_error", "cut"),
+    *("rank", "step", "before", "after", "estimate", "std_error", "low", "high", "above_next"),
+    *("noise_error", "placement_error", "cut"),
     *("inner", "outer", "steps", "unresolved", "estimator", "outside", "note"),
 )
 
@@ -41,6 +43,7 @@ def answer(
     *,
     level: float = 0.95,
     nonnegative: bool = False,
+    rank: bool | ArrayLike = False,
 ) -> pd.DataFrame:
     """Answer a workload, unbiased by default, with the joint noise of everything that enters each answer.
 
@@ -81,6 +84,8 @@ def answer(
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
       that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
     - `estimator` (only of non-negative estimates) : which they are, in words;
+    - `rank`, `above_next` (only with `rank`) : the place, which neighbours share whose order is less sure than `level`;
+        and how sure it is that the row is above the next one, by the joint error of their difference;
     - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
       part inside; of a geometry without such a part, nothing is known and the answer is missing;
     - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, or why its answer
@@ -106,8 +111,13 @@ def answer(
     [10.0]
     """
     check_level(level)
-    asked, framed = _asked(workload, release.domain)
-    return framed(release.answers(asked, level=level, nonnegative=nonnegative))
+    asked, framed, held = _asked(workload, release.domain)
+    found = release.answers(asked, level=level, nonnegative=nonnegative)
+    if rank is False:
+        return framed(found)
+    sizes = None if rank is True else np.asarray(rank, dtype=np.float64)[held]
+    ranked = rank_answers(release, asked, found, level=level, nonnegative=nonnegative, sizes=sizes)
+    return framed(found | ranked).sort_values("order", kind="stable").drop(columns="order")
 
 
 def asker(
@@ -145,7 +155,7 @@ def answer_each(
     import pandas as pd
 
     check_level(level)
-    asked, framed = _asked(workload, series.domain)
+    asked, framed, _ = _asked(workload, series.domain)
     found = {step: each.answers(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.labels
@@ -154,8 +164,10 @@ def answer_each(
     return out.reset_index(drop=True)
 
 
-def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
-    """Return the workload on the domain, and the function that makes the frame of its answers.
+def _asked(
+    workload: Any, domain: Domain
+) -> tuple[Workload, Callable[[Columns], pd.DataFrame], slice | NDArray[np.int64]]:
+    """Return the workload on the domain, the function that makes the frame of its answers, and which it answers.
 
     Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
     """
@@ -164,17 +176,17 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
     if isinstance(workload, Workload):
         names = workload.names if isinstance(workload, Regions) else None
         index = None if names is None else pd.Index(names, name="region")
-        return workload, lambda found: _frame(found, index)
+        return workload, lambda found: _frame(found, index), slice(None)
     shapes, crs = _shapes(workload)
     corners = None
     if shapes is None:
         corners = np.atleast_2d(np.asarray(list(workload), dtype=np.float64))
         shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
         if shapes is None:
-            return boxes(corners), _frame
+            return boxes(corners), _frame, slice(None)
     index = pd.Index(map(str, range(len(shapes))), name="region")
     if corners is not None and (straight := straight_boxes(corners, domain)) is not None:
-        return boxes(straight), lambda found: _frame(found, index)
+        return boxes(straight), lambda found: _frame(found, index), slice(None)
     fitted, frame = fit(shapes, domain, crs), _own(workload) if hasattr(workload, "columns") else None
 
     def framed(found: Columns) -> pd.DataFrame:
@@ -183,7 +195,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
         return _frame(columns, index) if frame is None else frame.assign(**columns)
 
     held = np.flatnonzero(fitted.held)
-    return regions(fitted.shapes[held], [str(number) for number in held]), framed
+    return regions(fitted.shapes[held], [str(number) for number in held]), framed, held
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:

@@ -25,6 +25,7 @@ def plot(
     only: str | None = option("PART", "One part alone, such as map or curve."),
     plain: bool = flag("Every cell's own unbiased estimate, instead of merging cells lost in the noise."),
     estimates: Estimates,
+    rank: bool = flag("With --regions: show whose order is not sure, as `query --rank` says: they stand on one band."),
     per: Literal["area", "region"] | None = option(
         "WHAT",
         "area: points per km², so that large regions do not stand out by size; region (or cell). [default: area; "
@@ -51,6 +52,7 @@ def plot(
     Examples:
       deltahist plot city.parquet --out city.png
       deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
+      deltahist plot city.parquet --regions districts.gpkg --rank --out ranking.png
       deltahist plot city.parquet --regions districts.gpkg --per region --only map --axes degrees --out a.pdf
       deltahist plot city.parquet --unbiased --only map --out unbiased.png
       deltahist plot city.parquet --out protection.pdf --only curve
@@ -60,6 +62,8 @@ def plot(
     """
     from deltahist.answers import answer, asker
     from deltahist.plots import check_picture, check_series_picture, save_picture, save_series
+    from deltahist.plots.ground import region_areas
+    from deltahist.plots.regions import shapes_on_map
     from deltahist.space.geometries import read_geometries
 
     folder, regions = is_folder(release), zones.regions is not None
@@ -70,7 +74,9 @@ def plot(
     for one, other, given in (
         ("--only curve", "--regions", only == "curve" and regions),
         ("--plain", "--regions", plain and regions),
+        ("--only", "--rank", rank and only is not None),
         ("--plain", "--nonnegative", plain and estimates.nonnegative),
+        ("--rank", "a folder", folder and rank),
         ("--only", "a folder", folder and only is not None),
         ("--axes", "a folder", folder and axes != "km"),
         ("--between", "one release", not folder and between is not None),
@@ -79,6 +85,8 @@ def plot(
     ):
         if given:
             raise InputError(f"{one} is given with {other}: they do not go together; leave one of them out")
+    if rank and not regions:
+        raise InputError("--rank is given without --regions: it is the order of regions")
     console.check_target(out, release, zones.regions, *(context or ()))
     if is_folder(release):
         series = open_series(release)
@@ -104,7 +112,10 @@ def plot(
     }
     asked = zones.read(domain)
     if asked is not None:
-        ways["answers"] = answer(published, asked, nonnegative=estimates.nonnegative)
+        order: Any = rank
+        if rank and per == "area":
+            order = region_areas(domain, shapes_on_map(asked, domain))
+        ways["answers"] = answer(published, asked, nonnegative=estimates.nonnegative, rank=order)
     elif only != "curve" and not plain:
         estimates.note(published)
     save_picture(published, out, only, plain=plain, nonnegative=estimates.asked, **ways)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.releases import Series
+    from deltahist.releases.sums import Difference
     from deltahist.space.domain import Domain
 
 #: Columns of answers, in a frame or by their names.
@@ -35,6 +36,8 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "name": str,
     "step": str,
     "steps": "{:,}".format,
+    "rank": "{:.0f}".format,
+    "above_next": lambda sure: ">99.9%" if sure > 0.999 else f"{sure:.1%}",
     "q": "{:g}".format,
     "cut": "{:.0%}".format,
     "unresolved": "{:.1%}".format,
@@ -62,8 +65,12 @@ class QueryOptions(Zones):
             )
         super().__post_init__()
 
-    def table(self, domain: Domain, ask: Callable[[Any], Table]) -> Table:
+    def table(
+        self, domain: Domain, ask: Callable[[Any], Table], rank: Callable[..., dict[str, Any]] | None = None
+    ) -> Table:
         """Return a row for each thing asked, with its name, its own columns and its answer; a GeoDataFrame of regions.
+
+        With `rank` (`rank_answers`) rows are in order; regions come in order from `ask`.
 
         Where there are several answers to each, such as one per step, all of them stand one after another. Boxes on the
         map need no frame: pandas takes longer to import than such answers to work out.
@@ -87,10 +94,16 @@ class QueryOptions(Zones):
             sides = sides if straight is None else straight
         work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
         found = {str(name): np.asarray(each) for name, each in ask(work).items()}
+        if rank is not None:
+            found |= rank(work, found)
         if fitted is not None:
             found = fitted.spread_over_regions(found)
         times = len(found["estimate"]) // len(names)
-        return {name: np.tile(each, times) for name, each in own.items()} | found
+        table = {name: np.tile(each, times) for name, each in own.items()} | found
+        if rank is not None:
+            order = np.argsort(table.pop("order"), kind="stable")  # what has no answer comes last
+            table = {name: each[order] for name, each in table.items()}
+        return table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,30 +133,31 @@ class StepOptions:
                     "stream` wrote"
                 )
 
-    def asking(self, series: Series, *, level: float, nonnegative: bool) -> Callable[[Any], pd.DataFrame]:
-        """Return the function that answers a workload of the steps."""
-        from deltahist.answers import answer, answer_each
-
+    def choose(self, series: Series, *, nonnegative: bool, rank: bool) -> Series | Difference:
+        """Return the steps that are asked, or the change between two periods; of --each step by itself if that is."""
         for one, other, given in (
             ("--each", "--mean", self.each and self.mean),
             ("--each", "--compare", self.each and self.compare is not None),
             ("--nonnegative", "--compare", nonnegative and self.compare is not None),
+            ("--rank", "--each", rank and self.each),
+            ("--rank", "--compare", rank and self.compare is not None),
         ):
             if given:
                 raise InputError(f"{one} is given with {other}: it must be one of them")
         period = self._period(series, self.between)
         if self.each:
-            return partial(answer_each, period, level=level, nonnegative=nonnegative)
-        asked: Any = self._without_gaps(period)
-        if self.compare is not None:
-            asked = asked.change_from(self._without_gaps(self._period(series, self.compare)))
-            before, after = len(asked.before.releases), len(asked.after.releases)
-            if before != after and not self.mean:
-                console.note(
-                    f"note: the periods have {before:,} and {after:,} steps, and sums are compared: --mean compares "
-                    "means per step"
-                )
-        return partial(answer, asked, level=level, nonnegative=nonnegative)
+            return period
+        period = self._without_gaps(period)
+        if self.compare is None:
+            return period
+        change = period.change_from(self._without_gaps(self._period(series, self.compare)))
+        before, after = len(change.before.releases), len(change.after.releases)
+        if before != after and not self.mean:
+            console.note(
+                f"note: the periods have {before:,} and {after:,} steps, and sums are compared: --mean compares "
+                "means per step"
+            )
+        return change
 
     def _period(self, series: Series, ends: tuple[str, str] | None) -> Series:
         """Return a part of the series; note the steps that are missing."""
@@ -172,6 +186,10 @@ def query(
         "Answer from non-negative estimates: usually nearer to the truth where many cells are empty, no longer "
         "unbiased; the answers say so."
     ),
+    rank: bool = flag(
+        "Rows in order, the largest estimate first, and how sure it is that each is above the next; neighbours that "
+        "are less sure than --level share a rank."
+    ),
     form: Form | None = option(
         "FORM",
         "table, csv, json, geojson, parquet or gpkg. [default: what --out says, or table]",
@@ -193,6 +211,8 @@ def query(
 
     Of a folder of `deltahist stream` the answers are sums over its steps, with the error of them together.
 
+    With --rank `above_next` is the probability that a row is above the next, from the joint error of their difference.
+
     \b
     Examples:
       deltahist query city.parquet --box 583000,4505000,588000,4512000
@@ -200,28 +220,34 @@ def query(
       deltahist query city.parquet --boxes boxes.csv --out answers.csv
       deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
       deltahist query city.parquet --regions atlas.gpkg --layer districts --format geojson
+      deltahist query city.parquet --regions zones.geojson --name zone --rank
       deltahist query http://127.0.0.1:8000/releases/city --boxes boxes.csv     # of `deltahist serve`
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
       deltahist query city/ --between 2010-05-01 2010-05-31 --regions zones.geojson     # of a folder: the sum
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
-    from deltahist.answers import answer
+    from deltahist.answers import answer, answer_each
     from deltahist.decode import check_level
     from deltahist.releases.about import describe_answers, facts_of
     from deltahist.releases.forms import SHAPED
+    from deltahist.releases.ranking import rank_answers
     from deltahist.space.workloads import Workload
 
     check_level(level)
     chosen = _form(form, out)
-    published: Any
     console.check_target(out, release, question.boxes, question.regions)
+    if rank and question.quantiles is not None:
+        raise InputError("--rank is given with --quantiles: quantiles are in order already; leave it out")
+    published: Any
+    source: Any
+    how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
     if is_folder(release) and question.quantiles is None:
-        published = series = open_series(release)
-        domain = series.domain
-        ask: Callable[[Any], Table] = steps.asking(series, level=level, nonnegative=nonnegative)
+        series = source = open_series(release)
+        published = steps.choose(series, nonnegative=nonnegative, rank=rank)
     else:
         steps.refuse_for(release)
-        if isinstance(release, str) and not is_stored_file(release) and question.quantiles is None:
+        # Joint errors of two answers are worked out here.
+        if isinstance(release, str) and not is_stored_file(release) and question.quantiles is None and not rank:
             from deltahist.remote import connect
 
             published = connect(release)
@@ -229,17 +255,20 @@ def query(
             warn_of(release, facts.get("publishable") is True, facts.get("weak_protection"))
         else:
             published = open_release(release, nonnegative and question.quantiles is None)
-        domain = published.domain
+        source = published
+    domain = published.domain
 
-        def ask(asked: Any) -> Table:
-            if isinstance(asked, Workload):
-                return published.answers(asked, level=level, nonnegative=nonnegative)
-            return answer(published, asked, level=level, nonnegative=nonnegative)
+    def ask(asked: Any) -> Table:
+        if steps.each:
+            return answer_each(published, asked, **how)
+        if isinstance(asked, Workload):
+            return published.answers(asked, **how)
+        return answer(published, asked, rank=rank, **how)
 
     if chosen in SHAPED and (domain.ndim == 1 or question.quantiles is not None):
         raise InputError(f"the form is {chosen!r}: in one dimension it must be table, csv, json or parquet")
     if question.quantiles is None:
-        found = question.table(domain, ask)
+        found = question.table(domain, ask, partial(rank_answers, published, **how) if rank else None)
     elif hasattr(published, "quantiles"):
         found = published.quantiles(question.quantiles, level=level)
     else:
@@ -247,8 +276,8 @@ def query(
             "--quantiles asks a release of sorted points (`deltahist publish --sorted`): this one holds counts"
         )
     # Of a folder the answers are of the steps that were asked, not of all.
-    about = describe_answers(facts_of(ask.args[0] if isinstance(ask, partial) else published), dict(found), level)
-    _deliver(found, domain, chosen, out, about, source=published, boxes=bool(question.box or question.boxes))
+    about = describe_answers(facts_of(published), dict(found), level)
+    _deliver(found, domain, chosen, out, about, source=source, boxes=bool(question.box or question.boxes))
 
 
 def _form(form: str | None, out: Path | None) -> str:
@@ -289,6 +318,7 @@ def _deliver(
     from deltahist.releases.forms import Layer, encode_table, save_layers
 
     frame = pd.DataFrame(table) if isinstance(table, dict) else table
+    frame = frame.astype({"rank": "Int64"}) if "rank" in frame else frame  # what has no answer has no rank
     frame = _with_boxes(frame, domain, form) if boxes else frame
     if out is not None:
         layers = [Layer("answers", frame, about, "answer")]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.path import Path as Outline
 
     from deltahist.releases.base import BaseRelease
+    from deltahist.space.domain import Domain
 
 #: Hatching of what does not stand out.
 _HATCH = "////"
@@ -65,6 +66,7 @@ class Values:
     unit : of the values, in words. estimator : name of the estimates.
     at_rim : whether some also hold points from outside the map.
     frame : the part of the map that is drawn.
+    rank : (m,) places, which neighbours share whose order is not sure; None where the order is not asked.
     """
 
     names: tuple[str, ...]
@@ -77,6 +79,7 @@ class Values:
     estimator: str
     at_rim: bool
     frame: Domain
+    rank: NDArray[np.float64] | None = None
 
     @functools.cached_property
     def order(self) -> NDArray[np.int64]:
@@ -138,8 +141,7 @@ def values_of(
     if len(called) != len(answers):
         raise InputError(f"there are {len(called)} names and {len(answers)} regions: give one name each")
     called = _number_unwritable(called)
-    shapes = shapely.make_valid(geometries_of(answers, domain, "answers"))
-    shapes = shapely.intersection(shapes, shapely.box(*domain.bounds))
+    shapes = shapes_on_map(answers, domain)
     area = region_areas(domain, shapes)
     known = np.isfinite(estimate) & (area > 0)
     if not known.any():
@@ -165,6 +167,7 @@ def values_of(
         estimator,
         reaches and holds_points_from_outside(release),
         crop(domain, shapes[known]),
+        _column(answers, "rank") if "rank" in answers.columns else None,
     )
 
 
@@ -180,6 +183,14 @@ def _number_unwritable(names: tuple[str, ...]) -> tuple[str, ...]:
         )
     lost = [not set(missing).isdisjoint(name) for name in names]
     return tuple(f"region {i}" if gone else name for i, (name, gone) in enumerate(zip(names, lost, strict=True), 1))
+
+
+def shapes_on_map(frame: gpd.GeoDataFrame, domain: Domain) -> NDArray[Any]:
+    """Return the parts of regions (m,) that a map holds, in its coordinates."""
+    import shapely
+
+    shapes = shapely.make_valid(geometries_of(frame, domain, "answers"))
+    return np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
 
 
 def _column(answers: gpd.GeoDataFrame, name: str) -> NDArray[np.float64]:
@@ -354,6 +365,7 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
     colours = _faces(values)[shown]
     # Nothing is below zero, so that only what is above it is drawn of an interval.
     ax.hlines(row, np.maximum(low, 0.0), np.maximum(high, 0.0), color="0.35", linewidth=1.1, zorder=2)
+    tied = _mark_ties(ax, values, shown)
     sure = ~values.doubtful[shown]
     dots: dict[str, Any] = {"s": 20, "edgecolors": "0.15", "linewidths": 0.7, "zorder": 3, "clip_on": False}
     at = np.maximum(value, 0.0)
@@ -387,6 +399,7 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.set_xlabel(f"{values.unit}, with {level:.0%} intervals", fontsize=9)
     words = f"The {len(shown)} largest of {len(values.order)}" if len(shown) < len(values.order) else ""
+    words = "; ".join(filter(None, [words, f"on one band: order less sure than {level:.0%}" if tied else ""]))
     if not sure.all():
         empty = Line2D(
             [], [], marker="o", linestyle="", markersize=4.5, color="0.15", markerfacecolor="white"
@@ -396,6 +409,19 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
         )
     ax.set_title(words, fontsize=8)
     return ax
+
+
+def _mark_ties(ax: Axes, values: Values, shown: NDArray[np.int64]) -> bool:
+    """Lay a band behind neighbouring rows that share a rank; return whether there are any."""
+    if values.rank is None:
+        return False
+    rank = values.rank[shown]
+    begins = np.flatnonzero(np.diff(rank, prepend=np.nan) != 0)
+    ends = np.append(begins[1:], len(rank))
+    bands = [(begin, end) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True) if end - begin > 1]
+    for begin, end in bands:
+        ax.axhspan(begin - 0.42, end - 0.58, color="0.92", linewidth=0, zorder=0)
+    return bool(bands)
 
 
 def height_of_rows(number: int) -> float:

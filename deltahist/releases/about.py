@@ -22,6 +22,7 @@ _NOT_ADDED = "nor its square: ask deltahist query for the sum"
 _SHORT = 16
 #: Unit and description of the columns of answers; of None the unit is that of the estimate.
 _ANSWERS: dict[str, tuple[str | None, str]] = {
+    "rank": ("1", "place by the estimate, shared by neighbours whose order is less sure than {level}"),
     "step": ("", "step of the series"),
     "before": (None, "estimate of the earlier period"),
     "after": (None, "estimate of the later period"),
@@ -29,6 +30,7 @@ _ANSWERS: dict[str, tuple[str | None, str]] = {
     "std_error": (None, f"standard error of noise, and of places in cells that are cut; do not add it, {_NOT_ADDED}"),
     "low": (None, "lower end of the {level} interval"),
     "high": (None, "upper end of the {level} interval"),
+    "above_next": ("1", "how sure it is that the row is above the next, by the joint error of their difference"),
     "noise_error": (None, "the part of std_error that is noise"),
     "placement_error": (None, "the part of std_error that is places in cells that are cut"),
     "cut": ("1", "share of the area in cells that are cut"),

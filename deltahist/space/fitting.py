@@ -133,7 +133,7 @@ def _fit(
     outside = np.where(shapely.is_missing(shapes), np.nan, 0.0)
     bounds = shapely.box(*domain.bounds)
     for at in np.flatnonzero(reach_beyond(shapely.bounds(shapes), domain) | shapely.is_empty(shapes)):
-        part = _polygons(shapely.intersection(shapes[at], bounds))
+        part = polygons_of(shapely.intersection(shapes[at], bounds))
         if part.area > SPECK * np.prod(domain.cell):
             outside[at] = share = 1 - near[at] * part.area / shapes[at].area
             shapes[at], notes[at] = part, "; ".join(filter(None, [notes[at], tell_clipped(share)]))
@@ -182,7 +182,7 @@ def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
             if not shapely.is_valid(shape):
                 notes[at] = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
                 shape = _make_valid(shape)
-            part = _polygons(shape)
+            part = polygons_of(shape)
             if part.area > 0:
                 shapes[at] = part
             else:
@@ -198,7 +198,7 @@ def _make_valid(shapes: Any) -> Any:
     return shapely.make_valid(shapes, method="structure", keep_collapsed=False)
 
 
-def _polygons(shape: Any) -> Any:
+def polygons_of(shape: Any) -> Any:
     """Return the polygonal part of a valid geometry."""
     import shapely
 
@@ -241,7 +241,7 @@ def _cut_surroundings(
     window = shapely.segmentize(window, max(east - west, north - south) / 64)
     shapes = shapes.copy()
     for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
-        part = _polygons(shapely.intersection(shapes[at], window))
+        part = polygons_of(shapely.intersection(shapes[at], window))
         share[at] = area(part) / area(shapes[at])
         shapes[at] = part
     return shapes, share

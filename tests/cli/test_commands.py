@@ -291,7 +291,7 @@ def districts(folder):
     return folder / "wards.gpkg", folder / "road.geojson"
 
 
-def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, monkeypatch):
+def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, refused, monkeypatch):
     wards, road = districts(tmp_path)
     drawn = {}
     monkeypatch.setattr("deltahist.plots.save_picture", lambda *given, **look: drawn.update(look))
@@ -306,6 +306,11 @@ def test_plot_draws_regions_with_their_intervals(folder, tmp_path, run, monkeypa
     assert (drawn["per"], drawn["axes"], drawn["title"]) == ("region", "km", "Wards")
     run("plot", folder / "city.parquet", "--per", "region", "--out", tmp_path / "cells.png")
     assert drawn["per"] == "cell"
+    run(*line, "--out", tmp_path / "order.png", "--rank")
+    assert drawn["answers"]["rank"].tolist() in ([1, 2], [1, 1])
+    density = drawn["answers"]["estimate"] / drawn["answers"].to_crs("EPSG:32618").area
+    assert density.is_monotonic_decreasing
+    refused([*line[:2], "--out", tmp_path / "a.png", "--rank"], "--rank is given without --regions")
 
 
 def test_a_drawing_of_two_districts_in_a_corner_shows_the_corner(folder, tmp_path, run):

@@ -226,3 +226,47 @@ def test_districts_lie_beside_exported_cells(folder, tmp_path, run, refused):
     run("export", folder / "city.parquet", "--tidy", "--out", tmp_path / "n.csv")
     values = pd.read_csv(tmp_path / "n.csv")["value"]
     assert values.tolist() == dh.load(folder / "city.parquet").values.tolist()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".gpkg"])
+def test_regions_come_in_order_with_how_sure_it_is_in_every_form(folder, tmp_path, suffix, run):
+    ask = ["query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--rank"]
+    out = tmp_path / f"ranking{suffix}"
+    run(*ask, "--out", out)
+    found = read(out)
+    assert found["estimate"].dropna().is_monotonic_decreasing
+    assert found["rank"].dropna().tolist() == [1, 2, 3]
+    assert found["rank"].isna().tolist() == [False] * 3 + [True] * 2
+    assert (found["above_next"][:2] > 0.95).all()
+    assert found["above_next"][2:].isna().all()
+    table = run(*ask).out.splitlines()
+    assert table[0].split()[:3] == ["name", "rank", "estimate"]
+    assert [line.split()[1] for line in table[2:7]] == ["1", "2", "3", "-", "-"]
+
+
+def test_boxes_come_in_order_with_their_corners_and_names(folder, tmp_path, run):
+    (tmp_path / "boxes.csv").write_text(
+        "name,west,south,east,north\nsmall,584000,4506000,585000,4507000\nlarge,584000,4505500,588000,4508500\n"
+    )
+    metres = pd.read_csv(io.StringIO(run("query", folder / "city.parquet", "--boxes", tmp_path / "boxes.csv",
+                                         "--rank", "--format", "csv").out))  # fmt: skip
+    assert metres["name"].tolist() == ["large", "small"]
+    assert metres["north"].tolist() == [4508500, 4507000]
+    assert metres["rank"].tolist() == [1, 2]
+    degrees = ["--box=-73.98,40.70,-73.975,40.705", "--box=-74,40.69,-73.97,40.72"]
+    found = pd.read_csv(io.StringIO(run("query", folder / "city.parquet", *degrees, "--rank", "--format", "csv").out))
+    assert found["west"].tolist() == [-74, -73.98]
+    assert found["estimate"].is_monotonic_decreasing
+
+
+def test_an_order_is_refused_of_what_has_no_joint_error(folder, tmp_path, refused):
+    (tmp_path / "days").mkdir()
+    near, rng = dh.Neighbourhood(CITY, "500m", "boundary"), np.random.default_rng(1)
+    for day in (1, 2):
+        counts = rng.integers(0, 9, CITY.shape)
+        dh.publish(counts, near, "identity", epsilon=1).save(tmp_path / f"days/2010-05-0{day}.parquet")
+    ask = ["query", tmp_path / "days", "--box=584000,4506000,585000,4507000", "--rank"]
+    refused([*ask, "--each"], "--rank is given with --each")
+    change = ["--between", *["2010-05-01"] * 2, "--compare", *["2010-05-02"] * 2]
+    refused([*ask, *change], "--rank is given with --compare")
+    refused(["query", folder / "ages.parquet", "--quantiles", "0.5", "--rank"], "--rank is given with --quantiles")

@@ -194,6 +194,17 @@ def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
     assert ax.get_xlabel() == "points per region, with 90% intervals"
 
 
+def test_neighbours_whose_order_is_open_stand_on_one_band(city):
+    answers = made_up(city, [640, 5_000, 20], [10, 100, 30])
+    ax = plot_intervals(city, answers.assign(rank=[2, 1, 2]), per="region")
+    (band,) = ax.patches
+    assert (band.get_y() < 1, band.get_y() + band.get_height() > 2) == (True, True)  # rows 1 and 2, not 0
+    assert band.get_y() > 0.5
+    assert ax.get_title() == "on one band: order less sure than 95%"
+    ax = plot_intervals(city, answers.assign(rank=[2, 1, 3]), per="region")
+    assert (list(ax.patches), ax.get_title()) == ([], "")
+
+
 def test_fifty_rows_at_most(make):
     release = make(np.full((52, 4), 50), rng=np.random.default_rng(1))
     west, south, _, north = release.domain.bounds
