@@ -15,7 +15,7 @@ from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Series
 from deltahist.releases.ranking import rank_answers
 from deltahist.releases.sums import Difference
-from deltahist.space.degrees import boxes_in_degrees, straight_boxes
+from deltahist.space.degrees import boxes_in_degrees, fit_boxes, straight_boxes
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
@@ -187,7 +187,8 @@ def _asked(
     index = pd.Index(map(str, range(len(shapes))), name="region")
     if corners is not None and (straight := straight_boxes(corners, domain)) is not None:
         return boxes(straight), lambda found: _frame(found, index), slice(None)
-    fitted, frame = fit(shapes, domain, crs), _own(workload) if hasattr(workload, "columns") else None
+    fitted = fit(shapes, domain, crs) if corners is None else fit_boxes(corners, shapes, domain)
+    frame = _own(workload) if hasattr(workload, "columns") else None
 
     def framed(found: Columns) -> pd.DataFrame:
         columns = fitted.spread_over_regions(found)

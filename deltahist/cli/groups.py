@@ -159,7 +159,7 @@ def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
     if 2 * read.outside > read.rows - read.bad_rows - read.unmatched:
         note(
             "warning: more than half of the points lie outside the bounds "
-            "(is the order W,S,E,N, are x and y swapped, are --crs and --project right?)"
+            f"({read.guess or 'is the order W,S,E,N, are x and y swapped, are --crs and --project right?'})"
         )
 
 
@@ -311,12 +311,13 @@ class Zones:
         "FILE", "Polygons (GeoJSON, GeoPackage, ...) in any CRS; they keep their columns."
     )
     layer: str | None = option("NAME", "Layer of --regions; needed if there are several with geometries.")
+    regions_crs: str | None = option("CRS", "CRS of --regions that say none themselves, such as EPSG:25832.")
     name: str | None = option(
         "COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"
     )
 
     def __post_init__(self) -> None:
-        for name, value in (("name", self.name), ("layer", self.layer)):
+        for name, value in (("name", self.name), ("layer", self.layer), ("regions-crs", self.regions_crs)):
             if value is not None and self.regions is None:
                 raise InputError(f"--{name} is {value!r}, but it is about --regions, which is missing")
 
@@ -326,7 +327,8 @@ class Zones:
 
         if self.regions is None:
             return None
-        return named(read_geometries(self.regions, domain, "--regions", self.layer), self.name, "--name")
+        frame = read_geometries(self.regions, domain, "--regions", self.layer, crs=self.regions_crs)
+        return named(frame, self.name, "--name")
 
 
 @dataclass(frozen=True, kw_only=True)

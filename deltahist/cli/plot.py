@@ -106,7 +106,7 @@ def plot(
         raise InputError("--axes is 'degrees', but the map is a plane without a CRS: it must be 'km'")
     ways: dict[str, Any] = {
         "per": "cell" if per == "region" and not regions else per,
-        "context": [read_geometries(file, domain, "--context") for file in context or ()],
+        "context": [read_geometries(file, domain, "--context", choosable=False) for file in context or ()],
         "axes": axes,
         "title": title,
     }

@@ -78,9 +78,7 @@ class QueryOptions(Zones):
         import numpy as np
 
         from deltahist import workloads
-        from deltahist.space.degrees import boxes_in_degrees, straight_boxes
-        from deltahist.space.fitting import fit
-        from deltahist.space.geometries import LONGITUDE_LATITUDE
+        from deltahist.space.degrees import boxes_in_degrees, fit_boxes, straight_boxes
 
         zones = self.read(domain)
         if zones is not None:
@@ -90,7 +88,7 @@ class QueryOptions(Zones):
         shapes, fitted = boxes_in_degrees(sides, domain), None
         if shapes is not None:
             own["geometry"], straight = shapes, straight_boxes(sides, domain)
-            fitted = fit(shapes, domain, LONGITUDE_LATITUDE) if straight is None else None
+            fitted = fit_boxes(sides, shapes, domain) if straight is None else None
             sides = sides if straight is None else straight
         work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
         found = {str(name): np.asarray(each) for name, each in ask(work).items()}

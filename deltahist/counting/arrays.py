@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ _THREADS = 2
 _SLACK = 1 << 20
 #: Share of points outside from which on they are refused, and share that a likely cause must explain.
 _MANY, _ENOUGH = 0.01, 0.99
+#: Share of points outside that a guess must explain to be named.
+_SOMEWHAT = 0.3
 #: Part of a side of the map that points in another unit must span.
 _SOME = 0.1
 #: Points outside that are kept to look for the cause.
@@ -187,6 +190,7 @@ class CountedRows(Unshown):
     outside : usable rows outside the domain, clamped or left out.
     users : number of users, or None.
     counting : how rows became counts: what a release says of it.
+    guess : what would explain most of many points outside, in words; None where nothing is found.
     """
 
     rows: int
@@ -195,6 +199,7 @@ class CountedRows(Unshown):
     outside: int
     users: int | None
     counting: Preprocessing
+    guess: str | None = field(default=None, kw_only=True)
 
 
 class Tally:
@@ -325,7 +330,8 @@ def collect(
     if bound is not None:
         into.add(bound.cells())
     people = None if bound is None else bound.users
-    return CountedRows(rows, bad, unmatched, off, people, reading.preprocessing(operation))
+    guess = seen.guess() if 2 * off > seen.points else None
+    return CountedRows(rows, bad, unmatched, off, people, reading.preprocessing(operation), guess=guess)
 
 
 def refuse_bad_rows(
@@ -450,6 +456,10 @@ class Outside:
         if self.outside <= _MANY * self.points:
             return
         kind, cause = next(self._causes(), ("unknown", "are they the right ones (W,S,E,N), and is the CRS"))
+        if kind == "unknown" and (guess := self.guess()) is not None:
+            cause += f" ({guess})"
+        if kind != "unknown" and self.outside < _ENOUGH * self.points:
+            cause += f" (but {1 - self.outside / self.points:.0%} of all points lie inside as they are)"
         domain, end = self.domain, "?" if kind == "unknown" else "."
         bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" of {domain.crs}" if domain.crs else "")
         raise OutsideBounds(
@@ -459,11 +469,37 @@ class Outside:
             kind,
         )
 
+    def guess(self) -> str | None:
+        """Return the way to the map that would hold most of the points outside, in words; None if it is few.
+
+        It tells about the data: it is for who holds them.
+        """
+        if not self._sample or self.domain.ndim != 2:
+            return None
+        given = [np.concatenate(columns) for columns in zip(*self._sample, strict=True)]
+        shares = {"with x and y swapped": self._share(self._onto, given[::-1])}
+        for crs in () if self.domain.crs is None else (LONGITUDE_LATITUDE, "EPSG:3857", self.domain.crs):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    onto = Operation.onto(self.domain, crs) or (lambda *columns: list(columns))
+            except InputError:
+                continue
+            shares |= {f"as {crs}": self._share(onto, given), f"as {crs} swapped": self._share(onto, given[::-1])}
+        best = max(shares, key=lambda words: shares[words])
+        if shares[best] < _SOMEWHAT:
+            return None
+        return f"the best guess: {best}, {shares[best]:.0%} of the points outside would lie inside"
+
+    @property
+    def _onto(self) -> Callable[..., Any]:
+        """The way to the map that was stated."""
+        return self.operation or (lambda *columns: list(columns))
+
     def _causes(self) -> Iterator[tuple[str, str]]:
         """Yield kinds of mistakes that would explain the points outside, with words for the message."""
         given = [np.concatenate(columns) for columns in zip(*self._sample, strict=True)]
-        domain, operation = self.domain, self.operation
-        onto = (lambda *columns: columns) if operation is None else operation
+        domain, operation, onto = self.domain, self.operation, self._onto
         degrees = looks_like_degrees(domain.bounds)
         if domain.ndim == 2:
             if self._fits(onto, given[::-1]):
@@ -492,11 +528,14 @@ class Outside:
     def _fits(self, onto: Callable[..., Any] | None, given: Columns) -> bool:
         """Return whether nearly all points that are kept would lie inside on another way to the map."""
         assert onto is not None
+        return self._share(onto, given) > _ENOUGH
+
+    def _share(self, onto: Callable[..., Any], given: Columns) -> float:
+        """Return the share of the points that are kept which would lie inside on another way to the map."""
         try:
-            inside = inside_rows(onto(*given), self.domain)
+            return float(inside_rows(onto(*given), self.domain).mean())
         except InputError:
-            return False
-        return bool(inside.mean() > _ENOUGH)
+            return 0.0
 
 
 # --- points of arrays -----------------------------------------------------------------------------------------

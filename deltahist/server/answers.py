@@ -16,9 +16,7 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
 from deltahist.space.crs import epsg_code, is_crs84, read_crs
-from deltahist.space.degrees import bend_boxes, clip_boxes, has_width, straight_boxes
-from deltahist.space.fitting import fit
-from deltahist.space.geometries import LONGITUDE_LATITUDE
+from deltahist.space.degrees import bend_boxes, clip_boxes, fit_boxes, has_width, straight_boxes
 from deltahist.space.workloads import boxes, regions
 
 #: What boxes are asked of: a release, a series of steps, or the difference of two.
@@ -62,7 +60,7 @@ class BoxQuery:
         # As `dh.answer` does, without the frames, which take as long as a few boxes.
         if (straight := straight_boxes(corners, domain)) is not None:
             return self.release.answers(boxes(straight), level=self.level, nonnegative=self.nonnegative)
-        fitted = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
+        fitted = fit_boxes(corners, bend_boxes(corners, domain), domain)
         work = regions(fitted.shapes[fitted.held])
         found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
         return fitted.spread_over_regions(found)

@@ -16,6 +16,7 @@ from deltahist.space.fitting import (
     OUTSIDE,
     SPECK,
     Fitted,
+    fit,
     longitudes_of,
     tell_clipped,
 )
@@ -89,6 +90,25 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
         stacklevel=4,
     )
     return bent
+
+
+def fit_boxes(corners: NDArray[np.float64], bent: NDArray[Any], domain: Domain) -> Fitted:
+    """Fit boxes (m, 4) in longitude and latitude to a map, as polygons that are bent (m,): `fit`.
+
+    Raises InputError if all lie outside the map, with the first one swapped if that lies on it.
+    """
+    try:
+        return fit(bent, domain, LONGITUDE_LATITUDE)
+    except InputError:
+        swapped = corners[:1, [1, 0, 3, 2]]
+        middle = Operation.off(domain, LONGITUDE_LATITUDE).back(*(swapped[:, :2] + swapped[:, 2:]).T / 2)
+        if not looks_like_degrees(swapped[0].tolist()) or reach_beyond(np.tile(np.ravel(middle), (1, 2)), domain).any():
+            raise
+        one, other = (",".join(f"{v:.10g}" for v in box) for box in (corners[0], swapped[0]))
+        raise InputError(
+            f"0 of {len(corners):,} boxes are on the map: the first is {one}, which with latitude and longitude "
+            f"swapped would be on it, as {other}; boxes are west, south, east, north: give the longitude first"
+        ) from None
 
 
 def has_width(west: NDArray[np.float64], east: NDArray[np.float64]) -> NDArray[np.bool_]:

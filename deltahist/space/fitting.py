@@ -262,16 +262,22 @@ def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> 
     import shapely
 
     number = f"0 of {len(regions):,} regions"
+    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
+    if crs is not None and crs.is_geographic and not looks_like_degrees(theirs):
+        return (
+            f"{number} can be answered: they are in {crs.to_string()} by what they say, but reach over {theirs}: "
+            "degrees lie within ±180 and ±90; are they metres, of another CRS?"
+        )
     if not (found.outside == 1).any():
         first = str(found.notes[0]).removeprefix("not answered: ")
         return f"{number} can be answered (the first: {first}): they must be Polygons or MultiPolygons"
-    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
     cause = "is that the place, and the CRS, that is meant?"
     known = [] if domain.crs is None else [read_crs(code) for code in _USUAL]
     for swapped, other in [(True, crs), *itertools.product((False, True), known)]:
         if _reaches(regions, other, swapped, domain):
             said = "" if other is crs else f"taken as {other.to_string()} "
-            remedy = [*["give x (longitude) first"] * swapped, *["state that CRS"] * (other is not crs)]
+            state = "state that CRS" + f" (on the command line --regions-crs {other})" * (crs is None)
+            remedy = [*["give x (longitude) first"] * swapped, *[state] * (other is not crs)]
             cause = f"{said}{'with x and y swapped ' if swapped else ''}they would be: {' and '.join(remedy)}"
             break
     stated = "without a CRS" if crs is None else f"in {crs.to_string()}"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._confined import DRIVERS, Child
-from deltahist.errors import InputError, meant, meant_file
+from deltahist.errors import DeltaHistWarning, InputError, meant, meant_file
 from deltahist.space.crs import Operation, looks_like_degrees, read_crs
 
 if TYPE_CHECKING:
@@ -58,44 +58,79 @@ def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
 
 
 def read_geometries(
-    file: str | Path, domain: Domain, name: str = "file", layer: str | None = None
+    file: str | Path,
+    domain: Domain,
+    name: str = "file",
+    layer: str | None = None,
+    *,
+    crs: str | None = None,
+    choosable: bool = True,
 ) -> gpd.GeoDataFrame:
     """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
 
-    It is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON is in longitude and
-    latitude unless its figures cannot be degrees: then they are taken to be in the domain's coordinates, as on a plane
-    without a CRS. Whole numbers and truths stay what they are where some are missing. Raises InputError if the file is
-    missing or unreadable, has no geometries, or has several layers and none is chosen.
+    `crs` is that of a file which says none; `choosable` is whether the caller can name a layer. The file is GeoPackage,
+    GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON is in longitude and latitude unless
+    its figures cannot be degrees: then they are taken to be in the domain's coordinates, as on a plane without a CRS,
+    and so are other files that say degrees which they cannot be. It warns where there is a map. Whole numbers
+    and truths stay what they are where some are missing. Raises InputError if the file is missing or unreadable, has no
+    geometries, has several layers and none is chosen, or contradicts `crs`.
     """
     file = Path(file)
-    frame = _read(file, name, layer, _from_layer)
-    crs = _stated(frame.geometry.to_numpy(), frame.crs, file, domain, name)
-    return frame if crs is frame.crs else frame.set_crs(crs, allow_override=True)
+    frame = _read(file, name, layer, _from_layer, choosable)
+    found = _stated(frame.geometry.to_numpy(), frame.crs, file, domain, name, crs)
+    return frame if found is frame.crs else frame.set_crs(found, allow_override=True)
 
 
-def read_shapes(file: str | Path, domain: Domain, name: str = "file") -> tuple[NDArray[Any], Any]:
+def read_shapes(
+    file: str | Path, domain: Domain, name: str = "file", crs: str | None = None
+) -> tuple[NDArray[Any], Any]:
     """Return the geometries (m,) of `read_geometries` alone, and their CRS, mostly without pandas and geopandas."""
     file = Path(file)
-    found = _read(file, name, None, _shapes_of)
-    shapes, crs = found if isinstance(found, tuple) else (found.geometry.to_numpy(), found.crs)
-    return shapes, _stated(shapes, crs, file, domain, name)
+    found = _read(file, name, None, _shapes_of, choosable=False)
+    shapes, stated = found if isinstance(found, tuple) else (found.geometry.to_numpy(), found.crs)
+    return shapes, _stated(shapes, stated, file, domain, name, crs)
 
 
-def _stated(shapes: NDArray[Any], crs: Any, file: Path, domain: Domain, name: str) -> Any:
-    """Return the CRS of a file's geometries; None if it says degrees that they cannot be.
+def _stated(shapes: NDArray[Any], crs: Any, file: Path, domain: Domain, name: str, given: str | None) -> Any:
+    """Return the CRS of a file's geometries: the one that is `given`, or that it says; None if it cannot be that.
 
-    Raises InputError if there are no geometries.
+    Warns if a file says degrees that its figures cannot be. Raises InputError if there are no geometries, or the file
+    contradicts `given`.
     """
     import shapely
 
     if (shapely.is_missing(shapes) | shapely.is_empty(shapes)).all():
         raise InputError(f"{name} {str(file)!r} has no geometries")
-    degrees = crs is not None and crs.is_geographic
-    plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
-    return None if degrees and (plain or not looks_like_degrees(shapely.total_bounds(shapes).tolist())) else crs
+    bounds = shapely.total_bounds(shapes).tolist()
+    possible, geojson = looks_like_degrees(bounds), file.suffix.lower() in (".geojson", ".json")
+    reach = f"its coordinates reach from {bounds[0]:.7g},{bounds[1]:.7g} to {bounds[2]:.7g},{bounds[3]:.7g}"
+    if given is not None:
+        own = read_crs(given)
+        if own.is_geographic and not possible:
+            raise InputError(
+                f"{name} {str(file)!r} is said to be in {given}, but {reach}: degrees lie within ±180 and ±90; are "
+                "they metres, of another CRS?"
+            )
+        # GeoJSON is in degrees by its standard, whether or not its writer knew.
+        if crs is not None and not geojson and not crs.equals(own, ignore_axis_order=True):
+            raise InputError(
+                f"{name} {str(file)!r} is said to be in {given}, but it says {crs.to_string()} itself: only a file "
+                "that says no CRS takes one; leave it out, or correct the file"
+            )
+        return own
+    if crs is None or not crs.is_geographic or (possible and not (geojson and domain.crs is None)):
+        return crs
+    if domain.crs is not None:
+        warnings.warn(
+            f"{name} {str(file)!r} says {crs.to_string()}, but {reach}: degrees lie within ±180 and ±90, so that they "
+            f"are taken to be in {domain.crs}, as the map is (metres that are labelled as degrees?)",
+            DeltaHistWarning,
+            stacklevel=4,
+        )
+    return None
 
 
-def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]) -> Any:
+def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any], choosable: bool) -> Any:
     """Return the frame of a GeoParquet file, or the result of `make` on a layer.
 
     Raises InputError if the file is missing, unreadable, or has several layers and none is chosen.
@@ -127,7 +162,7 @@ def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any]
     if layer is None:
         raise InputError(
             f"{name} {str(file)!r} has the layers {', '.join(layers)}: "
-            + "choose one with layer=, or " * (make is _from_layer) + "make a file of one"
+            + "choose one with layer=, or " * choosable + "make a file of one"
         )
     raise InputError(
         f"layer is {layer!r}: it must be one of those of {name} {str(file)!r}, "
@@ -227,7 +262,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
         )
     from shapely.errors import ShapelyError
 
-    frame = onto_map(read_geometries(file, domain, name), domain, f"{name} {str(file)!r}")
+    frame = onto_map(read_geometries(file, domain, name, choosable=False), domain, f"{name} {str(file)!r}")
     try:
         return frame.union_all()
     except ShapelyError as problem:

@@ -161,7 +161,7 @@ def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, run, refused):
     row = pd.read_csv(io.StringIO(output)).iloc[0]
     assert row["estimate"] == pytest.approx(found["estimate"])
     assert row[["name", "west", "north"]].tolist() == ["here", -73.99, 40.72]
-    message = "with x and y swapped they would be"
+    message = "with latitude and longitude swapped would be on it"
     refused(["query", folder / "city.parquet", "--box", "40.7,-73.99,40.72,-73.97"], message)
 
 
@@ -270,3 +270,63 @@ def test_an_order_is_refused_of_what_has_no_joint_error(folder, tmp_path, refuse
     change = ["--between", *["2010-05-01"] * 2, "--compare", *["2010-05-02"] * 2]
     refused([*ask, *change], "--rank is given with --compare")
     refused(["query", folder / "ages.parquet", "--quantiles", "0.5", "--rank"], "--rank is given with --quantiles")
+
+
+DISTRICTS = gpd.GeoSeries([shapely.box(584_000, 4_506_000, 586_000, 4_507_500)], crs="EPSG:32618")
+
+
+@pytest.mark.parametrize("suffix", ["gpkg", "geojson"])
+def test_metres_that_are_labelled_as_degrees_are_noted_and_answered_as_the_map_s(folder, tmp_path, run, suffix):
+    DISTRICTS.set_crs(4326, allow_override=True).to_file(tmp_path / f"zones.{suffix}")
+    ask = ["query", folder / "city.parquet", "--format", "csv", "--regions"]
+    out, notes = run(*ask, tmp_path / f"zones.{suffix}")
+    assert f"zones.{suffix}' says EPSG:4326, but its coordinates reach from 584000,4506000 to" in notes
+    assert "degrees lie within ±180 and ±90, so that they are taken to be in EPSG:32618, as the map is" in notes
+    DISTRICTS.to_file(tmp_path / "right.gpkg")
+    expected, notes = run(*ask, tmp_path / "right.gpkg")
+    assert out == expected
+    assert "warning" not in notes
+
+
+@pytest.mark.filterwarnings("ignore:'crs' was not provided")
+def test_regions_that_say_no_crs_take_one(folder, tmp_path, run, refused):
+    there = DISTRICTS.to_crs(32619)
+    there.set_crs(None, allow_override=True).to_file(tmp_path / "bare.gpkg")
+    there.to_file(tmp_path / "utm.gpkg")
+    there.set_crs(4326, allow_override=True).to_file(tmp_path / "bare.geojson")
+    ask = ["query", folder / "city.parquet", "--format", "csv", "--regions"]
+    expected = pd.read_csv(io.StringIO(run(*ask, tmp_path / "utm.gpkg").out))
+    for file in ("bare.gpkg", "bare.geojson", "utm.gpkg"):
+        out, notes = run(*ask, tmp_path / file, "--regions-crs", "EPSG:32619")
+        assert "warning" not in notes
+        assert pd.read_csv(io.StringIO(out))["estimate"].tolist() == pytest.approx(expected["estimate"].tolist())
+    refused([*ask, tmp_path / "utm.gpkg", "--regions-crs", "EPSG:25832"], "said to be in EPSG:25832", "says EPSG:32619")
+    refused([*ask, tmp_path / "bare.gpkg", "--regions-crs", "EPSG:4326"], "degrees lie within ±180 and ±90", "metres")
+    refused(["query", folder / "city.parquet", f"--box={BOX}", "--regions-crs", "EPSG:32619"], "about --regions")
+    degrees = DISTRICTS.to_crs(4326).set_crs(None, allow_override=True)
+    degrees.to_file(tmp_path / "degrees.gpkg")
+    refused([*ask, tmp_path / "degrees.gpkg"], "taken as EPSG:4326 they would be", "--regions-crs EPSG:4326")
+
+
+@pytest.mark.filterwarnings("ignore:'crs' was not provided")
+def test_commands_that_plan_take_the_crs_of_regions_and_one_layer_alone(folder, tmp_path, run, refused):
+    DISTRICTS.to_crs(32619).set_crs(None, allow_override=True).to_file(tmp_path / "bare.gpkg")
+    plan = ["plan", "--bounds", "583000,4505000,588000,4509000", "--project", "EPSG:32618", "--cell", "500m"]
+    plan += ["--delta", "500m", "--epsilon", "1", "--regions"]
+    assert "the 1 regions of" in run(*plan, tmp_path / "bare.gpkg", "--regions-crs", "EPSG:32619").out
+    said = refused([*plan, folder / "atlas.gpkg"], "atlas.gpkg' has the layers districts, parks: make a file of one")
+    assert "--layer" not in said
+
+
+def test_boxes_with_the_latitude_first_are_refused_with_the_box_that_was_meant(folder, tmp_path, refused):
+    ask = ["query", folder / "city.parquet"]
+    refused([*ask, "--box=40.70,-73.98,40.705,-73.975"], "-73.98,40.7,-73.975,40.705; boxes are west, south, east")
+    refused([*ask, "--box=4506000,584000,4507000,585000"], "swapped it would be: 584000,4506000,585000,4507000")
+    tokyo = dh.Domain((380_000, 3_940_000, 390_000, 3_950_000), (10, 10), "EPSG:32654")
+    dh.publish(np.ones((10, 10), dtype=int), dh.Neighbourhood(tokyo, 1000), epsilon=1).save(tmp_path / "tokyo.parquet")
+    refused(
+        ["query", tmp_path / "tokyo.parquet", "--box=35.65,139.7,35.67,139.72"],
+        "it looks like degrees with the latitude first: give the longitude first, 139.7,35.65,139.72,35.67",
+    )
+    said = refused([*ask, "--box=10,10,11,11"], "0 of 1 regions are inside the domain")
+    assert "swapped" not in said

@@ -93,3 +93,35 @@ def test_files_are_looked_at_together(tmp_path):
     with pytest.raises(dh.OutsideBounds, match="2 of 100"):
         look_through(files[:1], PLANE, x="x", y="y")
     look_through(files, PLANE, x="x", y="y")
+
+
+@pytest.mark.parametrize("outside", [None, "clamp"])
+def test_where_no_slip_explains_all_the_best_guess_is_named_with_its_share(tmp_path, outside):
+    """It goes to whoever holds the data, and nothing of it to the counts."""
+    points = np.concatenate([DEGREES[:240, ::-1], DEGREES[:160] + 5])
+    path = saved(tmp_path / "p.csv", points)
+    words = r"the best guess: with x and y swapped, 60% of the points outside would lie inside"
+    how = {"x": "x", "y": "y", "crs": "EPSG:4326", "outside": outside}
+    if outside is None:
+        with pytest.raises(dh.OutsideBounds, match=words) as found:
+            dh.count_file(path, CITY, **how)
+        assert found.value.kind == "unknown"
+    else:
+        read = dh.count_file(path, CITY, **how)
+        assert read.guess == words
+        assert words not in repr(read) + str(read.counting.describe())
+    far = dh.count_file(saved(tmp_path / "f.csv", DEGREES + 5), CITY, **how | {"outside": "clamp"})
+    assert far.guess is None
+
+
+def test_a_cause_that_is_not_that_of_all_points_says_of_how_many(tmp_path):
+    path = saved(tmp_path / "p.csv", np.concatenate([DEGREES[:100], DEGREES[100:, ::-1]]))
+    with pytest.raises(dh.OutsideBounds, match=r"swapped.* \(but 25% of all points lie inside as they are"):
+        dh.count_file(path, CITY, x="x", y="y", crs="EPSG:4326")
+
+
+def test_metres_of_a_map_on_the_web_are_guessed(tmp_path):
+    web = gpd.GeoSeries(gpd.points_from_xy(*DEGREES.T), crs=4326).to_crs(3857).get_coordinates().to_numpy()
+    path = saved(tmp_path / "p.csv", web)
+    read = dh.count_file(path, CITY, x="x", y="y", crs="EPSG:32618", outside="clamp")
+    assert read.guess == "the best guess: as EPSG:3857, 100% of the points outside would lie inside"

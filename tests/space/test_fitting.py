@@ -124,7 +124,7 @@ def swapped(shapes):
     ("crs", "swap", "stated", "cause"),
     [
         ("EPSG:4326", True, "EPSG:4326", "with x and y swapped they would be"),
-        ("EPSG:4326", False, None, r"taken as EPSG:4326 they would be: state that CRS$"),
+        ("EPSG:4326", False, None, r"taken as EPSG:4326 they would be: state that CRS"),
         ("EPSG:4326", True, None, "taken as EPSG:4326 with x and y swapped they would be"),
         ("EPSG:3857", False, None, "taken as EPSG:3857"),
         ("EPSG:3857", False, "EPSG:32618", "taken as EPSG:3857"),
