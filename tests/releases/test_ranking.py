@@ -85,6 +85,18 @@ def test_neighbours_are_told_apart_by_the_variance_of_their_difference(strategy,
     assert (ranked["order"][order] == np.arange(4)).all()
 
 
+@pytest.mark.parametrize("other", [1, 2])
+@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+def test_points_at_a_border_are_in_one_region_or_in_the_other(other):
+    """With next to no noise, by a gap of one standard error of where points lie: of neighbours, and of overlapping."""
+    release = dh.publish(POINTS, dh.Neighbourhood(DOMAIN, 1), "identity", 40.0, rng=np.random.default_rng(3))
+    shapes = SHAPES[[0, other]]
+    gap = np.sqrt(misplaced(release, *shapes, (1.0, 1.0)))
+    assert gap**2 > 20 * (covariance(release).diagonal().max())
+    ranked = rank_answers(release, dh.workloads.regions(shapes), {"estimate": np.array([gap, 0.0])}, level=0.95)
+    assert ranked["above_next"][0] == pytest.approx(scipy.special.ndtr(1), abs=0.004)
+
+
 @settings(max_examples=25)
 @given(ends=st.lists(st.tuples(*[st.integers(0, 16)] * 2, *[st.integers(1, 8)] * 2), min_size=2, max_size=5))
 def test_boxes_are_ranked_as_regions_of_their_shapes(ends):
