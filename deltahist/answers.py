@@ -128,7 +128,7 @@ def asker(
     Parameters as for `answer`.
     """
     check_level(level)
-    asked, framed = _asked(workload, domain)
+    asked, framed, _ = _asked(workload, domain)
     return lambda release: framed(release.answers(asked, level=level, nonnegative=nonnegative))
 
 
