@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from deltahist.cli import console
 from deltahist.cli.groups import PUBLISHED, is_folder, open_release, open_series
-from deltahist.cli.ledger import open_ledger
 from deltahist.cli.options import flag, option
 from deltahist.errors import InputError
 
@@ -83,7 +82,11 @@ def _open(release: Path | str, ledger: str | None) -> BaseRelease | Series:
                 "goes with a folder that `deltahist stream` wrote (`deltahist ledger show` tells what is left now)"
             )
         return open_release(release, refuse_withdrawn=False)
-    opened = None if ledger is None else open_ledger(ledger)
+    opened = None
+    if ledger is not None:
+        from deltahist.cli.ledger import open_ledger
+
+        opened = open_ledger(ledger)
     series = open_series(release)
     if opened is None:
         return series

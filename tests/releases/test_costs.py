@@ -39,7 +39,7 @@ def exact(nano):
     return Fraction(nano, NANO)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(
     length=st.integers(1, 4),
     tenths=st.lists(st.integers(0, 10), min_size=2, max_size=12),
