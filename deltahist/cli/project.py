@@ -44,7 +44,7 @@ _STREAMING = {"plan": "stream", "advise": "for"}
 #: Values of --limit that a command takes: of moves, unless it is here.
 _LIMITS = {"publish": ("moves", "account"), "quantile": ("account",), "refine": ("account",)}
 #: Options that no file holds.
-_NEVER = ("config", "write-config", "dry-run", "overwrite", "quiet", "verbose", "help")
+_NEVER = ("config", "write-config", "dry-run", "overwrite", "replaces", "reason", "quiet", "verbose", "help")
 _ASKED = ("regions", "squares", "boxes", "ranges", "box", "quantiles")
 #: Choices that a typed option takes the place of, besides itself; behind "=", if that is the value.
 _IN_PLACE_OF: dict[str, tuple[str, ...]] = {
