@@ -179,20 +179,20 @@ def _ask_map(ask: _Asking) -> None:
     ask.title(2, "Which map? Its bounds are published: choose them by the place, never by the points.")
     degrees = str(ask.found.get("x", "")).lower() in _NAMES["x"][:4]
     crs = ask("crs", "CRS of the points; none for a plane", "EPSG:4326" if degrees else PLAIN) or PLAIN
-    ask.found["crs"] = crs
+    project = ask.typed.get("project")
+    if project is None and crs != PLAIN:
+        from deltahist.space.crs import read_crs
+
+        project = "auto" if read_crs(crs, "--crs").is_geographic else None
+    ask.found |= {"crs": crs} if project is None else {"crs": crs, "project": project}
+    on_map = crs if project in (None, "auto") else project
 
     def read(text: str, option: str) -> None:
         """Read corners, or a file that has them, and check that they make a map."""
         box = text
         if Path(text).is_file():
-            ask.bounds_of, box = text, _bounds_of(text, crs)
+            ask.bounds_of, box = text, _bounds_of(text, on_map)
         ask.found["bounds"] = box
-        project = ask.typed.get("project")
-        if project is None and crs != PLAIN:
-            from deltahist.space.crs import read_crs
-
-            project = "auto" if read_crs(crs, "--crs").is_geographic else None
-        ask.found |= {} if project is None else {"project": project}
         said = crs if crs != PLAIN or "crs" in ask.typed else None  # degrees are to be declared
         columns = {"x": ask.found.get("x", "x"), "y": ask.found.get("y")}
         Coordinates(**columns, crs=said, project=project).on_map(corners(box, option))
@@ -201,7 +201,7 @@ def _ask_map(ask: _Asking) -> None:
     if box is None:
         raise InputError("--bounds is missing: corners of the map, W,S,E,N")
     if ask.bounds_of is not None:
-        ask.found["bounds"] = _bounds_of(ask.bounds_of, crs)
+        ask.found["bounds"] = _bounds_of(ask.bounds_of, on_map)
 
 
 def _bounds_of(file: str, crs: str) -> str:
