@@ -32,9 +32,11 @@ SHARED = (
 _APART: dict[str, tuple[str, ...]] = {
     "ask": ("account", "limit", "table"),  # people's own budgets
     "export": ("regions",),  # of cells; most forms have no place for regions
+    "inspect": ("ledger",),  # of a folder alone, by whichever account paid
     "quantile": ("x", "bounds", "delta", "outside"),  # a line of its own
     "refine": ("epsilon", "rho", "regions", "squares", "boxes"),  # more than before, as each time is said
     "share": SHARED,  # another table
+    "statement": ("ledger",),
     "stream": ("points",),  # of a step
     "tighten": ("epsilon", "rho"),
 }
