@@ -1,9 +1,7 @@
 """The commands of docs/year.md, as they stand there: a newcomer's year."""
 
-import os
 import re
 import shlex
-import time
 from pathlib import Path
 
 import geopandas as gpd
@@ -31,11 +29,15 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     visits = sample_points()
-    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(rng.integers(52 * 7 * 24 * 60, size=len(visits)), "min")
+    when = pd.Timestamp("2026-01-05") + pd.to_timedelta(
+        rng.integers(52 * 7 * 24 * 60, size=len(visits)), "min"
+    )
     visits.assign(when=when.strftime("%Y-%m-%dT%H:%M:%SZ")).to_csv("visits.csv", index=False)
     frame = shapely.box(578_000, 4_501_000, 593_000, 4_518_000)
     centres = shapely.MultiPoint(rng.uniform((578_000, 4_501_000), (593_000, 4_518_000), (50, 2)))
-    shapes = [shapely.intersection(each, frame) for each in shapely.voronoi_polygons(centres, extend_to=frame).geoms]
+    shapes = [
+        shapely.intersection(each, frame) for each in shapely.voronoi_polygons(centres, extend_to=frame).geoms
+    ]
     names = [f"District {number}" for number in range(1, 51)]
     gpd.GeoDataFrame({"district": names}, geometry=shapes, crs="EPSG:32618").to_file("districts.gpkg")
     corners = rng.uniform((-74.06, 40.67), (-73.94, 40.77), (10_000, 2))
@@ -45,17 +47,13 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_page_s_commands_work_one_after_another(folder, capsys):
-    seconds = {}
-    for program, *line in commands():
+    lines = commands()
+    assert len(lines) > 20
+    for program, *line in lines:
         assert program == "deltahist"
-        begun = time.perf_counter()
         assert main(line) == 0, f"{shlex.join(line)}\n{capsys.readouterr().err}"
-        seconds[shlex.join(line)[:70]] = time.perf_counter() - begun
-    if os.environ.get("SHOW"):
-        print(*(f"{each:6.2f} {name}" for name, each in seconds.items()), sep="\n")
-    assert len(seconds) > 20
     answers = pd.read_csv("districts.csv")
     assert len(answers) == 50
     assert {"estimate", "std_error", "low", "high"} <= set(answers)
     assert len(pd.read_parquet("boxes.parquet")) == 10_000
-    assert "WITHDRAWN" in Path("weeks.html").read_text() or "withdrawn" in Path("weeks.html").read_text()
+    assert "2026-05-04, withdrawn" in Path("weeks.html").read_text()
