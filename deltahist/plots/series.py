@@ -77,7 +77,7 @@ class _Maps:
         sums = [None if each.series is None else each.series.summed for each in self.periods]
         numbers = [0 if each.series is None else len(each.series.releases) for each in self.periods]
         there = [each for each in sums if each is not None]
-        with progress("drawing steps", len(there), None) as advance:
+        with progress("drawing steps", len(there)) as advance:
             positive = example.shows_nonnegative(False if look.plain else look.nonnegative)
             if positive and look.nonnegative is None:  # one that is not sure of itself is not drawn among others
                 positive = all(each.posterior is not None for each in there)
@@ -308,7 +308,7 @@ def _animate(maps: _Maps, path: Path) -> None:
         ground = canvas.copy_from_bbox(figure.bbox)
 
         def frames() -> Iterator[Image.Image]:
-            with progress("drawing frames", len(maps.periods), None) as advance:
+            with progress("drawing frames", len(maps.periods)) as advance:
                 for number in range(len(maps.periods)):
                     for old in (*ax.images, *ax.patches, *ax.collections):  # faster than to clear the axes
                         old.remove()

@@ -40,7 +40,7 @@ def draw_lines(
 
     periods, kind = divide(series, _POINTS)
     found: dict[int, pd.DataFrame] = {}
-    with progress("asking steps", len(periods), None) as advance:
+    with progress("asking steps", len(periods)) as advance:
         for place, each in enumerate(periods):
             if each.series is not None:
                 found[place] = ask(each.series.per_step())

@@ -39,8 +39,6 @@ _OF_A_STEP = (
 )
 #: Steps that a message names.
 _NAMED = 5
-#: Releases from which on reading them takes seconds.
-_LONG = 100
 _DAY = 86_400
 #: Bytes per cell and per value of a release that is kept open.
 _BYTES = 24
@@ -133,7 +131,7 @@ class Series:
             f"{len(files):,} releases in {str(folder)!r}",
         )
         read = [first]
-        with progress("reading releases", len(files), None if len(files) >= _LONG else False) as advance:
+        with progress("reading releases", len(files)) as advance:
             for file in files[1:]:
                 read.append(_open_step(file))
                 advance(1)
