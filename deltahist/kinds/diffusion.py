@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist._progress import progress
 from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.kinds.network import Distances, Network, distances_of
 from deltahist.mechanisms.base import stamp
@@ -386,6 +387,7 @@ class DiffusionMechanism:
         """Return whole lattice steps in the units of the data, to the last digit."""
         return np.asarray(steps * float(self.lattice.numerator) / float(self.lattice.denominator))
 
+    @progress("writing the statement")
     def statement(self, levels: ArrayLike = ()) -> str:
         """Return the promise as text; with the levels of some responses, also how good these are."""
         hidden, crs = "0 and 1 in each other", "" if self.crs is None else f" in {self.crs}"

@@ -96,6 +96,7 @@ def _publish_kept(
     return release
 
 
+@progress("refining")
 def refine(
     release: BaseRelease | None,
     state: str | Path,
@@ -174,6 +175,7 @@ def once_more(state: str | Path, *, account: Account | None = None) -> Any:
         return _settled(known, account)
 
 
+@progress("making it more private")
 def tighten(
     release: BaseRelease,
     epsilon: float | Fraction | None = None,
