@@ -9,8 +9,10 @@ release is in force.
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import re
+import stat
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -102,11 +104,27 @@ def find_notice(release: BaseRelease, path: str | Path) -> Notice | None:
     DamagedFile
         If it cannot be understood, or is about another release.
     """
-    place = notice_of(path)
-    content = _read_stored(place, path) if is_stored_file(path) else _read_local(Path(place))
-    if content is None:
-        return None
+    if is_stored_file(path):
+        return _read_notice(release, path, notice_of(path))
+    found = (_read_notice(release, path, str(place)) for place in places_of(Path(path)))
+    return next((notice for notice in found if notice is not None), None)
+
+
+def places_of(path: Path) -> list[Path]:
+    """Return the places of notices that would withdraw a release: beside its file, and where it is if that is a link.
+
+    >>> places_of(Path("maps/city.parquet"))
+    [PosixPath('maps/city.withdrawn.json')]
+    """
+    files = [path, path.resolve()] if path.is_symlink() else [path]
+    return [Path(notice_of(file)) for file in files]
+
+
+def _read_notice(release: BaseRelease, path: str | Path, place: str) -> Notice | None:
     try:
+        content = _read_stored(place, path) if is_stored_file(path) else _read_local(Path(place))
+        if content is None:
+            return None
         if len(content) > _MOST:
             raise InputError(f"it has more than {_MOST:,} bytes")
         found = json.loads(content)
@@ -124,11 +142,20 @@ def find_notice(release: BaseRelease, path: str | Path) -> Notice | None:
 
 
 def _read_local(place: Path) -> bytes | None:
+    """Return the first bytes of a notice; None if there is none. InputError if there is, and it cannot be read."""
     try:
+        if not stat.S_ISREG(place.stat().st_mode):  # reading a pipe would wait for ever
+            raise InputError("it is no file")
         with place.open("rb") as file:
             return file.read(_MOST + 1)
     except FileNotFoundError:
+        if place.is_symlink():
+            raise InputError("it is a link to nothing") from None
         return None
+    except OSError as problem:
+        if problem.errno == errno.ENAMETOOLONG:  # no notice can have such a name
+            return None
+        raise InputError(f"it cannot be read: {problem.strerror}") from None
 
 
 def _read_stored(place: str, path: str | Path) -> bytes | None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
-from deltahist._files import KEY, notice_of, read_described
+from deltahist._files import KEY, read_described
 from deltahist.errors import InputError, meant_file
 from deltahist.releases import TiledRelease
 from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
+from deltahist.releases.notices import places_of
 from deltahist.releases.tilesums import SUFFIX, mapped_sums
 
 _LOG = logging.getLogger("deltahist.server")
@@ -194,13 +195,15 @@ def _check_sums(release: TiledRelease, path: Path) -> None:
 
 
 def _stamp(path: Path) -> tuple[_Stamp | None, ...]:
-    """Return the stamps of a release's file, and of the notice that would withdraw it; None for a missing file."""
-    return _stamp_of(path), _stamp_of(Path(notice_of(path)))
+    """Return the stamps of a release's file, and of notices that would withdraw it; None for a missing file."""
+    return tuple(map(_stamp_of, (path, *places_of(path))))
 
 
 def _stamp_of(path: Path) -> _Stamp | None:
     try:
         about = path.stat()
-    except FileNotFoundError:
-        return None
+    except OSError as problem:
+        # A notice may be a link to nothing, or to itself: that is no missing one, and must not keep others waiting.
+        missing = isinstance(problem, FileNotFoundError) and not path.is_symlink()
+        return None if missing else (0, 0, problem.errno or 0)
     return about.st_mtime_ns, about.st_size, about.st_ino

@@ -1,7 +1,9 @@
 """releases/notices.py: notices are heeded wherever releases are read, and are untrusted input."""
 
 import json
+import os
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -165,3 +167,23 @@ def test_a_storage_that_shows_no_notice_is_said_so(stored, monkeypatch):
 
 def test_a_notice_has_one_place():
     assert notice_of("a.parquet.parquet") == "a.parquet.withdrawn.json"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("no")])
+def test_a_notice_that_is_no_file_is_an_error(city, make):
+    make(city.with_name("city.withdrawn.json"))
+    with pytest.raises(dh.DamagedFile, match=r"may be withdrawn: .* it (is no file|is a link|cannot be read)"):
+        dh.load(city)
+
+
+def test_a_name_that_leaves_no_room_for_a_notice_has_none(city):
+    assert dh.load(city.rename(city.with_name("a" * 245 + ".parquet"))).withdrawn is None
+
+
+def test_a_link_to_a_release_is_withdrawn_with_it(city):
+    (city.parent / "shown").mkdir()
+    link = city.parent / "shown" / "latest.parquet"
+    link.symlink_to(city)
+    dh.withdraw(city, REASON)
+    with pytest.warns(dh.DeltaHistWarning, match="latest.parquet was withdrawn"):
+        dh.load(link)

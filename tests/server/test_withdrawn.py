@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +100,20 @@ def test_a_release_with_a_damaged_notice_is_not_served(folder):
     catalogue = Catalogue([folder])
     assert [each.name for each in catalogue] == ["city 2"]
     assert "may be withdrawn" in catalogue.problems[0]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("nowhere")])
+def test_a_notice_that_is_no_file_keeps_no_other_waiting(folder, make):
+    notice = folder / "city.withdrawn.json"
+    notice.unlink()
+    catalogue = Catalogue([folder])
+    (folder / "latest.parquet").symlink_to("city 2.parquet")
+    assert catalogue.refresh()
+    make(notice)
+    dh.withdraw(folder / "city 2.parquet", REASON)
+    catalogue.refresh()
+    assert sorted(each.name for each in catalogue) == ["city 2", "latest"]
+    assert not catalogue.in_force()
 
 
 def test_a_withdrawn_step_of_a_series_is_missing_but_stays_spent(tmp_path):
