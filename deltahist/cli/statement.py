@@ -92,6 +92,6 @@ def _open(release: Path | str, ledger: str | None) -> BaseRelease | Series:
         return series
     account = series.costs.account
     if account is None:
-        raise InputError(f"--ledger is given, but no account paid for the releases in {str(release)!r}: leave it out")
+        raise InputError(f"--ledger is given, but no account paid for all releases in {str(release)!r}: leave it out")
     spans = [(steps, limit) for steps, limit, _ in opened.standing(account).spans]
     return series.with_ledger(spans, opened.charges(account))

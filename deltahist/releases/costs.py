@@ -48,7 +48,10 @@ class Costs:
         guarantees = {step: releases[step].guarantee for step in sorted(releases)}
         unit = "rho" if next(iter(guarantees.values())).rho is not None else "epsilon"
         spent = {step: ceil_nano(amount=getattr(own, unit)) for step, own in guarantees.items()}
-        paid = next((p for step in reversed(spent) if (p := releases[step].payment) is not None), None)
+        payments = {step: releases[step].payment for step in spent}
+        paid = payments[max(spent)]
+        own = None if paid is None else (paid.account, paid.steps, paid.limit)
+        same = all((None if p is None else (p.account, p.steps, p.limit)) == own for p in payments.values())
         place = next((s for each in releases.values() if (s := each.mechanism.step) is not None), None)
         spans: list[tuple[int | None, int]] = []
         if place is not None:
@@ -57,14 +60,16 @@ class Costs:
             spans = [(place.window, limit), *further]
         elif paid is not None:
             spans = [(paid.steps, int(paid.limit * NANO))]
-        found = cls(clock, unit, spent, tuple(spans), None if paid is None else paid.account)
-        payments = ((step, releases[step].payment) for step in spent)
-        unseen = {
-            step: int(own.spent * NANO) - found.spent_within(own.steps, step)
-            for step, own in payments
-            if own is not None and paid is not None and (own.account, own.steps) == (paid.account, paid.steps)
-        }
-        return replace(found, unseen={step: max(nano, 0) for step, nano in unseen.items()})
+        found = cls(clock, unit, spent)
+        charged = {step: int(p.spent * NANO) for step, p in payments.items() if p is not None}
+        if paid is not None and paid.steps is None:  # a total may be charged in any order
+            charged = {max(spent): max(charged.values())}
+        steps = None if paid is None else paid.steps
+        unseen = {step: nano - found.spent_within(steps, step) for step, nano in charged.items()}
+        # Of several accounts, or ledgers that were begun anew, none limits the sum.
+        if not same or min(unseen.values(), default=0) < 0:
+            return found
+        return replace(found, spans=tuple(spans), account=None if paid is None else paid.account, unseen=unseen)
 
     def with_ledger(self, spans: Iterable[tuple[int | None, Fraction]], charges: Mapping[int, int]) -> Costs:
         """Return the costs as the ledger of the account tells them: it also knows what was charged and never finished.

@@ -61,7 +61,7 @@ def list_rows(series: Series) -> list[Row]:
             f"what follows below is about {clock.label(series.dearest)}, which spends most",
         ]
     rows: list[Row] = [("Steps", steps), ("Spent in each", amount)]
-    if place is not None:
+    if place is not None and costs.spans:
         rows.append(("Promise", [place.words, f"for data that differ in more steps: {'; '.join(place.beyond)}"]))
     rows.append(("Spent", [line for line in (costs.standing, costs.elsewhere) if line]))
     rows.append(("In all", [line for line in (costs.total, costs.bound) if line]))
@@ -99,7 +99,7 @@ def explain_series(series: Series, facts: Facts) -> Blocks:
     costs, place = series.costs, series.example.mechanism.step
     letter, number = costs.letter, len(costs.spent)
     words = [costs.standing]
-    if place is not None:
+    if place is not None and costs.spans:
         window = place.budget.amount
         right = say_guess(bound_guess(facts, float(window), place.window))
         words.append(

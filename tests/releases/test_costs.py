@@ -149,3 +149,28 @@ def test_releases_that_nobody_keeps_the_sum_of():
     assert "All 3 releases together cost ρ = 0.6" in text
     assert series.facts()["rho"] == pytest.approx(0.3)
     assert list_runs(series) == [(f"2010-05-0{day + 1}",) * 2 + (1, (day + 1) * 10**8, False) for day in range(3)]
+
+
+def test_no_account_limits_a_sum_that_several_paid(tmp_path):
+    counts, ledgers = np.full(4, 50), [Ledger(tmp_path / f"{each}.ledger") for each in "ab"]
+    for paying in ([(0, "city"), (0, "town")], [(0, "tram"), (1, "tram")], [None, (0, "bus")], [(0, "ship"), None]):
+        accounts = [each and Account.total(2, ledger=ledgers[each[0]], name=each[1]) for each in paying]
+        releases = {day: dh.publish(counts, NEAR, "identity", 0.9, account=own) for day, own in enumerate(accounts)}
+        costs = dh.Series(DAYS, 0, 1, releases).costs
+        assert (costs.spans, costs.account, costs.bound) == ((), None, None)
+        assert "every further release adds its own" in costs.standing
+
+
+def test_no_window_limits_steps_that_another_ledger_paid():
+    one, other = (paid(Window(3, epsilon=1), [Fraction(3, 10)] * 3) for _ in range(2))
+    assert Costs.of(DAYS, one).spans == ((3, NANO),)
+    renewed = paid(Window(3, epsilon=1), [0, 0, Fraction(3, 10)])[2]
+    assert Costs.of(DAYS, {0: one[0], 1: other[1], 2: renewed}).spans == ()
+
+
+def test_a_total_that_was_charged_in_any_order_charged_nothing_besides(tmp_path):
+    account = Account.total(2, ledger=tmp_path / "city.ledger", name="city")
+    releases = {day: dh.publish(np.full(4, 50), NEAR, "identity", 0.5, account=account) for day in (2, 0, 1)}
+    costs = dh.Series(DAYS, 0, 2, releases).costs
+    assert (costs.elsewhere, costs.describe()["charged_without_release"]) == (None, 0)
+    assert costs.standing == "ε = 1.5 of 2 is spent: 0.5 is left for whatever is published later."
