@@ -74,9 +74,6 @@ LINES = [
     ("allocate weights.csv", "epsilon window"),
     ("plan", "max-per-user project bounds cell delta epsilon regions points limit"),
     ("plan --stream --for 4d", "max-per-user project bounds cell delta epsilon regions every window limit"),
-    ("plan --ranges --rho 0.1", "max-per-user project bounds cell delta points limit"),
-    ("plan --bounds 0,100 --cell 5 --delta 5 --epsilon 1", "max-per-user"),
-    ("advise --deltas 4km", "max-per-user project bounds regions points limit"),
     ("advise --deltas 4km --for 4d --points 1e6", "max-per-user project bounds regions every limit"),
     ("query city.parquet", "regions"),
     ("query city.parquet --box 580000,4505000,585000,4510000", ""),
@@ -85,8 +82,6 @@ LINES = [
     ("inspect city.parquet", ""),
     ("statement city.parquet -o city.txt", ""),
     ("export city.parquet -o cells.csv", ""),
-    ("plot city.parquet -o city.svg --only curve", ""),
-    ("serve --check city.parquet", ""),
     ("share visits.csv --id id --value age --alpha 5 --edges friends.txt --epsilon 1:1 --all --state k -o s.csv", ""),
     ("withdraw a.parquet --reason wrong", "ledger"),
     ("withdraw rho.parquet --reason wrong", "ledger"),  # for which no account paid
@@ -143,6 +138,19 @@ def test_choices_of_a_project_are_options_and_exceptions_are_of_commands():
         assert name in COMMANDS
     for name in known:  # what two commands have, stands above all headings only if it means the same
         assert {"out", "state", "until", "name", "layer", "format", "title"} & set(SHARED) == set(), name
+
+
+def test_what_commands_take_beside_typed_options():
+    known, file = commands(), Project(project.FILE, "", tomllib.loads(TEXT, parse_float=str), {})
+
+    def take(name, **typed):
+        return " ".join(file.options(name, known[name], typed))
+
+    assert take("plot") == "regions"
+    assert take("plot", only="curve") == take("plot", plain=True) == take("serve") == take("export") == ""
+    assert take("plan", ranges=True, rho="0.1") == "max-per-user project bounds cell delta points limit"
+    assert take("plan", bounds="0,100", epsilon="1") == "max-per-user"
+    assert take("advise") == "max-per-user project bounds regions points limit"
 
 
 def test_no_two_options_exclude_each_other_of_which_one_is_typed_and_one_in_the_file():
