@@ -25,8 +25,8 @@ FILE = Path("deltahist.toml")
 SHARED = (
     "x", "y", "crs", "project", "user", "max-per-user", "time", "time-format", "where", "decimal", "table", "outside",
     "drop-bad-rows", "bounds", "cell", "cells-per-delta", "grid", "align", "sources", "delta", "limit", "epsilon",
-    "rho", "strategy", "ledger", "account", "regions", "squares", "boxes", "points", "start", "every", "window",
-    "window-limit",
+    "rho", "strategy", "ledger", "account", "regions", "regions-crs", "squares", "boxes", "points", "start", "every",
+    "window", "window-limit",
 )  # fmt: skip
 #: Of these, options that a command does not take from there, since they are about something else in it.
 _APART: dict[str, tuple[str, ...]] = {
@@ -130,14 +130,16 @@ class Project:
         out = {key: self._read(key, own[key], known[key]) for key in own}
         out = _without(_replaced(out), {key: self._read(key, shared[key], known[key]) for key in shared}) | out
         said = {key: typed[each.name] for key, each in known.items() if each.name in typed}
-        if "limit" in out and (limits := _other_limits(name, out.pop("limit"), said)):
+        other_unit = any(unit in said and {"epsilon", "rho"} & out.keys() - {unit} for unit in ("epsilon", "rho"))
+        if "limit" in out and (limits := _other_limits(name, out.pop("limit"), said, other_unit)):
             out["limit"] = limits
             said.pop("limit", None)
         out = _without(_replaced(said), out)
         if _STREAMING.get(name, "") not in {"", *said}:
             out = _without({*_OF_STREAM}, out)
-        if "regions" not in out | said and "name" in known:  # both are about the regions
-            out = _without({"name", "layer"}, out)
+        # What is about the file's regions goes with them.
+        if "regions" not in out and ("regions" in {*self.shared, *own} or "regions" not in said):
+            out = _without({"regions-crs", *(("name", "layer") if "name" in known else ())}, out)
         return out
 
     def _read(self, key: str, value: Any, parameter: Any) -> Any:
@@ -174,11 +176,11 @@ def find_keys(name: str, parameters: list[Any]) -> dict[str, Any]:
     return {key: each for key, each in keys.items() if key not in _NEVER}
 
 
-def _other_limits(name: str, given: Any, said: Mapping[str, Any]) -> list[str]:
+def _other_limits(name: str, given: Any, said: Mapping[str, Any], other_unit: bool) -> list[str]:
     """Return a file's limits of moves, or of an account, for a command; none of a kind that was typed."""
     kinds = set(_LIMITS.get(name, ("moves",))) - {_kind(each) for each in said.get("limit", ())}
     kinds -= {"moves"} if _is_line(said) else set()
-    kinds -= {"account"} if said.get("ledger") == "" else set()
+    kinds -= {"account"} if said.get("ledger") == "" or other_unit else set()  # ε and ρ are not alike
     return [each for each in ([given] if isinstance(given, str) else given) if _kind(each) in kinds]
 
 

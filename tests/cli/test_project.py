@@ -141,16 +141,19 @@ def test_choices_of_a_project_are_options_and_exceptions_are_of_commands():
 
 
 def test_what_commands_take_beside_typed_options():
-    known, file = commands(), Project(project.FILE, "", tomllib.loads(TEXT, parse_float=str), {})
+    choices, own = tomllib.loads(TEXT, parse_float=str), {"query": {"name": "zone"}}
+    known, file = commands(), Project(project.FILE, "", choices | {"regions-crs": "EPSG:32618"}, own)
 
     def take(name, **typed):
         return " ".join(file.options(name, known[name], typed))
 
-    assert take("plot") == "regions"
+    assert take("plot") == "regions regions-crs"
+    assert take("query") == "regions regions-crs name"
     assert take("plot", only="curve") == take("plot", plain=True) == take("serve") == take("export") == ""
     assert take("plan", ranges=True, rho="0.1") == "max-per-user project bounds cell delta points limit"
     assert take("plan", bounds="0,100", epsilon="1") == "max-per-user"
-    assert take("advise") == "max-per-user project bounds regions points limit"
+    assert take("query", regions="other.gpkg") == take("export", regions="other.gpkg") == ""
+    assert take("advise") == "max-per-user project bounds regions points regions-crs limit"
 
 
 def test_no_two_options_exclude_each_other_of_which_one_is_typed_and_one_in_the_file():
@@ -185,6 +188,11 @@ def test_another_file_takes_the_place_of_the_project(folder, run, refused):
     assert 'regions = "../other/districts.geojson"' in lines
     assert lines[-2:] == ["[publish]", 'out = "../r.parquet"']
     assert "cell = 1km" in run("publish", "visits.csv", "--config", "third/p.toml", "-v", "--dry-run").err
+
+
+def test_a_limit_of_one_unit_makes_no_account_of_another(folder, refused):
+    line = ["publish", "visits.csv", "-o", "r.parquet", "--rho", "0.1"]
+    refused(line, "--limit is missing: account 'visits' is new in 'city.ledger'")
 
 
 def test_only_the_current_folder_has_a_project(folder, run, refused, monkeypatch):
