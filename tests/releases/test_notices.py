@@ -87,11 +87,14 @@ def test_a_notice_that_cannot_be_taken_is_an_error_that_says_so(city, what, caps
 def test_only_a_release_that_says_so_replaces_another(city, tmp_path):
     digest = dh.load(city).digest
     other = save(tmp_path / "other.parquet")
+    of_another = Preprocessing(replaces=Correction("0" * 64, "wrong column"))
+    dh.publish(np.arange(8), dh.Mechanism(NEAR, "identity", dh.Budget(1), of_another)).save(tmp_path / "third.parquet")
     counting = Preprocessing(replaces=Correction(digest, "wrong column"))
     new = tmp_path / "new.parquet"
     dh.publish(np.arange(8), dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)).save(new)
-    with pytest.raises(dh.InputError, match="does not say that it replaces"):
-        dh.withdraw(city, "wrong column", replacement=other)
+    for wrong in (other, tmp_path / "third.parquet"):
+        with pytest.raises(dh.InputError, match="does not say that it replaces"):
+            dh.withdraw(city, "wrong column", replacement=wrong)
     with pytest.raises(dh.InputError, match="states another, 'wrong column'"):
         dh.withdraw(city, "wrong row", replacement=new)
     assert dh.withdraw(city, "wrong column").replacement is None
