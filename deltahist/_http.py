@@ -36,7 +36,7 @@ _BUSY = "more is asked than can be answered in time: ask again in a second"
 _PATIENCE = 20
 
 
-class Problem(HTTPException):
+class ProblemError(HTTPException):
     """An error whose problem document has further members."""
 
     def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> None:

@@ -130,7 +130,7 @@ def _figure(number: float) -> str:
     return f"{float(f'{number:.4g}'):,.10g}"
 
 
-class Sums:
+class OutlookTable:
     """Expected errors of sums over the steps of a stream, as a table."""
 
     def __init__(self, mechanism: Mechanism, clock: Clock, steps: int, chosen: ChosenMap, asked: PlanOptions) -> None:

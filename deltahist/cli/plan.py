@@ -18,7 +18,14 @@ from deltahist.cli.maps import (
     sources_option,
 )
 from deltahist.cli.options import LONG, flag, length, listed, option, whole_number
-from deltahist.cli.outlook import WINDOW_LIMIT, Cadence, StreamPlace, Sums, describe_shares, share_of_step
+from deltahist.cli.outlook import (
+    WINDOW_LIMIT,
+    Cadence,
+    OutlookTable,
+    StreamPlace,
+    describe_shares,
+    share_of_step,
+)
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -172,7 +179,7 @@ def _put_stream(
     chosen = choose_map(place, system, asked, **share)
     mechanism = chosen.mechanism(**share)
     mechanism = mechanism.with_budget(mechanism.budget.of(window.equal))
-    sums = Sums(mechanism, clock, number, chosen, asked)
+    sums = OutlookTable(mechanism, clock, number, chosen, asked)
     if layout == "json":
         console.put_json(sums.records(), out)
         return

@@ -313,15 +313,15 @@ def _deliver(
         return
     import pandas as pd
 
-    from deltahist.releases.forms import Layer, encode_table, save_layers
+    from deltahist.releases.forms import FileTable, encode_table, save_layers
 
     frame = pd.DataFrame(table) if isinstance(table, dict) else table
     frame = frame.astype({"rank": "Int64"}) if "rank" in frame else frame  # what has no answer has no rank
     frame = _with_boxes(frame, domain, form) if boxes else frame
     if out is not None:
-        layers = [Layer("answers", frame, about, "answer")]
+        layers = [FileTable("answers", frame, about, "answer")]
         if form == "gpkg":
-            layers.append(Layer("statement", tabulate_statement(source, about), {}))
+            layers.append(FileTable("statement", tabulate_statement(source, about), {}))
         save_layers(out, form, layers, domain)
         return
     console.put(encode_table(frame, form, domain, about).decode())

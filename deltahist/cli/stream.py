@@ -31,7 +31,14 @@ from deltahist.cli.options import (
     option,
     whole_number,
 )
-from deltahist.cli.outlook import MOST_STEPS, WINDOW_LIMIT, StreamPlace, Sums, describe_shares, share_of_step
+from deltahist.cli.outlook import (
+    MOST_STEPS,
+    WINDOW_LIMIT,
+    OutlookTable,
+    StreamPlace,
+    describe_shares,
+    share_of_step,
+)
 from deltahist.errors import NANO, InputError, shortened, typed
 
 if TYPE_CHECKING:
@@ -157,7 +164,7 @@ def stream(
     about = {**about_map(plan.near.domain), "strategy": plan.mechanism.strategy.name} if dry_run else {}
     print(console.facts(**about, **told, left=_left(plan)))
     if amounts is None:
-        sums = Sums(plan.mechanism.with_budget(plan.budget.of(plan.shape.equal)), clock, number, chosen, asked)
+        sums = OutlookTable(plan.mechanism.with_budget(plan.budget.of(plan.shape.equal)), clock, number, chosen, asked)
         print("", sums.describe(plan.budget.amount), sep="\n")
         if not anyway:
             sums.refuse_drowning()

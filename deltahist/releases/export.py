@@ -15,7 +15,7 @@ from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.releases.about import describe_answers, describe_cells, tabulate_statement
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.forms import Layer, in_degrees, save_layers
+from deltahist.releases.forms import FileTable, in_degrees, save_layers
 from deltahist.releases.tables import cells_frame, geo_frame
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ def export(
         layers = []
         for width, frame in frames.items():
             name, each = _name(width, domain.ndim)
-            layers.append(Layer(name, frame, describe_cells(release, frame, shown, each), each))
+            layers.append(FileTable(name, frame, describe_cells(release, frame, shown, each), each))
         if form == "gpkg":
             if answers is not None:
                 about = describe_answers(release.facts(), answers, LEVEL)
-                layers.append(Layer("answers", answers, about, "answer"))
-            layers.append(Layer("statement", tabulate_statement(release, layers[0].about), {}))
+                layers.append(FileTable("answers", answers, about, "answer"))
+            layers.append(FileTable("statement", tabulate_statement(release, layers[0].about), {}))
         done(1)
         save_layers(path, form, layers, domain)
 

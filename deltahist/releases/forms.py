@@ -50,7 +50,7 @@ _BESIDE = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_publi
 
 
 @dataclass(frozen=True)
-class Layer:
+class FileTable:
     """A table of a file.
 
     Parameters
@@ -67,7 +67,7 @@ class Layer:
     each: str = "cell"
 
 
-def save_layers(path: Path, form: str, layers: Sequence[Layer], domain: Domain) -> None:
+def save_layers(path: Path, form: str, layers: Sequence[FileTable], domain: Domain) -> None:
     """Write a file that appears whole or not at all, with what it says of itself; beside CSV lies its description.
 
     Parameters
@@ -99,7 +99,7 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
 
     Parameters
     ----------
-    frame : as of `Layer`.
+    frame : as of `FileTable`.
     form : csv and json leave shapes out; geojson has them in longitude and latitude, as its standard demands (a plane
         without a CRS keeps its figures); parquet (GeoParquet if there are shapes) has them in the domain's CRS. A shape
         that has no place there is left out. Texts are in UTF-8.
@@ -224,7 +224,7 @@ def _annotate_parquet(file: io.BytesIO, about: dict[str, Any]) -> bytes:
     return out.getvalue()
 
 
-def _describe_csv(name: str, layer: Layer) -> str:
+def _describe_csv(name: str, layer: FileTable) -> str:
     """Return the companion of a CSV file for "CSV on the Web": types, units and the statement (CSVW, W3C 2015)."""
     about, shape = layer.about, getattr(layer.frame, "_geometry_column_name", None)
     known = about["columns"]
@@ -253,7 +253,7 @@ def _describe_csv(name: str, layer: Layer) -> str:
 # --- GeoPackage ---------------------------------------------------------------------------------------------
 
 
-def _write_geopackage(part: Path, layers: Sequence[Layer], domain: Domain) -> None:
+def _write_geopackage(part: Path, layers: Sequence[FileTable], domain: Domain) -> None:
     """Write layers, with the descriptions of their columns and a style for those that have estimates."""
     import pandas as pd
 
@@ -289,7 +289,7 @@ def _named_for_databases(frame: gpd.GeoDataFrame) -> tuple[gpd.GeoDataFrame, dic
     return frame.assign(**objects).rename(columns=names), own
 
 
-def _styles(layer: Layer, geometry: str) -> list[dict[str, Any]]:
+def _styles(layer: FileTable, geometry: str) -> list[dict[str, Any]]:
     """Return the row of a layer in the table of styles; none of a layer without estimates of counts."""
     import pandas as pd
 
@@ -315,7 +315,7 @@ def _styles(layer: Layer, geometry: str) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_columns(part: Path, layers: Sequence[Layer]) -> None:
+def _describe_columns(part: Path, layers: Sequence[FileTable]) -> None:
     """Write the descriptions of columns where GDAL and QGIS look for them (GeoPackage's extension "schema")."""
     rows = [
         (layer.name, name, f"{name} ({each['unit']})" if each["unit"] not in ("", "1") else name, each["description"])

@@ -14,7 +14,7 @@ from deltahist._files import form_of
 from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.forms import Layer, save_layers
+from deltahist.releases.forms import FileTable, save_layers
 from deltahist.releases.histogram import Release
 from deltahist.space.workloads.cover import box_sums
 from deltahist.strategies.base import Strategy
@@ -71,7 +71,7 @@ def export_numbers(release: BaseRelease, path: str | Path, *, bar: bool | None =
             "columns": known,
             "statement": release.statement(),
         }
-        save_layers(path, form, [Layer("numbers", frame, about)], release.domain)
+        save_layers(path, form, [FileTable("numbers", frame, about)], release.domain)
 
 
 def numbers_frame(release: BaseRelease) -> pd.DataFrame:

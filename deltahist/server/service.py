@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from deltahist import __version__
-from deltahist._http import Problem, Workers
+from deltahist._http import ProblemError, Workers
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
@@ -59,7 +59,7 @@ class Service:
             if notice.replacement is not None and other.release.digest == notice.replacement.digest:
                 about["replacement"]["href"] = f"/releases/{other.quoted}"
                 headers["link"] = f'</releases/{other.quoted}>; rel="successor-version"'
-        raise Problem(410, f"release {served.name!r} was withdrawn {notice.words}", headers, withdrawn=about)
+        raise ProblemError(410, f"release {served.name!r} was withdrawn {notice.words}", headers, withdrawn=about)
 
     def find_chain(self, served: Served) -> list[Served]:
         """Return the releases that share noise with one, and it, from coarse to fine."""

@@ -12,7 +12,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.releases.forms import Layer, encode_table, save_layers
+from deltahist.releases.forms import FileTable, encode_table, save_layers
 
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
@@ -46,7 +46,7 @@ ABOUT = {"title": "Answers", "how_to_read": "Do not add.", "promise": "ε = 1", 
 
 def content_of(frame, form, domain, folder):
     """The bytes of a file with a table."""
-    save_layers(folder / f"a.{form}", form, [Layer("answers", frame, ABOUT, "answer")], domain)
+    save_layers(folder / f"a.{form}", form, [FileTable("answers", frame, ABOUT, "answer")], domain)
     return (folder / f"a.{form}").read_bytes()
 
 
