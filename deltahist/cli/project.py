@@ -96,7 +96,8 @@ class Project:
         said = str(FILE) if named is None else f"--config {named!r}"
         try:
             content = path.read_bytes()
-            found = tomllib.loads(content.decode("utf-8-sig"), parse_float=str)  # editors write a mark first
+            text = content.decode("utf-8-sig")  # editors write a mark first
+            found = tomllib.loads(text, parse_float=str)
         except UnicodeDecodeError:
             raise InputError(f"{said} cannot be read: it must be text in UTF-8") from None
         except (OSError, ValueError) as problem:
@@ -113,6 +114,8 @@ class Project:
         for table in (found, *headings.values()):
             for key, value in table.items():
                 check_password(f"{said}: {key}", value)
+        for line in text.splitlines():  # comments enter the digest, too
+            check_password(f"{said}: a comment", line.partition("#")[2])
         return cls(path, hashlib.sha256(content).hexdigest(), found, headings)
 
     def options(self, name: str, known: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
