@@ -139,6 +139,7 @@ def _describe_cost(old: BaseRelease, budget: dict[str, Any]) -> str:
     failing = sum(each.guarantee.probability for each in (old.mechanism.budget, new))
     together += f" but for a probability of {float(failing):g}" if failing else ""
     earlier = "" if old.counting.replaces is None else ", besides the release that the old one replaced"
+    earlier += "" if chain is None else ", and more if a finer one of its chain was published"
     return (
         f"all of it again: {LETTERS[new.unit]} = {float(new.amount):.10g}, since both releases are about the same "
         f"people and a reader can compare them; together {together}{earlier}"

@@ -208,7 +208,7 @@ def test_costs_of_corrections_add_up_in_each_unit(folder, run, tmp_path):
     for old in ("fine", "copy"):  # a copy tells no more than the release that it was made of
         said = run("publish", "visits.csv", *HOW, "--dry-run", "--out", "new.parquet", "--reason", REASON,
                    "--replaces", f"{old}.parquet").err  # fmt: skip
-        assert "together ρ = 0.25 and ε = 1\n" in said
+        assert "together ρ = 0.25 and ε = 1, and more if a finer one of its chain was published\n" in said
 
 
 def test_a_withdrawn_step_is_missing_and_is_named(folder, run, refused):
