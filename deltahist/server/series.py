@@ -246,8 +246,11 @@ def _list_steps(series: Series) -> list[dict[str, Any]]:
             if step is not None:
                 paid = {**series.withdrawn, **series.releases}
                 window = [paid.get(each) for each in range(number - step.window + 1, number + 1)]
-                # Exact until here: amounts are fractions.
-                entry["window_spent"] = float(sum(each.mechanism.budget.amount for each in window if each is not None))
+                # Exact until here: amounts are fractions. The account also knows of steps that are not here.
+                spent = sum(each.mechanism.budget.amount for each in window if each is not None)
+                payment = release.payment
+                known = payment.spent if payment is not None and payment.steps == step.window else 0
+                entry["window_spent"] = float(max(spent, known))
                 entry["window_limit"] = float(step.budget.amount)
         found.append(entry)
     return found

@@ -132,3 +132,6 @@ def test_a_withdrawn_step_of_a_series_is_missing_but_stays_spent(tmp_path):
         found = client.get(f"/series/days/answer?bbox={BOX}&missing=skip").json()
         assert (found["steps"], found["missing"]) == (2, [DAYS[1]])
         assert client.get(f"/releases/{DAYS[0]}/legend").status_code == 200
+    (folder / f"{DAYS[1]}.parquet").unlink()
+    with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+        assert client.get("/series/days").json()["steps"][2]["window_spent"] == 1
