@@ -211,6 +211,7 @@ def test_only_the_current_folder_has_a_project(folder, run, refused, monkeypatch
         ('[query]\nlevle = 1', "deltahist.toml has the key 'levle' below [query]"),
         ('ledger = "postgresql://ann:s3cret@db/city"', "deltahist.toml: ledger holds a password"),
         ('[publish]\nledger = "postgresql://db/city?password=s3cret"', "deltahist.toml: ledger holds a password"),
+        ('limit = ["any:2", "postgresql://ann:s3cret@db/city"]', "deltahist.toml: limit holds a password"),
         ('# ledger = "postgresql://ann:s3cret@db/city"', "deltahist.toml: a comment holds a password"),
         ("x = ", "deltahist.toml cannot be read: "),
         ("regions = 3.5\nregions = 1", "deltahist.toml cannot be read: "),

@@ -200,6 +200,14 @@ def test_a_correction_that_breaks_off_is_ended_by_hand(folder, run, refused, mon
     assert dh.Ledger("city.ledger").spent("visits") == 2
 
 
+def test_another_account_may_pay_for_a_corrected_release(folder, run):
+    other = ["--ledger", "other.ledger", "--account", "more", "--limit", "2"]
+    run("publish", "visits.csv", *HOW, *other, "--out", "new.parquet", "--replaces", "city.parquet", "--reason", REASON)
+    assert notice()["replacement"]["file"] == "new.parquet"
+    assert dh.Ledger("city.ledger").standing("visits").withdrawn == ()
+    assert dh.Ledger("other.ledger").spent("more") == 1
+
+
 def test_costs_of_corrections_add_up_in_each_unit(folder, run, tmp_path):
     near, counts = dh.Neighbourhood(dh.Domain((0, 0, 80, 80), (8, 8)), 10), np.full((8, 8), 3)
     first = dh.publish(counts, near, "identity", rho=0.1, state="a.state")
@@ -209,6 +217,14 @@ def test_costs_of_corrections_add_up_in_each_unit(folder, run, tmp_path):
         said = run("publish", "visits.csv", *HOW, "--dry-run", "--out", "new.parquet", "--reason", REASON,
                    "--replaces", f"{old}.parquet").err  # fmt: skip
         assert "together ρ = 0.25 and ε = 1, and more if a finer one of its chain was published\n" in said
+
+
+def test_costs_of_corrections_tell_of_failures_and_of_what_was_replaced_before(folder, run):
+    line = ["publish", "visits.csv", *PLACE, "--epsilon", "1", "--reason", REASON]
+    second = run(*line, "--probability", "1e-6", "--replaces", "free.parquet", "--out", "second.parquet").err
+    assert "together ε = 2 but for a probability of 1e-06\n" in second
+    third = run(*line, "--replaces", "second.parquet", "--out", "third.parquet", "--dry-run").err
+    assert third.endswith(", besides the release that the old one replaced\n")
 
 
 def test_a_withdrawn_step_is_missing_and_is_named(folder, run, refused):
@@ -235,6 +251,7 @@ def test_a_step_of_a_stream_is_withdrawn_and_not_replaced(folder, run, refused):
         "--sources", "boundary", "--strategy", "identity", "--anyway")  # fmt: skip
     old = ["--replaces", "days/2010-05-02.parquet", "--reason", REASON]
     refused(["publish", "visits.csv", *HOW, "--out", "new.parquet", *old], "step 2010-05-02 of a stream", "withdraw it")
+    assert not Path("new.parquet").exists()  # it is told before anything is published
     said = run("withdraw", "days/2010-05-02.parquet", "--reason", REASON, "--ledger", "days.state").out
     assert "which stays spent" in said
     dh.Window(2, epsilon=1, ledger="others.state", name="stream").charge(1, 0.25)

@@ -98,6 +98,7 @@ def test_the_limit_that_leaves_least_is_spoken_of():
     window = Window(2, epsilon=1, limits=[(6, 2)])
     costs = Costs.of(DAYS, paid(window, [Fraction(1, 3) - Fraction(1, 10**8)] * 6, window.limits))
     assert "ε = 2 of 2 is spent in the 6 steps" in costs.standing
+    assert costs.bound == "By the limits 6 steps in a row never spend more than 2."
     endless = Window(2, epsilon=1, limits=[(math.inf, 2)])
     spent = Costs.of(DAYS, paid(endless, [Fraction(1, 2)] * 4, endless.limits))
     assert "no later step may spend anything: a limit without end is spent." in spent.standing
@@ -174,3 +175,23 @@ def test_a_total_that_was_charged_in_any_order_charged_nothing_besides(tmp_path)
     costs = dh.Series(DAYS, 0, 2, releases).costs
     assert (costs.elsewhere, costs.describe()["charged_without_release"]) == (None, 0)
     assert costs.standing == "ε = 1.5 of 2 is spent: 0.5 is left for whatever is published later."
+
+
+def test_the_most_that_was_spent_may_lie_far_back_and_be_without_a_release():
+    window = Window(2, epsilon=1)
+    known = paid(window, [Fraction(1, 2), Fraction(1, 2), Fraction(1, 10), Fraction(1, 10)])
+    costs = Costs.of(DAYS, known)
+    assert costs.most_within(2) == NANO
+    assert costs.describe()["spans"][0]["most_spent"] == 1
+    window.charge(4, Fraction(9, 10))  # and was never finished
+    told = costs.with_ledger([(2, Fraction(1))], window.charges())
+    assert told.spent_within(2, told.last) == NANO
+    assert told.following == (5, NANO // 10)
+    window.charge(5, Fraction(1, 10))
+    assert costs.with_ledger([(2, Fraction(1))], window.charges()).following == (6, NANO * 9 // 10)
+    alone = Window(3, epsilon=1)
+    first = Costs.of(DAYS, paid(alone, [Fraction(1, 10)]))
+    alone.charge(1, Fraction(9, 10))
+    assert first.with_ledger([(3, Fraction(1))], alone.charges()).following == (3, NANO // 10)
+    alone.charge(3, Fraction(1, 10))
+    assert first.with_ledger([(3, Fraction(1))], alone.charges()).following == (4, NANO * 9 // 10)

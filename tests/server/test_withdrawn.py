@@ -102,6 +102,33 @@ def test_a_release_with_a_damaged_notice_is_not_served(folder):
     assert "may be withdrawn" in catalogue.problems[0]
 
 
+def test_a_finer_release_that_is_withdrawn_is_recommended_to_nobody(tmp_path):
+    (tmp_path / "chain").mkdir()
+    state = tmp_path / "a.state"
+    releases = [dh.publish(np.full((4, 4), 9), NEAR, "identity", 0.5, state=state)]
+    for amount in (1, 2):
+        releases.append(dh.refine(releases[-1], state, epsilon=amount))
+    for name, release in zip("abc", releases, strict=True):
+        release.save(tmp_path / "chain" / f"{name}.parquet")
+    dh.withdraw(tmp_path / "chain" / "c.parquet", REASON)
+    with TestClient(create_app(Catalogue([tmp_path / "chain"]), refresh=False)) as client:
+        assert client.get("/releases/a").json()["chain"]["finest"] == "b"
+
+
+def test_colours_are_those_of_steps_in_force(tmp_path):
+    (tmp_path / "days").mkdir()
+    for day, rate in zip(DAYS, (9, 9, 9_000), strict=True):
+        dh.publish(np.full((4, 4), rate), NEAR, "identity", 1).save(tmp_path / "days" / f"{day}.parquet")
+    alone = shutil.copytree(tmp_path / "days", tmp_path / "alone")
+    (alone / f"{DAYS[2]}.parquet").unlink()
+    dh.withdraw(tmp_path / "days" / f"{DAYS[2]}.parquet", REASON)
+    scales = []
+    for folder in (tmp_path / "days", alone):
+        with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+            scales.append(client.get(f"/releases/{DAYS[0]}/legend").json()["scale"])
+    assert scales[0] == scales[1]
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("nowhere")])
 def test_a_notice_that_is_no_file_keeps_no_other_waiting(folder, make):
     notice = folder / "city.withdrawn.json"
