@@ -11,6 +11,7 @@ import pytest
 import deltahist as dh
 from deltahist._files import notice_of
 from deltahist.cli import main
+from deltahist.errors import NANO
 from deltahist.preprocessing import Correction, Preprocessing
 from tests.storage import bucket, upload
 
@@ -128,7 +129,9 @@ def test_withdrawn_steps_are_missing(tmp_path):
     with pytest.raises(dh.InputError, match=r"2 of 4 steps have no release: 0 \(withdrawn on .*: wrong column"):
         dh.answer(series, [[0, 4]])
     assert dh.answer(series.present(), [[0, 4]])["steps"].tolist() == [2]
-    assert series.between("1", "2").missing == ["2"]
+    period = series.between("1", "2")
+    assert period.missing == ["2"]
+    assert period.costs.in_all == 2 * NANO  # what was withdrawn stays spent
 
 
 @pytest.fixture(scope="module")
