@@ -28,7 +28,7 @@ from deltahist.plots.ground import (
     unit_of_area,
 )
 from deltahist.plots.labels import label_regions
-from deltahist.plots.writing import choose_fonts, missing_signs, wrap
+from deltahist.plots.writing import choose_fonts, wrap, write_names
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import named
 
@@ -137,10 +137,9 @@ def values_of(
         names = named(answers.loc[:, :"estimate"].drop(columns="estimate"), name="the column of names")[
             "name"
         ]
-    called = tuple(" ".join(str(name).split()) for name in names)
+    called = write_names(names, answers.index)
     if len(called) != len(answers):
         raise InputError(f"there are {len(called)} names and {len(answers)} regions: give one name each")
-    called = _number_unwritable(called)
     shapes = shapes_on_map(answers, domain)
     area = region_areas(domain, shapes)
     known = np.isfinite(estimate) & (area > 0)
@@ -169,20 +168,6 @@ def values_of(
         crop(domain, shapes[known]),
         _column(answers, "rank") if "rank" in answers.columns else None,
     )
-
-
-def _number_unwritable(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return names with the number of their region instead where no font has their signs, and warn of it once."""
-    missing = missing_signs("".join(names))
-    if missing:
-        warnings.warn(
-            f"no font of this machine has signs for {' '.join(missing[:10])}: regions named with them are called by "
-            "their place among the answers, such as 'region 3'; install a font that has them, such as Noto Sans CJK",
-            DeltaHistWarning,
-            stacklevel=4,
-        )
-    lost = [not set(missing).isdisjoint(name) for name in names]
-    return tuple(f"region {i}" if gone else name for i, (name, gone) in enumerate(zip(names, lost, strict=True), 1))
 
 
 def shapes_on_map(frame: gpd.GeoDataFrame, domain: Domain) -> NDArray[Any]:
@@ -357,8 +342,6 @@ def plot_intervals(
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
     """Draw the rows of `plot_intervals`."""
-    from matplotlib.lines import Line2D
-
     shown = values.order[:ROWS]
     row = np.arange(len(shown))
     value, low, high = (v[shown] for v in (values.value, values.low, values.high))
@@ -400,13 +383,8 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> Axes:
     ax.set_xlabel(f"{values.unit}, with {level:.0%} intervals", fontsize=9)
     words = f"The {len(shown)} largest of {len(values.order)}" if len(shown) < len(values.order) else ""
     words = "; ".join(filter(None, [words, f"on one band: order less sure than {level:.0%}" if tied else ""]))
-    if not sure.all():
-        empty = Line2D(
-            [], [], marker="o", linestyle="", markersize=4.5, color="0.15", markerfacecolor="white"
-        )
-        ax.legend(
-            [empty], ["does not stand out"], loc="lower right", fontsize=8, frameon=True, framealpha=0.9
-        )
+    # Above the list, since a box within it would lie on intervals.
+    words = "\n".join(filter(None, [words, "" if sure.all() else "White dot: does not stand out from the noise"]))
     ax.set_title(words, fontsize=8)
     return ax
 

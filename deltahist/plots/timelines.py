@@ -11,7 +11,7 @@ from deltahist._progress import progress
 from deltahist.errors import InputError
 from deltahist.plots.ground import new_figure
 from deltahist.plots.periods import divide, write_about
-from deltahist.plots.writing import choose_fonts
+from deltahist.plots.writing import choose_fonts, write_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ def draw_lines(
                 found[place] = ask(each.series.per_step())
             advance(1)
     first = next(iter(found.values()))
-    names = first["name"].astype(str).to_numpy()
+    names = write_names(first["name"], first.index)
     # Rows are estimates and ends of intervals, then periods, then regions.
     table = np.full((3, len(periods), len(names)), np.nan)
     for place, answers in found.items():

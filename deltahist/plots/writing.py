@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from deltahist.errors import DeltaHistWarning
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,3 +131,27 @@ class Writing:
             mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
             size = min(40.0, 5.5 * self.width)
             figure.text(0.5, 0.5, "NOT FOR PUBLICATION", rotation=25, ha="center", va="center", fontsize=size, **mark)
+
+
+def write_names(names: Iterable[Any], index: Iterable[Hashable]) -> tuple[str, ...]:
+    """Return names of regions, each on one line; their rows where there is none, or no font has their signs.
+
+    A warning tells signs that are missing. `index` has the rows, from 0, if the names are in another order.
+
+    >>> write_names(["west", None], [1, 0])
+    ('west', 'region 1')
+    """
+    called = ["" if name is None or name != name else " ".join(str(name).split()) for name in names]
+    missing = missing_signs("".join(called))
+    if missing:
+        warnings.warn(
+            f"no font of this machine has signs for {' '.join(missing[:10])}: regions named with them are called by "
+            "their rows, such as 'region 3' for the third; install a font that has them, such as Noto Sans CJK",
+            DeltaHistWarning,
+            stacklevel=4,
+        )
+    rows: list[Any] = list(index)
+    if {*rows} != {*range(len(called))}:
+        rows = list(range(len(called)))
+    written = [bool(name) and set(missing).isdisjoint(name) for name in called]
+    return tuple(name if good else f"region {row + 1}" for name, good, row in zip(called, written, rows, strict=True))

@@ -126,6 +126,13 @@ def test_names_that_no_font_can_write_are_numbered_and_that_is_told_once(city, t
     assert names == {"západ", "region 2", "costs $5 or $6"}  # a name and no formula
 
 
+@pytest.mark.usefixtures("few_fonts")
+def test_regions_keep_their_number_in_whatever_order_they_are_drawn(city):
+    answers = answered(city, names=("west", "中", None))
+    with pytest.warns(dh.DeltaHistWarning, match="signs for 中"):
+        assert values_of(city, answers.iloc[::-1]).names == ("region 3", "region 2", "west")
+
+
 def test_the_frame_is_filled_by_what_is_asked(city):
     """It is whole cells about the regions, no far longer than wide where the map has room; the rim stays dashed."""
     west, south, *_ = city.domain.bounds  # 40 × 32 cells of 250 m
@@ -200,9 +207,10 @@ def test_neighbours_whose_order_is_open_stand_on_one_band(city):
     (band,) = ax.patches
     assert (band.get_y() < 1, band.get_y() + band.get_height() > 2) == (True, True)  # rows 1 and 2, not 0
     assert band.get_y() > 0.5
-    assert ax.get_title() == "on one band: order less sure than 95%"
+    hollow = "White dot: does not stand out from the noise"
+    assert ax.get_title().splitlines() == ["on one band: order less sure than 95%", hollow]
     ax = plot_intervals(city, answers.assign(rank=[2, 1, 3]), per="region")
-    assert (list(ax.patches), ax.get_title()) == ([], "")
+    assert (list(ax.patches), ax.get_title()) == ([], hollow)
 
 
 def test_fifty_rows_at_most(make):
