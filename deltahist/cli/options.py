@@ -222,9 +222,10 @@ def corners(text: str, option: str) -> tuple[float, ...]:
     except ValueError:
         values = ()
     if len(values) not in (2, 4) or not all(abs(value) <= _FARTHEST for value in values):
+        hint = " (decimals stand behind a point, not a comma)" if len(values) == 8 else ""
         raise InputError(
             f"{option} is {shortened(text)}: it must be four numbers W,S,E,N, or two in one dimension, separated by "
-            f"commas, finite and none beyond {_FARTHEST:g}"
+            f"commas, finite and none beyond {_FARTHEST:g}{hint}"
         )
     return values
 

@@ -107,6 +107,10 @@ def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> di
     about = _describe(facts, estimator)
     share = f"{100 * level:.10g}%"
     read = f"low to high: {share} interval. Do not add std_error, {_NOT_ADDED}."
+    if "before" in names:
+        read += " The estimate is the change: after less before."
+    if "rank" in names:
+        read += f" above_next: how sure a row is above the next; rows of one rank are less sure than {share} of it."
     if "q" in names:  # of coordinates, not of counts
         about["unit"] = facts["unit"]
         read = f"Below estimate lies the share q of all points; low to high: {share} interval."

@@ -242,6 +242,7 @@ def test_regions_come_in_order_with_how_sure_it_is_in_every_form(folder, tmp_pat
     table = run(*ask).out.splitlines()
     assert table[0].split()[:3] == ["name", "rank", "estimate"]
     assert [line.split()[1] for line in table[2:7]] == ["1", "2", "3", "-", "-"]
+    assert "above_next: how sure a row is above the next; rows of one rank are less sure than 95% of it." in table[-2]
 
 
 def test_boxes_come_in_order_with_their_corners_and_names(folder, tmp_path, run):
@@ -330,3 +331,7 @@ def test_boxes_with_the_latitude_first_are_refused_with_the_box_that_was_meant(f
     )
     said = refused([*ask, "--box=10,10,11,11"], "0 of 1 regions are inside the domain")
     assert "swapped" not in said
+
+
+def test_decimal_commas_in_a_box_are_named(folder, refused):
+    refused(["query", folder / "city.parquet", "--box=-74,0,40,6,-73,9,40,7"], "decimals stand behind a point")

@@ -60,13 +60,14 @@ def test_a_row_for_each_step(folder, ask, run):
     assert "2010-05-06" in run("query", folder, *BOXES, "--each").out
 
 
-def test_two_periods_are_compared(ask):
+def test_two_periods_are_compared(ask, folder, run):
     line = ["--between", "2010-05-05", "2010-05-06", "--compare", "2010-05-01", "2010-05-03"]
     found, note = ask(*line)
     assert np.allclose(found["after"] - found["before"], found["estimate"])
     assert "the periods have 3 and 2 steps" in note
     _, note = ask(*line, "--mean")
     assert "note:" not in note
+    assert "The estimate is the change: after less before." in run("query", folder, *BOXES, *line).out
 
 
 def test_other_layouts_have_all_steps(folder, run):
