@@ -141,7 +141,7 @@ def open_ledger(where: str) -> Ledger:
     if not Ledger.exists(where):
         place = database(where)
         near = "" if place.path is None else meant_file(place.path)
-        raise InputError(f"ledger {place.place!r} does not exist{near}")
+        raise InputError(f"ledger {place.place!r} does not exist{near}; the first release that it pays for makes it")
     return Ledger(where)
 
 

@@ -100,8 +100,11 @@ class Project:
             found = tomllib.loads(text, parse_float=str)
         except UnicodeDecodeError:
             raise InputError(f"{said} cannot be read: it must be text in UTF-8") from None
-        except (OSError, ValueError) as problem:
-            raise InputError(f"{said} cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        except OSError as problem:
+            raise InputError(f"{said} cannot be read: {problem.strerror or problem}") from None
+        except ValueError as problem:
+            rule = 'text stands in quotes, as delta = "500m"'
+            raise InputError(f"{said} cannot be read as TOML: {problem}; {rule}") from None
         headings = {key: found.pop(key) for key, value in [*found.items()] if isinstance(value, dict)}
         for key in headings.keys() - commands.keys():
             near = _near(key, commands)

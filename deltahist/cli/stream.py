@@ -190,7 +190,7 @@ def stream(
     first = plan.step(0)
     print(
         console.facts(
-            published=f"{tally['published']:,} steps to {out}{lost}",
+            published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
             **about_map(plan.near.domain),
             strategy=plan.mechanism.strategy.name,
             guarantee=f"{first.words}, for whoever moves up to {near.delta_ground:g} {near.domain.unit} in each",

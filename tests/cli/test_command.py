@@ -96,7 +96,7 @@ def test_numbers_of_a_file_are_the_decimals_that_stand_there(run, place):
         ('drop-bad-rows = "yes"', "it must be true or false"),
         ("limit = [[1]]", "or a list of them"),
         ('epsilon = "-1"', "--epsilon is '-1': it must be a finite number above zero"),
-        ("epsilon = ", "--config 'c.toml' cannot be read: "),
+        ("epsilon = ", "--config 'c.toml' cannot be read as TOML: "),
     ],
 )
 def test_a_file_that_cannot_be_used(refused, place, text, message):

@@ -147,7 +147,7 @@ def test_a_stream_keeps_its_limits(refused, run, folder):
     text = run(*DAYS, "0").out
     assert "limit        in each step any move at all costs at most ε = " in text
     assert dh.load(folder / "days" / "0.parquet").neighbourhood.profile[-1].factor == 4
-    assert "1 steps" in run(*DAYS, "1").out
+    assert "1 step to" in run(*DAYS, "1").out
     refused([*DAYS, "1", "--limit", "any:8"], "neighbourhood")
     assert dh.Series.load(folder / "days").missing == []
     run(*STREAM, "--state", "p.ledger", "--out", "planned", "--squares", "3", "--until", "0")

@@ -213,8 +213,8 @@ def test_only_the_current_folder_has_a_project(folder, run, refused, monkeypatch
         ('[publish]\nledger = "postgresql://db/city?password=s3cret"', "deltahist.toml: ledger holds a password"),
         ('limit = ["any:2", "postgresql://ann:s3cret@db/city"]', "deltahist.toml: limit holds a password"),
         ('# ledger = "postgresql://ann:s3cret@db/city"', "deltahist.toml: a comment holds a password"),
-        ("x = ", "deltahist.toml cannot be read: "),
-        ("regions = 3.5\nregions = 1", "deltahist.toml cannot be read: "),
+        ("delta = 500m", '(at line 1, column 12); text stands in quotes, as delta = "500m"'),
+        ("regions = 3.5\nregions = 1", "deltahist.toml cannot be read as TOML: "),
         ("regions = true", "deltahist.toml has regions = True: it must be a text"),
     ],
 )  # fmt: skip

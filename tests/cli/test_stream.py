@@ -92,7 +92,7 @@ def test_a_table_of_a_database_goes_on_where_it_was(folder, run, refused):
     refused(stream(folder, *options, source="daily", time=None, state=other), "--table is 'visits' with the folder")
 
 
-def test_one_release_per_day_each_with_its_share(folder, run, refused):
+def test_one_release_per_day_each_with_its_share(folder, run):
     said = run(*stream(folder))
     assert "published    12 steps" in said.out
     assert "600 rows read" in said.err
@@ -114,7 +114,6 @@ def test_one_release_per_day_each_with_its_share(folder, run, refused):
     period = ["--between", "2020-03-02", "2020-03-05"]
     said = run("query", folder / "out", *period, "--box", "0,0,4,4", "--format", "csv")
     assert ",4" in said.out.splitlines()[1]  # steps
-    refused(["inspect", folder / "out"], "name one of those in it (`deltahist query`")
 
 
 def test_going_on_with_the_grown_table_or_with_new_rows_only(begun, run):
