@@ -45,6 +45,8 @@ _OF_STREAM = ("every", "window", "window-limit")
 _STREAMING = {"plan": "stream", "advise": "for"}
 #: Values of --limit that a command takes: of moves, unless it is here.
 _LIMITS = {"publish": ("moves", "account"), "quantile": ("account",), "refine": ("account",)}
+#: Amounts that are spent, which are said before they are.
+_SPENT = ("epsilon", "rho", "probability")
 #: Options that no file holds.
 _NEVER = ("config", "write-config", "dry-run", "overwrite", "replaces", "reason", "quiet", "verbose", "help")
 _ASKED = ("regions", "squares", "boxes", "ranges", "box", "quantiles")
@@ -250,7 +252,7 @@ def fill_in(context: Context, typed: Mapping[str, Any], commands: Mapping[str, s
     if taken:
         context.meta["project_file"] = project.digest
         shown = typed.get("dry_run") or console.TELLING.verbose
-        each = (f"{key} = {_show(value)}" if shown else key for key, value in taken.items())
+        each = (f"{key} = {_show(value)}" if shown or key in _SPENT else key for key, value in taken.items())
         console.note(f"from {project.path}: {', '.join(each)}")
     return {"config": str(project.path)} | filled
 
