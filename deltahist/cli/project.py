@@ -71,8 +71,8 @@ _IN_PLACE_OF: dict[str, tuple[str, ...]] = {
 }
 #: What is about the plane, if --bounds are those of a line.
 _PLANE = (*_ASKED, "x", "y", "crs", "project", "cell", "cells-per-delta", "grid", "align", "sources", "delta", "points")
-#: A password in a URL: between a user's name and the host, or among the settings.
-_PASSWORD = re.compile(r"://[^:/@]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
+#: A password in a URL: between a user's name, which may hold an @, and the host, or among the settings.
+_PASSWORD = re.compile(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

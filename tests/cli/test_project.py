@@ -111,8 +111,9 @@ def folder(tmp_path, monkeypatch):
 def test_every_command_works_with_a_project_and_says_what_it_takes(folder, run):
     for line, keys in LINES:
         said = run(*line.split()).err.splitlines()
-        taken = [row.removeprefix("from deltahist.toml: ") for row in said if row.startswith("from ")]
-        assert [sorted(each.split(" = ")[0] for each in row.split(", ")) for row in taken] == [sorted(keys.split())] * bool(keys), line
+        rows = [row.removeprefix("from deltahist.toml: ").split(", ") for row in said if row.startswith("from ")]
+        taken = [sorted(each.split(" = ")[0] for each in row) for row in rows]
+        assert taken == [sorted(keys.split())] * bool(keys), line
     release = dh.load("city.parquet")
     assert (release.domain.shape, float(release.epsilon), release.payment.account) == ((6, 6), 0.5, "visits")
     assert [str(limit.factor) for limit in release.neighbourhood.limits] == ["3"]
@@ -211,6 +212,7 @@ def test_only_the_current_folder_has_a_project(folder, run, refused, monkeypatch
         ('[query]\nlevle = 1', "deltahist.toml has the key 'levle' below [query]"),
         ('ledger = "postgresql://ann:s3cret@db/city"', "deltahist.toml: ledger holds a password"),
         ('[publish]\nledger = "postgresql://db/city?password=s3cret"', "deltahist.toml: ledger holds a password"),
+        ('ledger = "postgresql://ann@server:s3cret@db/city"', "deltahist.toml: ledger holds a password"),
         ('limit = ["any:2", "postgresql://ann:s3cret@db/city"]', "deltahist.toml: limit holds a password"),
         ('# ledger = "postgresql://ann:s3cret@db/city"', "deltahist.toml: a comment holds a password"),
         ("delta = 500m", '(at line 1, column 12); text stands in quotes, as delta = "500m"'),
