@@ -142,5 +142,5 @@ def _describe_cost(old: BaseRelease, budget: dict[str, Any]) -> str:
     earlier += "" if chain is None else ", and more if a finer one of its chain was published"
     return (
         f"all of it again: {LETTERS[new.unit]} = {float(new.amount):.10g}, since both releases are about the same "
-        f"people and a reader can compare them; together {together}{earlier}"
+        f"people and a reader can compare them; for moves within the δ of both together {together}{earlier}"
     )

@@ -139,7 +139,7 @@ def test_a_corrected_release_and_the_old_one_name_each_other(way, folder, run, r
     cost = "all of it again: ε = 1, since both releases are about the same people and a reader can compare them"
     if way == "map":
         said = run(*line, "--out", "new.parquet", "--dry-run", "--write-config", "a.toml")
-        assert f"{cost}; together ε = 2\n" in said.err
+        assert f"{cost}; for moves within the δ of both together ε = 2\n" in said.err
         assert "replaces" not in (folder / "a.toml").read_text(encoding="utf-8")  # it is about this run alone
         assert "Replaces " in said.out
         assert list(folder.glob("*.json")) == []
