@@ -100,7 +100,8 @@ class StepPlaces:
     def trouble(self) -> str:
         """Return an example for the person at the keyboard, its row, and the format that would read it."""
         example = self.example or "is missing"
-        return f"; {self.unread:,} of them have no time that can be read: it {example}" if self.unread else ""
+        cause = " (is it the right column?)" if self.unread > self.before + self.after + self.seen.sum() else ""
+        return f"; {self.unread:,} of them have no time that can be read: it {example}{cause}" if self.unread else ""
 
 
 def count_steps(

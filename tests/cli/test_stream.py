@@ -478,3 +478,10 @@ def test_regions_that_would_drown_are_refused_before_rows_are_read(folder, run, 
     refused(stream(folder, *asked), "--points is 90 in a step, 0.9 on average in 100 regions, but the noise")
     assert not (folder / "city.ledger").exists()
     assert "published    12 steps" in run(*stream(folder, *asked, "--anyway")).out
+
+
+def test_a_column_with_hardly_any_time_is_asked_about(folder, refused):
+    table = pd.read_csv(folder / "visits.csv")
+    table.loc[5:, "when"] = "23261"
+    table.to_csv(folder / "visits.csv", index=False)
+    refused(stream(folder), "595 of them have no time that can be read: it is '23261' in row 6", "the right column?")
