@@ -293,7 +293,9 @@ def move_limit(text: str, option: str) -> Any:
         "a distance and how many times ε a move over it costs at most, such as 2km:2 or any:4; any:none, or "
         "proportional"
     )
-    return ("any", None) if text.strip() == "any:none" else _limit(text, option, rule, length)
+    if text.strip() == "any:none":
+        return "any", None
+    return _limit(text, option, rule, length, "the distance of a limit")
 
 
 def move_limit_or_amount(text: str, option: str) -> Any:
@@ -309,10 +311,10 @@ def window_limit(text: str, option: str) -> tuple[Any, Fraction]:
     ((30, Fraction(2, 1)), ('any', Fraction(4, 1)))
     """
     rule = "a number of steps and how many times the budget so many in a row spend at most, such as 30:2; or any:4"
-    return _limit(text, option, rule, whole_number)
+    return _limit(text, option, rule, whole_number, "the number of steps")
 
 
-def _limit(text: str, option: str, rule: str, read: Callable[[str, str], Any]) -> tuple[Any, Fraction]:
+def _limit(text: str, option: str, rule: str, read: Callable[[str, str], Any], far: str) -> tuple[Any, Fraction]:
     """Read a limit, in space or in time: how far it holds, as `read` reads it, or "any"; and times the budget."""
     distance, _, factor = (part.strip() for part in text.rpartition(":"))
     if not distance or not factor:
@@ -320,7 +322,7 @@ def _limit(text: str, option: str, rule: str, read: Callable[[str, str], Any]) -
     times = amount(factor, f"{option} {text!r}: the factor")
     if times < 1:
         raise InputError(f"{option} is {text!r}: the factor must be at least 1 (take a smaller budget for less)")
-    return (distance if distance == "any" else read(distance, f"{option} {text!r}: the number of steps")), times
+    return (distance if distance == "any" else read(distance, f"{option} {text!r}: {far}")), times
 
 
 def read_boxes(

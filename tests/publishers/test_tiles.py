@@ -111,7 +111,7 @@ def test_counts_of_full_cells_say_how_they_were_made(points, tmp_path, monkeypat
     counts = dh.count(points, DOMAIN, user=np.arange(500) // 5, max_per_user=2, key=bytes(32))
     release = dh.publish(counts, NEAR, "identity", 1, out=tmp_path / "m.parquet")
     assert (release.contributions, release.total) == (2, 200)
-    assert told == [("drawing tiles", 3, None)]  # and nothing of the counts
+    assert told == [("drawing tiles", 3)]  # and nothing of the counts
     mechanism = Mechanism(NEAR, dh.strategies.Identity(DOMAIN), Budget(epsilon=1))
     with pytest.raises(dh.InputError, match="the mechanism is for counts with"):
         dh.publish(counts, mechanism, out=tmp_path / "m.parquet")

@@ -229,7 +229,7 @@ def test_pictures_show_blocks_with_the_sums_and_errors_of_their_cells(pair, coar
     figure = tiled.plot().figure
     figure.canvas.draw()
     said = " ".join(text.get_text() for text in figure.findobj(Text))
-    assert "block of 4 × 4 cells" in said
+    assert "block of 4 × 4 cells" in " ".join(said.split())
     with pytest.raises(dh.InputError, match="unbiased only"):
         tiled.plot(nonnegative=True)
 

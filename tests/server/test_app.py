@@ -245,7 +245,7 @@ REFUSED = {
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:32618": (400, "0 of 1 boxes are inside the domain"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:3035": (400, "crs is 'EPSG:3035': it must be the release's own, EPSG:32618"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=EPSG:4326": (400, "use CRS84 (longitude, latitude), or leave crs out"),
-    f"{CITY}/answer?bbox=40.66,-74.02,40.7,-73.97": (400, "they would be: give x (longitude) first"),
+    f"{CITY}/answer?bbox=40.66,-74.02,40.7,-73.97": (400, "give the longitude first"),
     "/releases/line/answer?bbox=0,1&crs=none": (400, "of a plane without a CRS; leave crs out"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=here": (400, "crs is 'here'"),
     f"{CITY}/answer?bbox=0,0,1,1&crs=%2Binit%3D/etc/passwd:x": (400, "crs is '+init=/etc/passwd:x'"),
