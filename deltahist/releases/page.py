@@ -60,6 +60,7 @@ p { margin: .6rem 0; }
 .judgement strong { display: block; font-size: 1.1rem; }
 .yes { border-color: #1a7f37; } .only { border-color: #9a6700; } .no { border-color: #cf222e; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
+table + table { margin-top: 1rem; }
 caption { text-align: left; color: var(--pale); padding-bottom: .4rem; }
 th, td { text-align: right; padding: .35rem .4rem; border-bottom: 1px solid var(--line); vertical-align: bottom; }
 th:first-child { text-align: left; }
@@ -71,6 +72,9 @@ figure img { width: 100%; height: auto; display: block; }
 figcaption { color: var(--pale); font-size: .9rem; }
 ul { font-size: .92rem; list-style: none; padding: 0; color: var(--pale); }
 li { margin-top: .5rem; } li strong { color: var(--ink); font-weight: 600; }
+@media screen and (max-width: 30em) {
+  table { display: block; overflow-x: auto; font-size: .76rem; } th, td { padding: .3rem .2rem; }
+}
 @media print {
   body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
   h2 { break-after: avoid; } table, figure, .judgement, li { break-inside: avoid; } figure { max-width: 12cm; }
