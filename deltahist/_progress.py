@@ -40,14 +40,14 @@ def progress(what: str, total: int | None = None, wanted: bool | None = None) ->
     wanted : False for neither, True for a bar at once; None for "what takes long".
     """
     work, over = _Work(what, total), threading.Event()
-    watcher = threading.Thread(target=_watch, args=(work, over, wanted), daemon=True)
-    is_shown = wanted is not False and not TELLING.quiet
-    if is_shown:
+    watcher = None
+    if wanted is not False and not TELLING.quiet:
+        watcher = threading.Thread(target=_watch, args=(work, over, wanted), daemon=True)
         watcher.start()
     try:
         yield work.advance
     finally:
-        if is_shown:
+        if watcher is not None:
             over.set()
             watcher.join()
     if TELLING.verbose:

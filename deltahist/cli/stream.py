@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from deltahist.publishers.stream import Stream
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class _Steps:
     """The steps of time, and their budgets."""

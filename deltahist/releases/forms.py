@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._files import write_whole
-from deltahist.releases.style import qgis_style
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
@@ -292,6 +291,8 @@ def _named_for_databases(frame: gpd.GeoDataFrame) -> tuple[gpd.GeoDataFrame, dic
 def _styles(layer: FileTable, geometry: str) -> list[dict[str, Any]]:
     """Return the row of a layer in the table of styles; none of a layer without estimates of counts."""
     import pandas as pd
+
+    from deltahist.releases.style import qgis_style
 
     frame = layer.frame
     if "std_error" not in frame or "before" in frame or not (there := frame["estimate"].notna()).any():

@@ -107,6 +107,6 @@ def summarize(served: Served) -> dict[str, Any]:
         "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),  # degrees
         "shape": list(domain.shape),
         "digest": release.digest,
-        **({} if release.withdrawn is None else {"withdrawn": describe_withdrawal(served)}),
+        **({} if release.withdrawn is None else {"withdrawn": describe_withdrawal(release)}),
         "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }

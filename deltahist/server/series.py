@@ -32,7 +32,7 @@ from deltahist.server.queries import (
     row,
 )
 from deltahist.server.schemas import BoxAnswer, BoxAnswers, BoxesAsked, FeatureCollection, reads, shape
-from deltahist.server.service import Service, tag_of
+from deltahist.server.service import Service, describe_withdrawal, tag_of
 from deltahist.space.workloads import boxes
 
 #: Steps of a period.
@@ -234,17 +234,17 @@ def _list_steps(series: Series) -> list[dict[str, Any]]:
     """Return each step: its time, release and promise, and what the window that ends there has spent."""
     found: list[dict[str, Any]] = []
     step = series.example.mechanism.step
+    paid = {**series.withdrawn, **series.releases}
     for number in range(series.first, series.last + 1):
         label, release = series.clock.label(number), series.releases.get(number)
         entry: dict[str, Any] = {"step": label} | _time_of(series, number)
         if number in series.withdrawn:
-            entry |= {"withdrawn": series.withdrawn[number].facts()["withdrawn"]}
+            entry |= {"withdrawn": describe_withdrawal(series.withdrawn[number])}
         if release is not None:
             budget = release.mechanism.budget
             entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise}
             entry |= {budget.unit: float(budget.amount), "digest": release.digest}
             if step is not None:
-                paid = {**series.withdrawn, **series.releases}
                 window = [paid.get(each) for each in range(number - step.window + 1, number + 1)]
                 # Exact until here: amounts are fractions. The account also knows of steps that are not here.
                 spent = sum(each.mechanism.budget.amount for each in window if each is not None)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from deltahist import __version__
 from deltahist._http import ProblemError, Workers
+from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
@@ -54,7 +55,7 @@ class Service:
         notice = served.release.withdrawn
         if notice is None:
             return served
-        about, headers = describe_withdrawal(served), {"cache-control": "no-cache"}
+        about, headers = describe_withdrawal(served.release), {"cache-control": "no-cache"}
         for other in self.catalogue:
             if notice.replacement is not None and other.release.digest == notice.replacement.digest:
                 about["replacement"]["href"] = f"/releases/{other.quoted}"
@@ -78,10 +79,10 @@ class Service:
         return ReleaseDifference(served.release, other.release), [served, other]
 
 
-def describe_withdrawal(served: Served) -> dict[str, Any]:
+def describe_withdrawal(release: BaseRelease) -> dict[str, Any]:
     """Return the notice of a release that was withdrawn, as JSON."""
-    assert served.release.withdrawn is not None
-    return asdict(served.release.withdrawn)
+    assert release.withdrawn is not None
+    return asdict(release.withdrawn)
 
 
 def tag_of(served: Served | Iterable[Served], form: str) -> str:
