@@ -1,15 +1,10 @@
-"""What every kind of release says and answers, from seeded noise."""
+"""Numbers of every kind of release, drawn from seeded noise, and their answers."""
 
-import io
 import json
-import re
-from contextlib import redirect_stdout
 
 import numpy as np
 
 import deltahist as dh
-from deltahist.cli import main
-from deltahist.cli.app import COMMANDS
 
 PLANE = dh.Domain(bounds=(0, 0, 12_000, 9_000), shape=(12, 9), crs="EPSG:32618")
 LINE = dh.Domain(bounds=(0, 40), shape=(40,))
@@ -59,7 +54,7 @@ def neighbourhoods(domain):
 
 
 def rounded(value):
-    """Return JSON data with floats of seven digits: linear algebra differs in the last ones from machine to machine."""
+    """Return JSON data with floats of seven digits, since linear algebra differs in the last ones between machines."""
     if isinstance(value, float | np.floating):
         return float(f"{float(value) or 0.0:.7g}") if abs(value) > 1e-9 else 0.0
     if isinstance(value, dict):
@@ -69,65 +64,47 @@ def rounded(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def text_of(data):
-    """Return data as text, a line for each entry, without what is drawn from the system's entropy."""
-    said = json.dumps(rounded(data), ensure_ascii=False, indent=1, default=str)
-    said = re.sub(r"\[[^][{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), said)
-    return re.sub(r"[0-9a-f]{16,}", "DIGITS", said) + "\n"
-
-
-def columns(frame):
-    """Return a frame's columns as lists."""
-    return {str(name): frame[name].tolist() for name in frame.columns}
-
-
-def said_by(release):
-    """Return all that a release says of itself."""
-    return {
-        "describe": release.describe(),
-        "statement": release.statement().splitlines(),
-        "summary": repr(release).splitlines(),
-        "values": np.asarray(release.values).ravel().tolist()[:60],
-    }
+def numbers_of(release):
+    """Return the first released numbers."""
+    return np.asarray(release.values).ravel().tolist()[:40]
 
 
 def histogram(release, kind):
-    """Return what a release of counts says and answers."""
+    """Return numbers, answers and estimates of a release of counts."""
     boxes = dh.workloads.boxes(BOXES[release.domain.ndim])
-    said = said_by(release) | {
-        "answers": columns(dh.answer(release, boxes)),
+    answers = dh.answer(release, boxes)
+    found = {
+        "values": numbers_of(release),
+        "estimates": answers["estimate"].tolist(),
+        "errors": answers["std_error"].tolist(),
         "expected": dh.expected_error(release.strategy, release.neighbourhood, boxes, epsilon=1),
     }
-    if kind == "fixed":  # estimates that are not negative take long, and know a promise by its noise alone
-        said["cells"] = release.cells().ravel()[:40]
-        said["nonnegative"] = columns(dh.answer(release, boxes, nonnegative=True))
-    return said
+    if kind == "fixed":  # non-negative estimates are slow
+        found["cells"] = release.cells().ravel()[:20]
+        found["nonnegative"] = dh.answer(release, boxes, nonnegative=True)["estimate"].tolist()
+    return found
 
 
-def histograms():
-    """Yield releases of counts, by their names."""
+def histograms(folder):
+    """Yield releases of counts with their names."""
     for domain in (LINE, PLANE):
         for kind, near, budget in neighbourhoods(domain):
             for name in STRATEGIES:
                 if "spectral" in name and near.sources is not None:
                     continue
+                rng = np.random.default_rng(1)
                 try:
                     release = dh.publish(
-                        counts_on(domain),
-                        near,
-                        name,
-                        **budget,
-                        rng=np.random.default_rng(1),
-                        weak_protection_accepted=True,
+                        counts_on(domain), near, name, **budget, rng=rng, weak_protection_accepted=True
                     )
-                except dh.InputError as problem:
-                    yield f"{domain.ndim}-d {kind} {name}", str(problem)
+                except dh.InputError:
+                    yield f"{domain.ndim}-d {kind} {name}", "refused"
                 else:
                     yield f"{domain.ndim}-d {kind} {name}", histogram(release, kind)
 
 
 def chains(folder):
-    """Yield the releases of a chain and a copy."""
+    """Yield the releases of a chain and a tightened copy."""
     near = dh.Neighbourhood(PLANE, 2_000)
     for budget in ("epsilon", "rho"):
         state, rng = folder / f"{budget}.state", np.random.default_rng(2)
@@ -135,100 +112,39 @@ def chains(folder):
         finer = dh.refine(first, state, **{budget: 1}, rng=rng)
         copy = dh.tighten(finer, state=state, **{budget: 0.25}, rng=rng)
         for name, release in (("first", first), ("finer", finer), ("copy", copy)):
-            yield f"chain {budget} {name}", said_by(release)
+            yield f"{budget} {name}", numbers_of(release)
 
 
-def on_lines():
-    """Yield sorted points and quantiles."""
+def sorted_points(folder):
+    """Yield sorted points of one dimension."""
     points = np.repeat(np.linspace(0, 39.5, 80), 2)
     for sources in (None, "left"):
         near = dh.Neighbourhood(LINE, 2, sources=sources)
         more = {} if sources is None else {"most": 300}
         release = dh.publish_sorted(points, near, epsilon=1, rng=np.random.default_rng(3), **more)
-        yield (
-            f"sorted {sources}",
-            said_by(release) | {"answers": columns(dh.answer(release, dh.workloads.boxes(BOXES[1])))},
-        )
-    near = dh.Neighbourhood(LINE, 2)
-    found = dh.publish_quantile(points, 0.5, near, epsilon=1, rng=np.random.default_rng(4))
-    yield "quantile", {"describe": found.describe(), "statement": found.statement().splitlines()}
+        yield f"sources {sources}", {
+            "values": numbers_of(release),
+            "estimates": dh.answer(release, dh.workloads.boxes(BOXES[1]))["estimate"].tolist(),
+        }
 
 
-def people():
-    """Yield reports of users and answers over a network."""
-    rng = np.random.default_rng(5)
-    clients = dh.Clients(["cafe", "park", "museum"] * 20, dh.Rappor(bits=16, cohorts=2), rng=rng)
-    report = clients.report(rng=rng)
-    yield "reports", {"bits": report.bits.sum(axis=0), "guarantee": str(clients.mechanism)}
-    network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dan")])
-    mechanism = dh.DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
+def network(folder):
+    """Yield noisy places shared over a network."""
+    graph = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dan")])
+    mechanism = dh.DiffusionMechanism(graph, "exp(3-d)", alpha=100, columns=("x", "y"))
     homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000), "dan": (583_000, 4_508_000)}
-    yield (
-        "answers over a network",
-        columns(dh.Diffusion(homes, mechanism, rng=np.random.default_rng(6)).to("cem")),
-    )
+    answers = dh.Diffusion(homes, mechanism, rng=np.random.default_rng(6)).to("cem")
+    yield "to cem", {str(name): answers[name].tolist() for name in ("x", "y")}
 
 
-def choices():
-    """Yield what planning says."""
-    near = dh.Neighbourhood(PLANE, 2_000)
-    boxes = dh.workloads.boxes(BOXES[2])
-    plan = dh.plan(near, boxes, epsilon=1)
-    yield "plan", [[each.label, each.rmse, each.cost, each.any_move, each.resolves] for each in plan]
-    yield "allocation", dh.allocate_offline(np.array([1, 0, 2, 1, 1, 3]), length=3, epsilon=1)
-
-
-def commands(folder):
-    """Yield what the commands print of one release, and all help pages."""
-    near = dh.Neighbourhood(PLANE, 2_000)
-    release = dh.publish(counts_on(PLANE), near, "flow", epsilon=1, rng=np.random.default_rng(7))
-    file = folder / "r.parquet"
-    release.save(file)
-    for line in (
-        "inspect FILE",
-        "inspect FILE --json",
-        "statement FILE",
-        "query FILE --box 1250,2600,5125,4000",
-        "query FILE --box 1250,2600,5125,4000 --format json",
-    ):
-        yield (
-            line,
-            printed([str(file) if word == "FILE" else word for word in line.split()]).replace(
-                str(file), "FILE"
-            ),
-        )
-    for ending in ("md", "html"):
-        main(["statement", str(file), "--out", str(folder / f"s.{ending}")])
-        page = (folder / f"s.{ending}").read_text(encoding="utf-8")
-        yield f"statement in {ending}", re.sub('base64,[^"]+', "base64,PICTURE", page)
-    for ending in ("csv", "geojson"):
-        main(["export", str(file), "--out", str(folder / f"c.{ending}")])
-        yield f"cells in {ending}", (folder / f"c.{ending}").read_text(encoding="utf-8")
-    for name in COMMANDS:
-        yield f"help of {name}", printed([name, "--help"])
-
-
-def printed(line):
-    """Return what a command prints."""
-    out = io.StringIO()
-    with redirect_stdout(out):
-        main(line)
-    return re.sub(r"[0-9a-f]{16,}", "DIGITS", out.getvalue())
-
-
-def groups(folder):
-    """Return all cases by group: pairs of a name and its text or data."""
-    return {
-        "histograms": histograms,
-        "chains": lambda: chains(folder),
-        "lines": on_lines,
-        "people": people,
-        "choices": choices,
-        "commands": lambda: commands(folder),
-    }
+#: What has a file of its own, by its name.
+GROUPS = {each.__name__: each for each in (histograms, chains, sorted_points, network)}
 
 
 def written(cases):
-    """Return the text of a group's cases."""
-    texts = ((name, case if isinstance(case, str) else text_of(case)) for name, case in cases)
-    return "".join(f"==== {name}\n{text.rstrip()}\n" for name, text in texts)
+    """Return a group's cases as text, a line for each list of numbers."""
+    out = []
+    for name, case in cases:
+        parts = case if isinstance(case, dict) else {"": case}
+        out += [f"{name} {part}: {json.dumps(rounded(found))}" for part, found in parts.items()]
+    return "\n".join(out) + "\n"
