@@ -68,7 +68,6 @@ check: lint types test  ## lint, types and the quick tests
 lint: $(VENV)/.lint  ## check the style, and that imports run downwards
 	$(BIN)/ruff check
 	$(BIN)/codespell deltahist docs README.md
-	$(BIN)/python tools/prose.py
 	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.lint  ## check the types
