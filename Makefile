@@ -37,7 +37,7 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 	$(BIN)/deltahist serve build/demo/city.parquet
 
 # Tests that start processes: the service, browsers, R and GDAL that ask it, readers with limits, and commands that are killed.
-PROCESSES = tests/browser tests/server/test_running.py tests/cli/test_serving_private.py tests/cli/test_tiles.py \
+PROCESSES = tests/browser tests/server/test_running.py tests/cli/test_serving_private.py \
 	tests/cli/test_year_page.py tests/remote/test_clients.py tests/personal/test_kills.py tests/accounts/test_stress.py tests/test_confined.py
 
 # Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker

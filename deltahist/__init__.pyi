@@ -58,7 +58,6 @@ from .publishers.withdrawal import withdraw as withdraw
 from .releases import (
     Release as Release,
     Series as Series,
-    TiledRelease as TiledRelease,
 )
 from .remote import connect as connect
 from .space import workloads as workloads

@@ -142,8 +142,6 @@ def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
     form, asked = (".csv", "--box LOW,HIGH") if domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
     cells = f"deltahist export FILE --out cells{form}; in Python deltahist.load(FILE).to_pandas()."
     raw = "deltahist export FILE --tidy --out numbers.csv."
-    if domain.is_large:
-        cells, raw = "too many for one table; in Python deltahist.load(FILE).tile_cells.", "tile_values, likewise."
     return "\n".join(
         [
             "This file is a release of deltahist: figures about places, in which random noise hides people.",

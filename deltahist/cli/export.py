@@ -43,7 +43,7 @@ def export(
       deltahist export city.parquet --tidy --out numbers.csv     # what was measured, with its noise; no cells
     """
     from deltahist.answers import answer
-    from deltahist.releases import Release, TiledRelease
+    from deltahist.releases import Release
     from deltahist.releases.export import LEVEL, check_form, check_more, export as write
     from deltahist.releases.tidy import check_tidy, export_numbers
 
@@ -65,8 +65,6 @@ def export(
         export_numbers(published, out, bar=None)
         console.note(f"wrote {out}")
         return
-    if isinstance(published, TiledRelease):
-        published.cells()  # refuses, with the reason
     if not isinstance(published, Release):
         raise InputError(
             f"{release} holds no counts but {published.mechanism.words}, which `export` does not take: it must be a "

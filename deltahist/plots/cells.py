@@ -86,8 +86,7 @@ def plot_map(
     'easting (km, EPSG:32618)'
     """
     one_of(("area", "cell"), per=per)
-    release = release.drawn()
-    ax, domain, cell = own_axes(ax), release.domain, getattr(release, "words", "cell")
+    ax, domain, cell = own_axes(ax), release.domain, "cell"
     if plain and nonnegative:
         raise InputError(
             "plain is given with nonnegative: it draws unbiased estimates; leave one of them out"

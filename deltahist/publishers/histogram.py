@@ -26,7 +26,7 @@ from deltahist.publishers.publication import (
     publish_measured,
     refuse_choices,
 )
-from deltahist.releases import Release, TiledRelease
+from deltahist.releases import Release
 from deltahist.space.domain import check_room
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
@@ -55,7 +55,7 @@ def publish(
     state: str | Path | None = None,
     out: str | Path | None = None,
     rng: np.random.Generator | None = None,
-) -> Release | TiledRelease:
+) -> Release:
     """Publish counts under δ-neighbourhood: measure the strategy's rows and add exact integer noise.
 
     What is published is A c + Lap(Δ_A/ε), Δ_A the strategy's sensitivity.
@@ -87,13 +87,12 @@ def publish(
     state : a new file, for a release that can be refined (`dh.refine`): the first one of a chain that costs what
         its last release does. It holds the noise, is written before this returns, and must stay as secret as the
         data.
-    out : the release file, written as by `save`. A map of more than 4096² cells in two dimensions needs it, since it is
-        written tile by tile while it is drawn (docs/large.md).
+    out : the release file, written as by `save`.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
 
     Returns
     -------
-    Release, or TiledRelease of a map of more than 4096² cells.
+    Release
 
     Raises
     ------
@@ -137,17 +136,10 @@ def publish(
     check_public(mechanism, weak_protection_accepted, rng)
     if rng is None:
         _check_window_pays(mechanism, account)
-    if state is not None or out is None:
-        check_whole(mechanism)
     private = _checked(counts, mechanism.neighbourhood)
     total = int(private.sum()) if mechanism.total_known else None
-    if mechanism.domain.is_large:
-        from deltahist.publishers.tiles import publish_tiles
-
-        assert out is not None
-        mechanism.strategy.check_points(float(private.sum()))
-        return publish_tiles(private, mechanism, total, Path(out), account=account, rng=rng)
-    assert not isinstance(private, SparseCounts)
+    if isinstance(private, SparseCounts):
+        private = private.slab(slice(0, mechanism.domain.shape[0]))
     # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
     measured = mechanism.strategy.measure(private)
     make = functools.partial(Release, total=total)

@@ -3,6 +3,5 @@
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import Release
 from deltahist.releases.series import Series
-from deltahist.releases.tiled import TiledRelease
 
-__all__ = ["BaseRelease", "Release", "Series", "TiledRelease"]
+__all__ = ["BaseRelease", "Release", "Series"]

@@ -204,10 +204,6 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the same for pictures, which do not show them unasked where single cells are mostly noise."""
         return self.shows_nonnegative(asked)
 
-    def drawn(self) -> Any:
-        """Return the map that pictures show: this release, or of a map in tiles its blocks of cells (`CoarseMap`)."""
-        return self
-
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
         return cells_frame(self, nonnegative=nonnegative)

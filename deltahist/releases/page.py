@@ -458,7 +458,7 @@ def _draw_curve(release: BaseRelease | Series) -> str:
 
 def _draw_map(release: BaseRelease) -> str:
     """Return the picture of a release's map; nothing if it has none."""
-    if release.domain.ndim != 2 or release.mechanism.determines_cells is None or release.domain.is_large:
+    if release.domain.ndim != 2 or release.mechanism.determines_cells is None:
         return ""
     caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
     return _draw("map", release.plot, "Map of the published estimates of points per cell.", caption)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,13 +9,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
-from deltahist._files import KEY, read_described
 from deltahist.errors import InputError, meant_file
-from deltahist.releases import TiledRelease
 from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.notices import places_of
-from deltahist.releases.tilesums import SUFFIX, mapped_sums
 
 _LOG = logging.getLogger("deltahist.server")
 #: Time of change, size and number of a file: it is read again when one of them differs.
@@ -27,8 +23,7 @@ _Stamp = tuple[int, int, int]
 class Served:
     """A release with the name and the file by which it is served.
 
-    `content` is the file as it was checked: nothing else of that name is ever handed out. That of a map in tiles, which
-    may be larger than memory, is not: it is empty.
+    `content` is the file as it was checked: nothing else of that name is ever handed out.
     """
 
     name: str
@@ -146,9 +141,8 @@ class Catalogue:
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
         if path.stem in (".", "..") or path.stem != path.stem.encode(errors="replace").decode():
             raise InputError(f"{str(path)!r} has a name that no address can hold: rename it")
-        tiled = _is_tiled(path)
-        content = b"" if tiled else path.read_bytes()
-        release = read_described(path, TiledRelease.read) if tiled else from_bytes(content, path)
+        content = path.read_bytes()
+        release = from_bytes(content, path)
         try:
             heed_notice(release, path)
         except InputError:
@@ -159,9 +153,7 @@ class Catalogue:
                 f"{path} is not for publication: its noise came from a seeded generator, or from no publisher of this "
                 "toolkit; publish the data without a seed"
             )
-        if isinstance(release, TiledRelease):
-            _check_sums(release, path)
-        if isinstance(release, CountEstimates | TiledRelease) and release.withdrawn is None:
+        if isinstance(release, CountEstimates) and release.withdrawn is None:
             release.answerer().prepare()
         self._served[path.stem] = Served(path.stem, path, content, release)
 
@@ -169,29 +161,6 @@ class Catalogue:
 def _releases_in(folder: Path) -> list[Path]:
     """Return the files of a folder that are to be served, by name."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() == ".parquet" and not p.name.startswith("."))
-
-
-def _is_tiled(path: Path) -> bool:
-    """Return whether a file says that it is a release in tiles, which may be larger than memory."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        said = json.loads((pq.read_metadata(path).metadata or {})[KEY])
-        return bool(said["format"] == TiledRelease.FORMAT)
-    except (pa.ArrowException, OSError, LookupError, ValueError, TypeError):
-        return False
-
-
-def _check_sums(release: TiledRelease, path: Path) -> None:
-    """Raise InputError unless a file of sums lies beside a release in tiles: to make it takes minutes."""
-    try:
-        mapped_sums(release, path.with_suffix(SUFFIX))
-    except FileNotFoundError:
-        raise InputError(
-            f"{path} is a map in tiles without its file of sums, {path.with_suffix(SUFFIX).name}: ask it once "
-            "(`deltahist query`), which makes that file, and serve both"
-        ) from None
 
 
 def _stamp(path: Path) -> tuple[_Stamp | None, ...]:

@@ -16,7 +16,6 @@ from deltahist.errors import InputError
 from deltahist.plots.cells import LINEAR, merge_blocks, merge_cells
 from deltahist.plots.colours import ColourScale, Ends, find_ends, is_dark, scale_between
 from deltahist.plots.ground import block_areas, cell_areas, unit_of_area
-from deltahist.releases import TiledRelease
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
 from deltahist.server.blocks import Extent, block_ends, summarize_blocks
@@ -193,8 +192,7 @@ class Gallery:
         names, digests = tuple(each.name for each in asked), [each.release.digest for each in asked]
         known, picture = self._kept.get(names, ([], None))
         if picture is None or known != digests:
-            drawn: Any = source.drawn() if isinstance(source, TiledRelease) else source
-            picture = Picture.of(drawn)
+            picture = Picture.of(source)
             self._kept[names] = digests, picture
         self._kept.move_to_end(names)
         while len(self._kept) > 1 and sum(each.cells.size for _, each in self._kept.values()) > _MOST:

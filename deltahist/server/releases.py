@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.exceptions import HTTPException
 
 from deltahist._http import JSON, PARQUET, as_file, as_json, copy_headers, negotiate
 from deltahist.releases.base import BaseRelease
@@ -50,8 +49,6 @@ def make_router(service: Service) -> APIRouter:
     async def download(name: str, request: Request) -> Response:
         """Hand out the release file."""
         served = service.find(name)
-        if not served.content:
-            raise HTTPException(404, f"{name} is a map in tiles, whose file is not handed out here: ask who serves it")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{served.quoted}.parquet"}
         headers |= copy_headers(request, tag := tag_of(served, "file"))
         return as_file(request, served.content, PARQUET, tag, headers)

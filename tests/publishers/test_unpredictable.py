@@ -24,7 +24,6 @@ from deltahist.personal.people import People
 from deltahist.publishers import gradual, publication
 from deltahist.publishers.diffusion import Diffusion
 from deltahist.publishers.rappor import Clients
-from deltahist.publishers.tiles import publish_tiles
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 64), (64,)), 1)
@@ -142,12 +141,6 @@ CALLS = {
     "noise.blocks.BlockDraws.__init__": {
         law.kind: lambda folder, law=law: BlockDraws([law])(0, 0, (25, 2), slice(0, 25))
         for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
-    },
-    "publishers.tiles.publish_tiles": {
-        name: lambda folder, how=how: publish_tiles(
-            COUNTS, histogram_at(**how), 2016, folder / "map.parquet", account=None, rng=None
-        ).tile_values((0, 0))[0]
-        for name, how in UNITS.items()
     },
     "noise.process.draw": {
         law.kind: lambda folder, law=law: process.draw(law, 50, None)
