@@ -1,4 +1,4 @@
-"""Accounts of budgets: ledgers, windows over time, people's purses, and the allocation of a window. Private."""
+"""Accounts of budgets: ledgers, windows over time, and the allocation of a window. Private."""
 
 import lazy_loader
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist.accounts.commits import shared_commits
 from deltahist.accounts.databases import database
-from deltahist.accounts.purses import PurseLog
 from deltahist.accounts.rules import CHAIN, ChainCharge, Rule, check_text, failed_so_far, spent_within
 from deltahist.accounts.tables import Accounts
 from deltahist.accounts.withdrawals import WITHDRAWN
 from deltahist.budget import ATTO, Charge
-from deltahist.errors import NANO, DamagedFile, InputError
+from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
     from deltahist.budget import Budget
@@ -480,7 +479,7 @@ def audit(accounts: Accounts) -> Iterator[str]:
     """Yield what cannot be right in a ledger: one line for each fault.
 
     No account has spent more than its limit, in any span; no charge is negative; all that chains and keys paid for
-    was charged; nobody has two purses; every row belongs to an account, and every account is of a kind that is known.
+    was charged; every row belongs to an account, and every account is of a kind that is known.
     """
     rules = accounts.rules()
     for table, names in accounts.owners().items():
@@ -494,17 +493,8 @@ def audit(accounts: Accounts) -> Iterator[str]:
         except (KeyError, TypeError, ValueError) as problem:
             yield f"account {name!r} has a rule that cannot be read: {problem!r}"
         else:
-            yield from (_audit_purses if standing.kind == "purses" else _audit_charges)(accounts, standing)
-
-
-def _audit_purses(accounts: Accounts, standing: Standing) -> Iterator[str]:
-    log = PurseLog()
-    try:
-        log.read(standing.account, accounts.entries(standing.account))
-    except DamagedFile as problem:
-        yield str(problem)
-    if log.duplicates:
-        yield f"account {standing.account!r} has {log.duplicates:,} purses of people who have another one"
+            if standing.kind != "purses":
+                yield from _audit_charges(accounts, standing)
 
 
 def _audit_charges(accounts: Accounts, standing: Standing) -> Iterator[str]:

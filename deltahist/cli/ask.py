@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltahist.cli import console
-from deltahist.cli.groups import OVERWRITE
 from deltahist.cli.options import amount, argument, flag, option
 from deltahist.errors import InputError, is_number, meant_file
 
@@ -85,9 +84,8 @@ def ask(
     key: str | None = option(
         "KEY", "Of this request: asked again with it, the same answer comes back, and nobody pays twice."
     ),
-    out: Path | None = option("FILE", "Where the answer goes; a map is a release file."),
+    out: Path | None = option("FILE", "Where the answer goes, as text or JSON."),
     as_json: bool = flag("The answer as data.", names="--json"),
-    overwrite: bool = OVERWRITE,
 ) -> None:
     """Ask a question of people's records, paid for by those whose records it uses.
 
@@ -99,23 +97,14 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
-    from deltahist.personal.aggregates import who_pays
     from deltahist.personal.asking import Question
 
     asked = Question.read(question)
-    if asked.kind == "map" and out is None:
-        raise InputError("--out is missing: the answer is a map, which becomes a release file, such as night.parquet")
-    if asked.kind != "map" and out is not None and out.suffix.lower() not in (".txt", ".json"):
+    if out is not None and out.suffix.lower() not in (".txt", ".json"):
         raise InputError(f"--out is {str(out)!r}: an answer is text or JSON, so its suffix must be .txt or .json")
-    console.check_target(out, question, replace=overwrite or asked.kind != "map")
+    console.check_target(out, question, replace=True)
     answer = asked.ask(whom.people(asked).records, key)
-    if asked.kind == "map":
-        answer.save(out)
-        made = answer.mechanism
-        console.note(f"wrote {out}: {made.promise}")
-        paid = who_pays(made.budget.unit, Fraction(made.cost_under(made.neighbourhood.appearing_anywhere())))
-        console.note(f"{paid[0].upper()}{paid[1:]}; who has a radius of their own paid what a move over it costs.")
-    elif as_json or (out is not None and out.suffix.lower() == ".json"):
+    if as_json or (out is not None and out.suffix.lower() == ".json"):
         console.put_json(answer.to_json(), out)
     else:
         console.put(f"{answer}\n\n{answer.words[0].upper()}{answer.words[1:]}.", out)

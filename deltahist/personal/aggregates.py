@@ -30,7 +30,7 @@ from deltahist.publishers.publication import draw
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.personal.maps import Place
+    from deltahist.personal.place import Place
 
 #: Probability of the intervals.
 LEVEL = 0.95

@@ -20,17 +20,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.accounts.ledger import KeyedRequest
-from deltahist.accounts.purses import Turn
 from deltahist.accounts.rules import check_text
 from deltahist.budget import ceil_nano
-from deltahist.counting.engines import carried_tables, raise_alone, sql_of
-from deltahist.errors import BYTES_PER_CELL, DamagedFile, InputError, fits_memory
+from deltahist.errors import DamagedFile, InputError
 from deltahist.personal.aggregates import (
     Aggregate,
     Answer,
@@ -42,16 +40,9 @@ from deltahist.personal.aggregates import (
     QuantileAnswer,
     Sum,
 )
-from deltahist.personal.maps import Map
+from deltahist.personal.engine import carried_tables, raise_alone, sql_of
+from deltahist.personal.purses import Turn
 from deltahist.personal.query import OWNER, Expression, Query
-from deltahist.space.crs import read_crs
-from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import Neighbourhood
-
-if TYPE_CHECKING:
-    from deltahist.releases import Release
-    from deltahist.space.workloads import Workload
-    from deltahist.strategies.base import Strategy
 
 #: A person's records are counted up to this: the price of its square is more than any limit pays.
 _MOST_RECORDS = 1 << 31
@@ -70,10 +61,9 @@ _ANSWERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "mean": (("column", "clip"), ("resolution",)),
     "quantile": (("column", "q", "clip"), ("resolution",)),
     "histogram": (("column", "values"), ()),
-    "map": (("x", "bounds", "cell", "delta"), ("y", "crs", "project", "strategy", "sources", "limits")),
 }
 #: Arguments of answers that are columns, expressions or names.
-_TEXTS = ("column", "x", "y", "crs", "project", "strategy")
+_TEXTS = ("column",)
 
 
 class Price(TypedDict, total=False):
@@ -202,24 +192,6 @@ class Records(Query):
         Records without the value are not used.
         """
         return self.ask(QuantileAggregate(column, q=q, **clip), key)
-
-    def publish(
-        self,
-        near: Neighbourhood,
-        x: str,
-        y: str | None = None,
-        strategy: Strategy | str = "auto",
-        *,
-        crs: str | None = None,
-        workload: Workload | None = None,
-        membership_known: bool = False,
-        weak_protection_accepted: bool = False,
-        key: str | None = None,
-        **price: Unpack[Price],
-    ) -> Release:
-        """Publish a map of the records, charged to the people on it (`Map`)."""
-        drawn = Map(near, x, y, strategy, workload, crs, membership_known, weak_protection_accepted, **price)
-        return self.ask(drawn, key)
 
 
 class FailedQuestionError(InputError):
@@ -392,39 +364,12 @@ class Question:
     def ask(self, records: Records, key: str | None = None) -> Any:
         """Answer the question about the records of a table.
 
-        Returns an `Answer`, `Answers`, a `QuantileAnswer`, or for a map a `Release`. Raises InputError as the methods
+        Returns an `Answer`, `Answers` or a `QuantileAnswer`. Raises InputError as the methods
         of `Records` do.
         """
         taken = {name: value for name, value in self.answer.items() if name != "kind"}
         derived = self.records(records)
-        if self.kind == "map":
-            return _publish_map(derived, taken, key)
         return getattr(derived, self.kind)(**taken, key=key)
-
-
-def _publish_map(records: Records, taken: dict[str, Any], key: str | None) -> Any:
-    bounds, cell = taken.pop("bounds"), taken.pop("cell")
-    crs, project = taken.pop("crs", None), taken.pop("project", None)
-    if project is None:
-        if crs is not None and read_crs(crs).is_geographic:
-            raise InputError(
-                f"crs is {crs!r}: degrees are not lengths, so the points must be projected; add project = 'auto', with "
-                "bounds in degrees, or project with a projected CRS such as 'EPSG:32618', and bounds in its metres"
-            )
-        domain, crs = Domain.from_cell(bounds, cell, crs), None
-    elif crs is None:
-        raise InputError(
-            f"project is {project!r} without crs: say of which CRS the columns are, such as crs = \"EPSG:4326\""
-        )
-    elif project == "auto":
-        domain = Domain.from_degrees(bounds, cell)
-    else:
-        domain = Domain.from_cell(bounds, cell, project)
-    grid = " x ".join(f"{number:,}" for number in domain.shape)
-    fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {grid} cells", "use larger cells, or are the bounds swapped?")
-    near = Neighbourhood(domain, *(taken.pop(name, None) for name in ("delta", "sources", "limits")))
-    near.check_on_map()
-    return records.publish(near, **taken, crs=crs, key=key)
 
 
 def _derive(records: Records, steps: Any) -> Records:

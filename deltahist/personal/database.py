@@ -14,11 +14,10 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.engines import Engine, Session, quote, unbound
-from deltahist.counting.opening import open_engine
-from deltahist.counting.values import DTYPES, as_arrow, check_column, kind_of, readable_columns
 from deltahist.errors import InputError, one_of, whole
+from deltahist.personal.engine import Engine, Session, open_engine, quote, unbound
 from deltahist.personal.query import OWNER, Query, check_names, free_name
+from deltahist.personal.values import DTYPES, as_arrow, check_column, kind_of, readable_columns
 
 #: Tables of the numbers of persons, of the persons who are coming, and of the tables that hold numbers themselves.
 _PERSON, _COMING, _RECORDS = "deltahist_person", "deltahist_coming", "deltahist_records"

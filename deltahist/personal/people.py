@@ -24,13 +24,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.purses import Purses, Turn
 from deltahist.budget import Budget, floor_nano
-from deltahist.counting.engines import raise_alone
 from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.personal.asking import Records, UnusableError
 from deltahist.personal.database import Database, check_different, name_owners, read_names
-from deltahist.personal.maps import Place
+from deltahist.personal.engine import raise_alone
+from deltahist.personal.place import Place
+from deltahist.personal.purses import Purses, Turn
 
 #: Facts of the account: which database it is for, the key of the digests, and the state of both.
 _DATABASE, _KEY, _STATE = "database", "key", "state"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeAlias
 
-from deltahist.counting.expressions import make_safe, read_text
-from deltahist.counting.values import (
+from deltahist.errors import InputError, whole
+from deltahist.personal.expressions import make_safe, read_text
+from deltahist.personal.values import (
     DTYPES,
     LARGEST,
     SMALLEST,
@@ -25,7 +26,6 @@ from deltahist.counting.values import (
     kind_of,
     unify,
 )
-from deltahist.errors import InputError, whole
 
 #: The hidden column: the number of the person whose record it is.
 OWNER = "_person"

@@ -22,7 +22,6 @@ from fastapi import FastAPI, Request, Response
 from starlette.types import Scope
 
 from deltahist._http import (
-    PARQUET,
     Busy,
     Gate,
     Manners,
@@ -46,7 +45,6 @@ from deltahist.personal.database import Database
 from deltahist.personal.metrics import TAKEN, RequestCounts
 from deltahist.personal.people import OtherPeopleError, People
 from deltahist.personal.settings import AskedAccount, PrivateSettings
-from deltahist.space.crs import epsg_code, is_crs84
 
 #: Below that of all services, whose lines hold no messages of errors.
 _LOG = logging.getLogger("deltahist.server.private")
@@ -229,8 +227,6 @@ def _ask(people: People, about: AskedAccount, body: bytes, key: str, allowance: 
     with _explained():
         question = _read_question(people, about, body)
         answer = question.ask(replace(people.records, allowance=allowance), key)
-        if question.kind == "map":
-            return Response(answer.to_bytes(), media_type=PARQUET)
         return as_json(answer.to_json())
 
 
@@ -247,11 +243,6 @@ def _read_question(people: People, about: AskedAccount, body: bytes) -> Question
         if asked is not None and asked != there:
             detail = f"{name} is {asked!r}: account {people.purses.name!r} has {there!r}; leave it out"
             raise _Refusal(400, name, detail)
-    for name, others in (("crs", ()), ("project", ("auto",))):
-        asked = question.answer.get(name)
-        if asked is not None and asked not in others and not is_crs84(asked) and epsg_code(asked) is None:
-            # PROJ takes other texts as well, and opens the files that these name.
-            raise _Refusal(400, name, f"{name} is {asked[:80]!r}: it must be a code, such as EPSG:32618")
     return question
 
 

@@ -10,7 +10,7 @@ import benchmarks.ledger  # noqa: F401 (it has a list of its own, for its client
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
-        *(f"tests.accounts.test_{name}" for name in ("ledger", "purses", "stress", "window")),
+        *(f"tests.accounts.test_{name}" for name in ("ledger", "stress", "window")),
         # What a publication imports when it needs it.
         "deltahist.publishers",
         "deltahist.releases",

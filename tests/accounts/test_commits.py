@@ -13,7 +13,7 @@ from deltahist.accounts import commits, tables
 from deltahist.accounts.commits import shared_commits
 from deltahist.accounts.databases import SCHEMA, PostgreSQLSchema, SQLite
 from deltahist.accounts.ledger import KeyReuseError, Ledger
-from deltahist.accounts.purses import Purses
+from deltahist.personal.purses import Purses
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.accounts import purses
-from deltahist.personal import aggregates
+from deltahist.personal import aggregates, purses
 from deltahist.publishers.publication import draw
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
 

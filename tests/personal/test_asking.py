@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts.purses import Turn
 from deltahist.accounts.tables import Accounts
 from deltahist.counting import engines
 from deltahist.personal import aggregates, asking
 from deltahist.personal.aggregates import Answer
 from deltahist.personal.people import People
+from deltahist.personal.purses import Turn
 from tests.personal.city import Model, city, frame, without_noise
 
 TENTH = Fraction(1, 10)

@@ -12,7 +12,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.purses import Purses
+from deltahist.personal.purses import Purses
 
 EPSILON = Fraction(1, 1000)
 #: What each person has: for Bob, who has two records, it is over after a few questions.

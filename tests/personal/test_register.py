@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts import purses
 from deltahist.accounts.ledger import Ledger
+from deltahist.personal import purses
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
 from tests.personal.city import city, frame, without_noise
