@@ -2,13 +2,14 @@
 
 import shlex
 
-# Modules that take the slow ones by their names must have them before these are replaced.
-import deltahist.personal.place
 import duckdb
 import numpy as np
 import pytest
 
 import deltahist as dh
+
+# Modules that take the slow ones by their names must have them before these are replaced.
+import deltahist.personal.place
 import deltahist.publishers.stream
 import deltahist.remote.release
 import deltahist.server.queries

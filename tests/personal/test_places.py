@@ -2,10 +2,10 @@
 
 import pandas as pd
 import pytest
-from deltahist.personal.place import Place
 
 import deltahist as dh
 from deltahist.cli import main
+from deltahist.personal.place import Place
 
 FEET, METRES = "EPSG:2263", "EPSG:32618"
 
