@@ -9,7 +9,7 @@ import pandas as pd
 
 import deltahist as dh
 from benchmarks.points import timed
-from deltahist.kinds.network import distances_of
+from deltahist.network.graph import distances_of
 
 USERS, EDGES, RESPONSES = 4_039, 88_234, 1_000_000
 

@@ -28,11 +28,13 @@ from .kinds import (
     SortedRelease as SortedRelease,
     load as load,
 )
-from .kinds.diffusion import DiffusionMechanism as DiffusionMechanism, PrivacyLevels as PrivacyLevels
-from .kinds.network import Network as Network
-from .kinds.rappor import Rappor as Rappor
 from .mechanisms import Mechanism as Mechanism
 from .mechanisms.histogram import sensitivity as sensitivity
+from .network.clients import Clients as Clients
+from .network.diffusion import Diffusion as Diffusion
+from .network.graph import Network as Network
+from .network.mechanism import DiffusionMechanism as DiffusionMechanism, PrivacyLevels as PrivacyLevels
+from .network.rappor import Rappor as Rappor
 from .personal.database import Database as Database
 from .personal.people import People as People
 from .planning import (
@@ -46,14 +48,12 @@ from .planning import (
 from .plots import protection_curve as protection_curve
 from .privacy import Guarantee as Guarantee
 from .publishers import publish as publish
-from .publishers.diffusion import Diffusion as Diffusion
 from .publishers.gradual import refine as refine, tighten as tighten
 from .publishers.points import (
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,
     quantile as quantile,
 )
-from .publishers.rappor import Clients as Clients
 from .publishers.withdrawal import withdraw as withdraw
 from .releases import (
     Release as Release,

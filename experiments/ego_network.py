@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.kinds.diffusion import Signal
-from deltahist.kinds.network import distances_of, read_network
+from deltahist.network.graph import distances_of, read_network
+from deltahist.network.mechanism import Signal
 from deltahist.noise.paths import BitPaths, VectorPaths
 from experiments._common import (
     BLUE,

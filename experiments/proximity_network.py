@@ -43,7 +43,7 @@ def proximity(seed: int) -> tuple[Floats, dh.Network]:
 
 
 def _hops(network: dh.Network, start: int) -> Floats:
-    from deltahist.kinds.network import hops_from
+    from deltahist.network.graph import hops_from
 
     return hops_from(network.adjacency, start)
 

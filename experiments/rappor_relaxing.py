@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.kinds.rappor import Channel, Rappor, Reports, decode_counts
-from deltahist.publishers.rappor import Clients
+from deltahist.network.clients import Clients
+from deltahist.network.rappor import Channel, Rappor, Reports, decode_counts
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
 
 LEVELS = (1.0, 2.0, 3.0, 4.0, 6.0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.counting.files import OpenRows
-    from deltahist.kinds.diffusion import DiffusionMechanism
+    from deltahist.network.mechanism import DiffusionMechanism
 
 #: Pairs that --all answers at most.
 _MOST_PAIRS = 10_000_000
@@ -153,9 +153,9 @@ def share(
           --all --state ages.key --out answers.parquet
     """
     from deltahist.counting.files import open_rows
-    from deltahist.kinds.diffusion import DiffusionMechanism, PrivacyLevels
-    from deltahist.kinds.network import read_network, read_pairs
-    from deltahist.publishers.diffusion import Diffusion
+    from deltahist.network.diffusion import Diffusion
+    from deltahist.network.graph import read_network, read_pairs
+    from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels
 
     _check_files(source, edges, pairs, state, out)
     number = sum((pairs is not None, requester is not None, everything))

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.network import diffusion
 from deltahist.noise.paths import BitPaths, VectorPaths
-from deltahist.publishers import diffusion
 from tests.audits.cases import quick
 from tests.audits.harness import ERROR, log_ratio_bound
 

@@ -15,11 +15,11 @@ import pytest
 import scipy.stats
 from bits import cut_pairs, laplace_pairs, texts_of_filters
 
-from deltahist.kinds.rappor import Channel, Rappor
+from deltahist.network import clients as publishing
+from deltahist.network.clients import Clients
+from deltahist.network.rappor import Channel, Rappor
 from deltahist.noise import discrete_laplace
 from deltahist.noise.exact import coins
-from deltahist.publishers import rappor as publishing
-from deltahist.publishers.rappor import Clients
 from tests.audits.harness import ERROR, log_ratio_bound
 
 F = Fraction

@@ -27,7 +27,7 @@ SLOW = (
     "deltahist.answers.answer",
     "deltahist.counting.files.count_file",
     "deltahist.counting.files.collect",
-    "deltahist.kinds.network.read_network",
+    "deltahist.network.graph.read_network",
     "deltahist.plots.save_picture",
     "deltahist.releases.export.export",
     "deltahist.releases.histogram.Release.cells",

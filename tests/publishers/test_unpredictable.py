@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.kinds.rappor import Rappor
+from deltahist.network.clients import Clients
+from deltahist.network.diffusion import Diffusion
+from deltahist.network.rappor import Rappor
 from deltahist.noise import discrete, exact, process
 from deltahist.noise.blocks import BlockDraws
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
 from deltahist.publishers import gradual, publication
-from deltahist.publishers.diffusion import Diffusion
-from deltahist.publishers.rappor import Clients
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 64), (64,)), 1)
@@ -199,24 +199,24 @@ CALLS = {
         for name, how in UNITS.items()
         for state in (False, True)
     },
-    "publishers.diffusion.Diffusion.__init__": {
+    "network.diffusion.Diffusion.__init__": {
         "key of its own": lambda folder: responses(None),
         "key in a file": lambda folder: responses(folder / f"{len(list(folder.iterdir()))}.key"),
     },
-    "publishers.rappor.Clients.__init__": {
+    "network.clients.Clients.__init__": {
         form: lambda folder, form=form: clients(form)._permanent.bits for form in FORMS
     }
     | {"cohorts": lambda folder: Clients(TEXTS, FORMS["channels"], **WEAK).cohorts},
-    "publishers.rappor.Clients.report": {
+    "network.clients.Clients.report": {
         form: lambda folder, form=form: kept(folder, form).report().bits for form in FORMS
     },
-    "publishers.rappor.Clients.relax": {
+    "network.clients.Clients.relax": {
         form: lambda folder, form=form: (
             kept(folder, form, told=True).relax(FORMS[form].relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent.bits
         )
         for form in FORMS
     },
-    "publishers.rappor.Clients.refine": {
+    "network.clients.Clients.refine": {
         form: lambda folder, form=form: kept(folder, form, told=True, relaxed=True).refine().bits for form in FORMS
     },
     "personal": {"count": of_people},
@@ -239,7 +239,7 @@ def responses(state):
 
 def entry_points():
     """Public functions and methods of the private rooms that take `rng`."""
-    for room in ("noise", "publishers", "personal", "counting", "accounts"):
+    for room in ("noise", "network", "publishers", "personal", "counting", "accounts"):
         package = importlib.import_module(f"deltahist.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)

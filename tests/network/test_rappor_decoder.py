@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from deltahist.errors import InputError
-from deltahist.kinds.rappor import Rappor, _design, _least_squares, _Seen, _selected
+from deltahist.network.rappor import Rappor, _design, _least_squares, _Seen, _selected
 
 NAMES = [f"text {i}" for i in range(30)]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from deltahist.errors import InputError
-from deltahist.kinds.rappor import STEPS, Channel, Threshold
+from deltahist.network.rappor import STEPS, Channel, Threshold
 
 F = Fraction
 PARTS = st.fractions(0, 1, max_denominator=12)

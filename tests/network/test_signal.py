@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.kinds.diffusion import Signal
+from deltahist.network.mechanism import Signal
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("eve", "fay")])
 PROMISE = dh.DiffusionMechanism(NETWORK, "1:2,2:1", 5, columns=("age",), step=0.5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.kinds.diffusion import on_lattice
+from deltahist.network.mechanism import on_lattice
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("dia", "eve")])
 RNG = np.random.default_rng(1)

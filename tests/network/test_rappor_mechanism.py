@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from deltahist.errors import InputError
-from deltahist.kinds.rappor import Channel, Rappor, Reports
+from deltahist.network.rappor import Channel, Rappor, Reports
 
 F = Fraction
 both_forms = pytest.mark.parametrize("form", ["channels", "laplace"])

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._progress import progress
 from deltahist.errors import NANO, InputError, as_printed, positive
-from deltahist.kinds.network import Distances, Network, distances_of
 from deltahist.mechanisms.base import stamp
+from deltahist.network.graph import Distances, Network, distances_of
 from deltahist.privacy import Guarantee
 from deltahist.space.crs import extent_on, read_crs, unit_of
 from deltahist.space.domain import Domain

@@ -11,8 +11,8 @@ import scipy.sparse
 from hypothesis import example, given, strategies as st
 
 import deltahist as dh
-from deltahist.kinds.diffusion import PrivacyLevels
-from deltahist.kinds.network import Network, distances_of, hops_from, read_network, read_pairs
+from deltahist.network.graph import Network, distances_of, hops_from, read_network, read_pairs
+from deltahist.network.mechanism import PrivacyLevels
 
 EDGES = [("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")]
 PATH = Network.from_edges([("ann", "bob"), ("bob", "cem")])

@@ -18,8 +18,8 @@ from deltahist._files import check_secret, write_whole
 from deltahist._progress import progress
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
-from deltahist.kinds.diffusion import DiffusionMechanism, Signal, on_lattice
 from deltahist.mechanisms.base import stamp
+from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
 from deltahist.noise.exact import source
 from deltahist.noise.paths import BitPaths, VectorPaths
 

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.kinds.rappor import Channel, Rappor, Reports, Threshold, check_cohorts, list_texts
 from deltahist.mechanisms.base import stamp
+from deltahist.network.rappor import Channel, Rappor, Reports, Threshold, check_cohorts, list_texts
 from deltahist.noise import discrete_laplace
 from deltahist.noise.exact import coins, source
 from deltahist.noise.process import GeometricProcess

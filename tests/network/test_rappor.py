@@ -12,9 +12,10 @@ from bits import Script, cut_pairs, laplace_pairs, largest_ratio, texts_of_filte
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.kinds.rappor import Rappor, Threshold
-from deltahist.publishers import gradual, rappor as publishing
-from deltahist.publishers.rappor import Clients
+from deltahist.network import clients as publishing
+from deltahist.network.clients import Clients
+from deltahist.network.rappor import Rappor, Threshold
+from deltahist.publishers import gradual
 
 F = Fraction
 both_forms = pytest.mark.parametrize("form", ["channels", "laplace"])

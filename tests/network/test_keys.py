@@ -6,8 +6,8 @@ import re
 import pytest
 
 import deltahist as dh
-from deltahist.publishers import diffusion
-from deltahist.publishers.diffusion import open_key
+from deltahist.network import diffusion
+from deltahist.network.diffusion import open_key
 
 BOUND = b"parameters and data"
 

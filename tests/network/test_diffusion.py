@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.kinds.diffusion import on_lattice
+from deltahist.network.mechanism import on_lattice
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dia"), ("eve", "fay")])
 PLACES = {"ann": (586_000.0, 4_512_000.25), "bob": (583_500, 4_507_000), "cem": (580_000, 4_500_000)}
