@@ -7,6 +7,7 @@ import itertools
 import math
 import numbers
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -249,10 +250,11 @@ _LIMITS = (
 
 
 def available_memory() -> int:
-    """Bytes of memory that a new allocation can take without swapping, in a container what its limit leaves."""
-    import psutil
-
-    free = int(psutil.virtual_memory().available)
+    """Return the bytes that a new allocation can take without swapping; in a container, what its limit leaves."""
+    try:
+        free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    except (OSError, IndexError):  # not Linux
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
     for limit, used in _LIMITS:
         try:
             free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))

@@ -395,7 +395,7 @@ def open_release(path: Path | str, nonnegative: bool = False, *, refuse_withdraw
             raise refusal(release, path)
         note(f"warning: {path} was withdrawn {release.withdrawn.words}")
     warn_of(path, release.publishable, release.mechanism.weakness)
-    if nonnegative and release.domain.size > MOST_NONNEGATIVE and not release.domain.is_large:
+    if nonnegative and release.domain.size > MOST_NONNEGATIVE:
         note(f"finding non-negative estimates of {release.domain.size:,} cells: this can take minutes")
     return release
 

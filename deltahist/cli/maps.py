@@ -23,7 +23,7 @@ from deltahist.cli.options import (
     read_boxes,
     whole_number,
 )
-from deltahist.errors import BYTES_PER_CELL, InputError, OutsideBounds
+from deltahist.errors import InputError, OutsideBounds
 
 if TYPE_CHECKING:
     from deltahist.mechanisms import Mechanism
@@ -289,7 +289,7 @@ class MapOptions:
             box = _out_of_degrees(box, crs, side, self.grid)
         make = Domain.on_grid if self.align or self.grid is not None else Domain.from_cell
         domain = make(box, side, crs)
-        check_room(domain, BYTES_PER_CELL)
+        check_room(domain)
         near = Neighbourhood(domain, self.delta, limits=self.limits)
         near.check_on_map()
         entry = read_sources(self.sources, domain, "--sources")

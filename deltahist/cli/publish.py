@@ -123,7 +123,6 @@ def publish(
     from deltahist.counting.files import count_file, open_rows
     from deltahist.mechanisms.base import weakness_of
     from deltahist.publishers import publish as publish_counts
-    from deltahist.publishers.histogram import check_whole
     from deltahist.publishers.publication import check_protection, refuse_weak
     from deltahist.strategies.base import kind_named
 
@@ -177,11 +176,7 @@ def publish(
     chosen = choose_map(place, coordinates, asked, **how)
     mechanism = chosen.mechanism(**how)
     check_protection(mechanism, weak_protection_accepted)
-    if state is not None:
-        check_whole(mechanism)
     domain = mechanism.domain
-    if domain.is_large:
-        mechanism.strategy.tiling()  # refuses what cannot be measured in parts
     about = {
         "strategy": _describe_strategy(mechanism.strategy),
         "guarantee": mechanism.promise,

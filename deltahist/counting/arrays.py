@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting.private import Private, Unshown
-from deltahist.counting.sparse import SparseCounts, SparseTally
+from deltahist.counting.sparse import SparseTally
 from deltahist.errors import InputError, OutsideBounds, one_of, whole
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Operation
@@ -53,7 +53,7 @@ def count(
     user: ArrayLike | None = None,
     max_per_user: int | None = None,
     key: bytes | None = None,
-) -> Private | SparseCounts:
+) -> Private:
     """Count the points in each cell.
 
     Parameters
@@ -70,8 +70,7 @@ def count(
     Returns
     -------
     Private : acts as an int64 array of domain.shape, axis 0 is x. It knows how it was made (`counting`), and `publish`
-    takes from it whose points they are and what was left out. Of a map of more than 4096² cells it is SparseCounts,
-    which knows the same and holds full cells alone.
+    takes from it whose points they are and what was left out.
 
     Raises
     ------
@@ -203,16 +202,15 @@ class CountedRows(Unshown):
 
 
 class Tally:
-    """Counts that grow by batches of points: of all cells, or of a large map's full cells alone.
+    """Counts that grow by batches of points.
 
     A grid that does not fit into memory is refused before it is allocated. With `steps` cells are step · cells + cell.
     """
 
     def __init__(self, domain: Domain, *, steps: bool = False) -> None:
         self.domain = domain
-        self._sparse = SparseTally() if domain.is_large or steps else None
-        # The counts, a batch's counts, and what publishing needs later.
-        check_room(domain, 40)
+        self._sparse = SparseTally() if steps else None
+        check_room(domain)
         if self._sparse is None:
             self._flat = np.zeros(domain.size, dtype=np.int64)
 
@@ -232,10 +230,8 @@ class Tally:
         assert self._sparse is not None
         return self._sparse.pairs()
 
-    def private(self, counting: Preprocessing) -> Private | SparseCounts:
+    def private(self, counting: Preprocessing) -> Private:
         """Return the counts so far, which know how they were made."""
-        if self._sparse is not None:
-            return SparseCounts(*self._sparse.pairs(), self.domain, counting)
         return Private.of(self._flat.reshape(self.domain.shape), counting, self.domain)
 
 

@@ -37,7 +37,6 @@ from deltahist.counting.iceberg import is_metadata
 from deltahist.counting.lakes import LakeTable
 from deltahist.counting.parts import PartedTable
 from deltahist.counting.private import Private
-from deltahist.counting.sparse import SparseCounts
 from deltahist.counting.tables import (
     FORMATS,
     HEAD,
@@ -80,7 +79,7 @@ class Located(CountedRows):
 class Counted(CountedRows):
     """Counts of a file, int64 (domain.shape) or of full cells alone, and numbers of its rows. Private."""
 
-    counts: Private | SparseCounts
+    counts: Private
 
     @property
     def kept(self) -> int:

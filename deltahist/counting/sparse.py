@@ -1,61 +1,13 @@
-"""Counts of maps that outgrow memory: the cells that are not empty, and how many points each of them has."""
+"""Counts of the cells that are not empty, and how many points each of them has."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.counting.private import Private, Unshown
-from deltahist.errors import InputError
-from deltahist.preprocessing import Preprocessing
-from deltahist.space.domain import Domain
-
 Integers = NDArray[np.int64]
 #: Pairs of cells and numbers that wait, at least, before they are merged with the others.
 _WAITING = 1 << 21
-
-
-class SparseCounts(Unshown):
-    """Counts of people on a map of more than 4096² cells, in memory that grows with the full cells alone. Private.
-
-    As `Private`, it knows how it was made: `counting`, on which `domain`. `publish` takes it; printing never shows its
-    figures.
-
-    Parameters
-    ----------
-    cells, numbers : (m,) flat cells that are not empty, rising, and the number of points in each.
-
-    >>> import deltahist as dh
-    >>> counts = dh.count([[0.5, 0.5], [0.5, 0.5], [4999.5, 2.5]], dh.Domain((0, 0, 5000, 5000), (5000, 5000)))
-    >>> counts, counts.sum(), counts.slab(slice(0, 2))[0, :3].tolist()
-    (SparseCounts(private: not shown), 3, [2, 0, 0])
-    """
-
-    def __init__(self, cells: Integers, numbers: Integers, domain: Domain, counting: Preprocessing) -> None:
-        self.domain, self.counting = domain, counting
-        self._cells, self._numbers = cells, numbers
-        for each in (cells, numbers):
-            each.flags.writeable = False
-
-    def __array__(self, *how: Any, **more: Any) -> NDArray[Any]:
-        raise InputError(
-            f"counts of {self.domain.size:,} cells are kept for full cells alone: all of them would need more memory "
-            "than is taken for granted; `slab` has those of some columns of cells"
-        )
-
-    def sum(self) -> int:
-        """Return the number of points."""
-        return int(self._numbers.sum())
-
-    def slab(self, x: slice) -> Integers:
-        """Return the counts (cells along x, ny) of all cells in some columns of cells."""
-        height = self.domain.shape[1]
-        first, last = np.searchsorted(self._cells, (x.start * height, x.stop * height))
-        found = np.zeros((x.stop - x.start) * height, dtype=np.int64)
-        found[self._cells[first:last] - x.start * height] = self._numbers[first:last]
-        return found.reshape(-1, height)
 
 
 class SparseTally:
@@ -98,10 +50,3 @@ def _merged(parts: list[tuple[Integers, Integers]]) -> tuple[Integers, Integers]
     sums = np.add.reduceat(numbers, first) if len(first) else numbers
     full = sums > 0
     return cells[first][full], sums[full]
-
-
-def slab_of(counts: Private | SparseCounts | NDArray[Any], x: slice) -> Integers:
-    """Return the counts (cells along x, ny) of some columns of cells, of either kind."""
-    if isinstance(counts, SparseCounts):
-        return counts.slab(x)
-    return np.asarray(counts[x]).astype(np.int64, copy=False)

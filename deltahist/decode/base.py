@@ -29,7 +29,6 @@ from deltahist.space.workloads.cover import Pieces, box_sums
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
     from deltahist.strategies.base import Strategy
-    from deltahist.strategies.tiles import Tiling
 
 #: Boxes, regions, or explicit queries (m, N).
 Asked: TypeAlias = "Boxes | AllRanges | RegionCover | scipy.sparse.csr_array"
@@ -214,34 +213,6 @@ class Decoder:
             if spread > 0:
                 cells = cells + direction * ((total - cells.sum()) / spread)
         return cells.reshape(self.domain.shape)
-
-    def tile_summary(
-        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]
-    ) -> NDArray[np.float64]:
-        """Return what other tiles have to know of a tile (s,), from its values by layer (`Tiling.split`): their sum."""
-        return np.array([float(values[0].sum())])
-
-    def settle_tiles(
-        self, tiling: Tiling, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
-    ) -> NDArray[np.float64]:
-        """Return what all tiles need for their cells, once every tile is known.
-
-        Parameters
-        ----------
-        top : (t,) the values that no tile holds. sums : summaries of all tiles (tiles along x, along y, s).
-        total : the number of points, where it is public.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must define settle_tiles")
-
-    def tile_cells(
-        self,
-        tiling: Tiling,
-        tile: tuple[int, int],
-        values: Sequence[NDArray[np.int64]],
-        settled: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """Return estimates of a tile's cells, as `estimate` does, from its values and from `settle_tiles`."""
-        raise NotImplementedError(f"{type(self).__name__} must define tile_cells")
 
     def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
         """Return estimates on the grid of `metric`, which holds the domain; here they are the same.

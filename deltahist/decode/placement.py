@@ -182,59 +182,6 @@ def _fit(sums: Field) -> tuple[float, float]:
     return max(clump, 0.0), min(max(shared, 0.0), _MOST_SHARED)
 
 
-class ClumpingInTiles:
-    """How points clump, learnt tile by tile and without slopes: density that grows across a block counts as clumps.
-
-    Blocks lie within tiles; `levels` of blocks are looked at, the smallest of which enough stand out are taken.
-
-    >>> learnt = ClumpingInTiles(lambda widths: 0.0, levels=2)
-    >>> learnt.add(np.full((8, 8), 4.0))
-    >>> learnt.law()
-    Clumping(clump=0.0, shared=0.0, trust=0.0, levels=1)
-    """
-
-    def __init__(self, blocks: BlockVariance, levels: int) -> None:
-        self._blocks, self._sums = blocks, np.zeros((levels, 6))
-
-    def add(self, cells: Field) -> None:
-        """Add a tile's estimates (cells along x, along y)."""
-        quarters, width = cells, 2
-        for sums in self._sums:
-            if min(quarters.shape) < 2:
-                return
-            quarters = self._add_level(quarters, width, sums)
-            width *= 2
-
-    def _add_level(self, quarters: Field, width: int, sums: Field) -> Field:
-        """Add halves of blocks of `width` cells a side, from sums of their quarters; return sums of the blocks."""
-        blocks, half = self._blocks, width // 2
-        (a, b), (c, d) = ([_every_other(quarters, i, j) for j in (0, 1)] for i in (0, 1))
-        low, high, whole = a + b, c + d, blocks((width, width))
-        points = low + high
-        clear = points >= max(_FEWEST, _CLEAR * math.sqrt(blocks((half, half))))
-        if clear.any():
-            own = points[clear]
-            for difference, widths in ((high - low, (half, width)), (b + d - a - c, (width, half))):
-                noise = max(4 * blocks(widths) - whole, 0.0)
-                sums += _sums_of_halves(own, whole, difference[clear] ** 2 - own - noise)
-        return points
-
-    def law(self) -> Clumping:
-        """Return the law of the halves of the smallest blocks of which enough stand out from the noise."""
-        number = self._sums[:, 0]
-        enough, some = np.flatnonzero(number >= _HALVES), np.flatnonzero(number)
-        if not len(some):
-            return Clumping(levels=len(number))
-        level = int(enough[0] if len(enough) else some[-1])
-        return Clumping(*_fit(self._sums[level]), levels=level + 1)
-
-
-def _every_other(cells: Field, i: int, j: int) -> Field:
-    """Return cells i, i + 2, ... along x and j, j + 2, ... along y, as many as there are pairs."""
-    nx, ny = (n // 2 * 2 for n in cells.shape)
-    return cells[i:nx:2, j:ny:2]
-
-
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
     """Return how density grows across chosen cells (`Placement.slope_terms`), by their neighbours; little in noise."""
     least, tiny, found = 2 * abs(cells[chosen]) + 4 * error, np.finfo(np.float64).tiny, []

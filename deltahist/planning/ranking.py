@@ -138,26 +138,13 @@ def _ranked(
         kinds = [(1, Budget(budget.epsilon)), *kinds]
     found = []
     tried = tuple(kind for kind in strategies().values() if kind not in without)
-    if near.domain.is_large:  # others would take minutes to be tried, in vain
-        tried = tuple(kind for kind in tried if kind.tiling is not Strategy.tiling)
     for norm, amount in kinds:
         for label, strategy in _candidates(near, workload, norm, tried):
             if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
                 continue
-            if near.domain.is_large and not _can_tile(strategy):
-                continue
             mechanism = Mechanism(near, strategy, amount, counting)
             found.append(Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells)))
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
-
-
-def _can_tile(strategy: Strategy) -> bool:
-    """Return whether a strategy publishes large maps in tiles."""
-    try:
-        strategy.tiling()
-    except InputError:
-        return False
-    return True
 
 
 @functools.lru_cache(maxsize=16)

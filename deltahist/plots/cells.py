@@ -25,7 +25,7 @@ from deltahist.plots.ground import (
     sides,
     unit_of_area,
 )
-from deltahist.strategies.tiles import spread_blocks, sum_blocks
+from deltahist.strategies.base import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,6 @@ def plot_map(
     plain : draw every cell's own unbiased estimate, noise and all; values below one standard error are pale.
     nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged; by default non-negative
         ones of up to 32,768 cells, where they are calibrated (`Release.draws_nonnegative`).
-        A map in tiles is drawn in blocks of cells, at most 1,024 a side, whose estimates are unbiased.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     axes : labelled in "km" (the plane's units without a CRS) or "degrees".
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.accounts.window import Account
 from deltahist.budget import floor_nano
 from deltahist.checks import check_foreign
-from deltahist.counting.sparse import SparseCounts
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.histogram import sensitivity
@@ -27,19 +26,16 @@ from deltahist.publishers.publication import (
     refuse_choices,
 )
 from deltahist.releases import Release
-from deltahist.space.domain import check_room
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, check_groups, is_own
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
-#: Working memory per cell of two rows of tiles, in bytes: counts, noise and values.
-_BYTES_OF_TILES = 64
 
 
 def publish(
-    counts: ArrayLike | SparseCounts,
+    counts: ArrayLike,
     near: Neighbourhood | Mechanism,
     strategy: Strategy | str = "auto",
     epsilon: float | Fraction | None = None,
@@ -102,8 +98,7 @@ def publish(
         On counts of another shape or type, a budget that is not finite and above zero, was charged as something else or
         is so large that hardly anything is protected, a state that exists already, Gaussian noise with pure ε, a
         strategy whose groups do not hold every draw once, a way to the map that tears points apart by more than a
-        hundredth of δ, or a grid too large for memory; on a map of more than 4096² cells without `out`, with a state,
-        or by a strategy that needs all cells at once; on a file that cannot be written.
+        hundredth of δ, or a grid too large for memory; on a file that cannot be written.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -138,8 +133,6 @@ def publish(
         _check_window_pays(mechanism, account)
     private = _checked(counts, mechanism.neighbourhood)
     total = int(private.sum()) if mechanism.total_known else None
-    if isinstance(private, SparseCounts):
-        private = private.slab(slice(0, mechanism.domain.shape[0]))
     # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
     measured = mechanism.strategy.measure(private)
     make = functools.partial(Release, total=total)
@@ -154,15 +147,6 @@ def publish(
     return release
 
 
-def check_whole(mechanism: Mechanism) -> None:
-    """Raise InputError for a large map, which only `publish` with a file can publish."""
-    if mechanism.domain.is_large:
-        raise InputError(
-            f"the map has {mechanism.domain.size:,} cells: more than 4096 × 4096 are published tile by tile into a "
-            "file (out), alone and without a state; a stream, or anything else, takes larger cells"
-        )
-
-
 def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Raise InputError if a mechanism could publish no counts, whatever they are."""
     strategy = mechanism.strategy
@@ -174,11 +158,7 @@ def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator 
                 f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
             )
     check_protection(mechanism, accepted, rng)
-    if mechanism.domain.is_large:
-        strategy.tiling()
-        check_room(mechanism.domain, _BYTES_OF_TILES)
-    else:
-        fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
+    fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "
@@ -205,11 +185,8 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
         )
 
 
-def _checked(counts: ArrayLike | SparseCounts, near: Neighbourhood) -> NDArray[np.int64] | SparseCounts:
+def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     """Return counts as whole numbers, or raise InputError."""
-    if isinstance(counts, SparseCounts):
-        _check_number(counts.sum())
-        return counts
     array = np.asarray(counts)
     if array.shape != near.domain.shape:
         raise InputError(f"counts have shape {array.shape}: the domain has {near.domain.shape} (axis 0 is x)")

@@ -17,7 +17,6 @@ from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget, read_amount
 from deltahist.counting.private import Private
-from deltahist.counting.sparse import SparseCounts
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
@@ -99,14 +98,14 @@ def refuse_choices(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
 
 
 def find_preprocessing(
-    data: ArrayLike | SparseCounts, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
+    data: ArrayLike, domain: Domain, contributions: int | None, dropped: Iterable[str] = ()
 ) -> Preprocessing:
     """Return how data to be published on a domain were made, with what the caller knows besides.
 
     Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
     """
     known = POINTS
-    if isinstance(data, Private | SparseCounts):
+    if isinstance(data, Private):
         if data.counting is None:
             raise InputError(
                 "the data come from arithmetic with counts, or from some of them, so that it is not known how many "
@@ -132,7 +131,7 @@ def find_preprocessing(
 
 
 def match_counting(
-    mechanism: _Mechanism, data: ArrayLike | SparseCounts, contributions: int | None, dropped: Iterable[str] = ()
+    mechanism: _Mechanism, data: ArrayLike, contributions: int | None, dropped: Iterable[str] = ()
 ) -> _Mechanism:
     """Return the mechanism with the way in which counts (or points) came to the map, which only they know.
 
@@ -146,7 +145,7 @@ def match_counting(
         raise InputError(
             f"the mechanism is for counts with {allowed.how}, but these have {known.how}: it must allow for as much"
         )
-    if not isinstance(data, Private | SparseCounts):
+    if not isinstance(data, Private):
         return mechanism  # how they came to the map is only what the mechanism says
     return mechanism.with_counting(replace(allowed, projection=known.projection))
 

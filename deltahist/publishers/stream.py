@@ -17,14 +17,13 @@ from deltahist.budget import Budget
 from deltahist.counting import count_file
 from deltahist.counting.files import choice_notes, look_through
 from deltahist.counting.private import Private
-from deltahist.counting.sparse import SparseCounts
 from deltahist.counting.steps import check_folders, count_steps, step_files
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN, Step
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
-from deltahist.publishers.histogram import check_whole, publish
+from deltahist.publishers.histogram import publish
 from deltahist.publishers.publication import check_protection
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
@@ -35,7 +34,7 @@ _ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
 _WHOLE, _LOST = "last whole step", "lost steps"
 
 #: Counts of a step, None for one without a file; and for a table the number of rows up to it.
-_Counts = Callable[[int], Private | SparseCounts | None]
+_Counts = Callable[[int], Private | None]
 _RowsUpto = Callable[[int], int] | None
 
 
@@ -189,7 +188,6 @@ class Stream:
         most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
         if most:
             mechanism = mechanism.with_budget(self.budget.of(most))
-        check_whole(mechanism)
         check_protection(mechanism, accepted)
         if not accepted:
             refuse_weak_window(self.budget, self.length)
@@ -332,7 +330,7 @@ class _Run:
                     self._check_counting(counting)
                 reading = {**reading, "outside": reading.get("outside") or "clamp"}
 
-            def of_file(step: int) -> Private | SparseCounts | None:
+            def of_file(step: int) -> Private | None:
                 if labels[step] not in found:
                     return None
                 return count_file(found[labels[step]], domain, progress=False, **reading).counts

@@ -20,7 +20,7 @@ from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
 from deltahist.server.blocks import Extent, block_ends, summarize_blocks
 from deltahist.server.catalogue import Served
-from deltahist.strategies.tiles import sum_blocks
+from deltahist.strategies.base import sum_blocks
 
 #: Colours of a scale; with the eighth bit a code is one of them hatched.
 SHADES, HATCHED = 126, 128

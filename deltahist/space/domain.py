@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, finite, fits_memory, positive, whole
+from deltahist.errors import BYTES_PER_CELL, InputError, finite, fits_memory, positive, whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
 #: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
@@ -24,8 +24,6 @@ _MOST_STEPS = 1 << 52
 _LEAST_STEP = 1e-290
 #: Maps of more cells are counted, published and answered by tiles, which need little memory; files hold so many tiles.
 MOST_WHOLE, MOST_IN_TILES = 4096 * 4096, 131_072 * 131_072
-#: Cells along x of two rows of tiles, about: one is written while the next is drawn.
-_AT_ONCE = 512
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
 #: The CRS in which INSPIRE names cells.
@@ -79,15 +77,10 @@ def _plain_length(value: float | str, crs: str | None, name: str) -> float:
     return float(positive(**{name: found}))
 
 
-def check_room(domain: Domain, each: int) -> None:
-    """Raise InputError if a map at `each` bytes a cell outgrows memory, or has more cells than files hold.
-
-    Of a large map two rows of tiles are in memory.
-    """
-    grid = f"a grid of {' × '.join(f'{n:,}' for n in domain.shape)} cells"
-    if domain.is_large and domain.size > MOST_IN_TILES:
-        raise InputError(f"{grid} is more than the 2^34 that a file holds: use larger cells or a smaller domain")
-    fits_memory(each * (_AT_ONCE * domain.shape[1] if domain.is_large else domain.size), grid)
+def check_room(domain: Domain) -> None:
+    """Raise InputError if publishing a map would need more memory than there is."""
+    sides = " × ".join(f"{n:,}" for n in domain.shape)
+    fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {sides} cells")
 
 
 class CellTooLarge(InputError):  # noqa: N818
@@ -292,11 +285,6 @@ class Domain:
     def size(self) -> int:
         """Number of cells N."""
         return math.prod(self.shape)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the map is counted and published by tiles: two dimensions, and more than 4096² cells."""
-        return self.ndim == 2 and self.size > MOST_WHOLE
 
     @property
     def low(self) -> tuple[float, ...]:

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
-    from deltahist.strategies.tiles import Tiling
 
 
+#: The first cell of every block along each axis, for one grid.
+Starts = tuple[NDArray[np.int64], ...]
 #: What indexes an array of draws, or of released values.
 Members = slice | NDArray[np.int64]
 
@@ -145,16 +146,6 @@ class Strategy:
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | int | None:
         """Return the exact largest sum over an edge's column of (share · |entry of A E|)^norm; None: no closed form."""
         return None
-
-    def tiling(self) -> Tiling:
-        """Return how maps that outgrow memory are published in tiles.
-
-        Raises InputError if the strategy cannot.
-        """
-        raise InputError(
-            f"strategy {self.name} needs all cells at once, more than memory holds: larger maps are published by flow, "
-            "tents, hierarchical or identity"
-        )
 
     def check_points(self, number: float) -> None:
         """Raise InputError if values of this number of points might not fit 64 bits."""
@@ -325,6 +316,31 @@ def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
     """Return shares as whole numbers over one denominator."""
     denominator = math.lcm(*(s.denominator for s in shares))
     return [int(s * denominator) for s in shares], denominator
+
+
+def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
+    """Return sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
+    for axis, first in enumerate(starts):
+        n = cube.shape[axis]
+        if len(first) == n:
+            continue
+        if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
+            # Pairs, of which maps are halved again and again: `reduceat` takes twenty times as long.
+            cells = np.moveaxis(cube, axis, 0)
+            sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
+            sums[: n // 2] += cells[1::2]
+            cube = np.moveaxis(sums, 0, axis)
+        else:
+            cube = np.add.reduceat(cube, first, axis=axis)
+    return cube
+
+
+def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return the adjoint of `sum_blocks`: every cell gets its block's value."""
+    for axis, (first, n) in enumerate(zip(starts, shape, strict=True)):
+        if len(first) < n:
+            cube = np.repeat(cube, np.diff(first, append=n), axis=axis)
+    return cube
 
 
 def _plain(value: Any) -> Any:

@@ -20,8 +20,16 @@ from deltahist.errors import InputError, whole
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span, range_gram
 from deltahist.space.workloads.cover import RegionCover, aligned_spans
-from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
-from deltahist.strategies.tiles import Layer, Starts, Tiling, spread_blocks, sum_blocks
+from deltahist.strategies.base import (
+    Group,
+    Starts,
+    Strategy,
+    numbers_of,
+    read_shares,
+    spread_blocks,
+    sum_blocks,
+    whole_shares,
+)
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -156,9 +164,6 @@ class Identity(Grids):
 
     def decoder_class(self) -> type[Decoder]:
         return CellsDecoder
-
-    def tiling(self) -> Tiling:
-        return Tiling(self, [Layer(0)])
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
@@ -318,21 +323,6 @@ class CellsDecoder(Decoder):
 
     def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return query
-
-    def settle_tiles(
-        self, tiling: Tiling, top: NDArray[np.int64], sums: NDArray[np.float64], total: int | None
-    ) -> NDArray[np.float64]:
-        missing = 0.0 if total is None else (total - float(sums.sum())) / self.domain.size
-        return np.array([missing])
-
-    def tile_cells(
-        self,
-        tiling: Tiling,
-        tile: tuple[int, int],
-        values: Sequence[NDArray[np.int64]],
-        settled: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        return values[0] + settled[0]
 
     def terms(self, order: int) -> Terms:
         axes, law, n = self.domain.ndim, self.laws[0], float(self.domain.size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,10 +18,8 @@ from deltahist.errors import whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Span
-from deltahist.strategies import tiles
-from deltahist.strategies.base import Strategy, numbers_of, read_shares
+from deltahist.strategies.base import Starts, Strategy, numbers_of, read_shares, spread_blocks, sum_blocks
 from deltahist.strategies.grids import Grids
-from deltahist.strategies.tiles import Draws, Integers, Layer, Starts, Tiling, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -84,12 +81,6 @@ class Hierarchical(Grids):
     def decoder_class(self) -> type[Decoder]:
         return TreeDecoder
 
-    def tiling(self) -> Tiling:
-        # A tile is a block of a level, of about the usual side.
-        side = min(self.widths, key=lambda width: abs(math.log(width / tiles.SIDE)))
-        levels = [level for level, width in enumerate(self.widths) if width <= side]
-        return HierarchicalTiling(self, [Layer(level, (self.widths[level],) * 2) for level in levels], (side, side))
-
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
         return cls(near.domain, *numbers_of(text, 1))  # type: ignore[arg-type]
@@ -99,35 +90,6 @@ class Hierarchical(Grids):
         for branching in BRANCHING:
             if branching < max(near.domain.shape):
                 yield f"Hierarchical (branching {branching})", cls(near.domain, branching)
-
-
-class HierarchicalTiling(Tiling):
-    """Levels of blocks in tiles, down to the cells; levels of blocks larger than a tile are kept whole."""
-
-    strategy: Hierarchical
-
-    @property
-    def top(self) -> slice:  # type: ignore[override]
-        finest = self.layers[0].part
-        return slice(0, self.strategy.groups[finest].members.start)  # type: ignore[union-attr]
-
-    def measure_top(self, slab: int, counts: Integers) -> Integers:
-        cells, along_y = self.cells((slab, 0))[0].start, counts.sum(axis=0)
-        found = []
-        for level in range(self.layers[0].part):
-            x, y = self.strategy.starts[level]
-            sums = np.zeros((len(x), len(y)), dtype=np.int64)
-            # No block of these levels ends within a slab.
-            sums[np.searchsorted(x, cells, side="right") - 1] = np.add.reduceat(along_y, y)
-            found.append(sums.ravel())
-        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
-
-    def noise_of_top(self, draws: Draws) -> Integers:
-        found = [np.zeros(0, dtype=np.int64)]
-        for level in range(self.layers[0].part):
-            shape = self.strategy.blocks[level]
-            found.append(draws(level, 0, shape, slice(0, shape[0])).ravel())
-        return np.concatenate(found)
 
 
 class LevelEstimates(NamedTuple):
@@ -226,54 +188,6 @@ class TreeDecoder(Decoder):
         own = [values[group.members].reshape(blocks) for group, blocks in groups]
         up = self._tree.up(own)
         return self._tree.down(up.best[0], up).ravel()
-
-    # -- tiles: those of one shape are trees alike, and their roots are the lowest level of a tree above ------
-
-    @functools.cached_property
-    def _trees_of_tiles(self) -> dict[tuple[int, ...], Tree]:
-        """Trees of tiles by their cells along each axis: most tiles have the same."""
-        return {}
-
-    def _tree_of_tile(self, shape: tuple[int, ...], levels: int) -> Tree:
-        """Return the tree of a tile of this shape, of the lowest levels."""
-        if shape not in self._trees_of_tiles:
-            starts = [
-                tuple(np.arange(0, n, min(width, n)) for n in shape) for width in self.strategy.widths[-levels:]
-            ]
-            cells = np.full(shape, self.level_variance[-1])
-            self._trees_of_tiles[shape] = Tree(self.level_variance[-levels:-1], cells, starts)
-        return self._trees_of_tiles[shape]
-
-    def tile_summary(self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]) -> Field:
-        """Return the best estimate of the tile's sum from its own values (1,)."""
-        return self._tree_of_tile(values[-1].shape, len(values)).up(values).best[0].ravel()
-
-    def settle_tiles(self, tiling: Tiling, top: NDArray[np.int64], sums: Field, total: int | None) -> Field:
-        """Return the estimates of all tiles' sums (tiles along x, along y)."""
-        levels, domain = len(tiling.layers), self.domain
-        sides = zip(tiling.side, domain.shape, strict=True)
-        shapes = [[min(side, n - start) for start in range(0, n, side)] for side, n in sides]
-        roots = np.zeros(tiling.shape)
-        for shape in itertools.product(*map(set, shapes)):
-            same = np.logical_and.outer(*(np.array(s) == own for s, own in zip(shapes, shape, strict=True)))
-            roots[same] = self._tree_of_tile(shape, levels).of_best[0].item()
-        coarse = self.strategy.starts[: len(self.strategy.starts) - levels]
-        starts = [tuple(first // side for first, side in zip(s, tiling.side, strict=True)) for s in coarse]
-        every = tuple(np.arange(n) for n in tiling.shape)
-        tree = Tree(self.level_variance[: len(starts)], roots, [*starts, every])
-        own, begin = [], 0
-        for s in starts:
-            own.append(top[begin : begin + math.prod(map(len, s))].reshape(*map(len, s)))
-            begin += own[-1].size
-        up = tree.up([*own, sums[..., 0]])
-        known = total is not None and tree.of_best[0].item() > 0
-        return tree.down(np.full((1, 1), total, dtype=np.float64) if known else up.best[0], up)
-
-    def tile_cells(
-        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]], settled: Field
-    ) -> Field:
-        tree = self._tree_of_tile(values[-1].shape, len(values))
-        return tree.down(settled[tile].reshape(1, 1), tree.up(values))
 
     def adjoint(self, query: Field) -> Field:
         """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""

@@ -24,7 +24,6 @@ from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Sp
 from deltahist.space.workloads.cover import counted
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import lowest
-from deltahist.strategies.tiles import Draws, Integers, Layer, Tiling
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -238,48 +237,10 @@ class Tents(Strategy):
     def decoder_class(self) -> type[Decoder]:
         return TentsDecoder
 
-    def tiling(self) -> Tiling:
-        return TentsTiling(self, [Layer(0)])
-
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         (cells, tents), denominator = whole_shares([group.share for group in self.groups])
         each = (n * cells**norm + change * tents**norm for n, change in dearest_changes(self.lattices, near, norm))
         return Fraction(max(each, default=0), denominator**norm)
-
-
-class TentsTiling(Tiling):
-    """Cells in tiles; the tents, which reach over several, are kept whole."""
-
-    strategy: Tents
-
-    @property
-    def top(self) -> slice:  # type: ignore[override]
-        return slice(self.domain.size, self.strategy.shape[0])
-
-    @property
-    def most(self) -> tuple[int, ...]:
-        """Tents over a tile along each axis, at most."""
-        each = zip(self.side, self.strategy.apart, self.strategy.lattices, strict=True)
-        return tuple(min(lattice.size, -(-(n - 1) // s) + lattice.weights.shape[1]) for n, s, lattice in each)
-
-    def over(self, cells: Sequence[slice]) -> tuple[list[slice], list[Any]]:
-        """Return the tents over some cells along each axis, and their part of T along each, for these cells."""
-        tents, matrices = [], []
-        for lattice, some in zip(self.strategy.lattices, cells, strict=True):
-            last = lattice.first[some.stop - 1] + lattice.weights.shape[1]
-            tents.append(slice(int(lattice.first[some.start]), min(int(last), lattice.size)))
-            matrices.append(lattice.transpose[some].T.tocsr()[tents[-1]])
-        return tents, matrices
-
-    def measure_top(self, slab: int, counts: Integers) -> Integers:
-        (x, _), matrices = self.over([self.cells((slab, 0))[0], slice(0, self.domain.shape[1])])
-        out = np.zeros(self.strategy.tents, dtype=np.int64)
-        out[x] = along(matrices, counts)
-        return out.ravel()
-
-    def noise_of_top(self, draws: Draws) -> Integers:
-        tents = self.strategy.tents
-        return draws(1, 0, tents, slice(0, tents[0])).ravel()
 
 
 class TentsDecoder(Decoder):
@@ -338,35 +299,6 @@ class TentsDecoder(Decoder):
                 ones = along([axis.waves_of_tents for axis in self._lattices], onto)
                 field = field + ones * (self.strategy.scale * (total - found) / spread)
         return field
-
-    def tile_summary(
-        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]
-    ) -> Field:
-        """Return T of the tile's noisy cells, in points, over the tents that it touches, and zeros behind them."""
-        assert isinstance(tiling, TentsTiling)
-        _, matrices = tiling.over(tiling.cells(tile))
-        part = along(matrices, values[0]) / self.strategy.scale
-        out = np.zeros(tiling.most)
-        out[tuple(slice(n) for n in part.shape)] = part
-        return out.ravel()
-
-    def settle_tiles(self, tiling: Tiling, top: NDArray[np.int64], sums: Field, total: int | None) -> Field:
-        """Return the field over the tents that cells get."""
-        assert isinstance(tiling, TentsTiling)
-        seen = np.zeros(self.strategy.tents)
-        for tile in np.ndindex(tiling.shape):
-            (x, y), _ = tiling.over(tiling.cells(tile))
-            part = sums[tile].reshape(tiling.most)
-            seen[x, y] += part[: x.stop - x.start, : y.stop - y.start]
-        # Weights of the tents over a cell add up to one.
-        return self._settle(top, seen, float(seen.sum()), total)
-
-    def tile_cells(
-        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]], settled: Field
-    ) -> Field:
-        assert isinstance(tiling, TentsTiling)
-        tents, matrices = tiling.over(tiling.cells(tile))
-        return np.asarray(values[0] + along([each.T for each in matrices], settled[tuple(tents)] / self.strategy.scale))
 
     def adjoint(self, query: Field) -> Field:
         tents = self._shrink(self._to_tents(query))

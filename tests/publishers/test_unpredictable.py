@@ -20,7 +20,6 @@ from deltahist.network.clients import Clients
 from deltahist.network.diffusion import Diffusion
 from deltahist.network.rappor import Rappor
 from deltahist.noise import discrete, exact, process
-from deltahist.noise.blocks import BlockDraws
 from deltahist.personal.database import Database
 from deltahist.personal.people import People
 from deltahist.publishers import gradual, publication
@@ -137,10 +136,6 @@ CALLS = {
     },
     "noise.process.Brownian.tighten": {
         "": lambda folder: process.Brownian(20).tighten(np.full(50, 10**7), 1, Fraction(1, 10))
-    },
-    "noise.blocks.BlockDraws.__init__": {
-        law.kind: lambda folder, law=law: BlockDraws([law])(0, 0, (25, 2), slice(0, 25))
-        for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
     },
     "noise.process.draw": {
         law.kind: lambda folder, law=law: process.draw(law, 50, None)

@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Decoder
 from deltahist.errors import InputError, one_of, whole
 from deltahist.space.domain import Domain
-from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares
+from deltahist.strategies.base import (
+    Group,
+    Starts,
+    Strategy,
+    numbers_of,
+    read_shares,
+    spread_blocks,
+    sum_blocks,
+)
 from deltahist.strategies.flow import costs, tuning
 from deltahist.strategies.flow.decoder import FlowDecoder
 from deltahist.strategies.flow.lines import Lines, sums_on
@@ -32,8 +40,6 @@ from deltahist.strategies.flow.noise import (
     Crossings,
     Hubs,
 )
-from deltahist.strategies.flow.tiling import flow_tiling
-from deltahist.strategies.tiles import Starts, Tiling, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -269,9 +275,6 @@ class Flow(Strategy):
 
     def decoder_class(self) -> type[Decoder]:
         return FlowDecoder
-
-    def tiling(self) -> Tiling:
-        return flow_tiling(self)
 
     # -- how noise enters ----------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from deltahist.decode.forms import (
 )
 from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span
 from deltahist.space.workloads.cover import Pieces, counted, prefix_sums, sums_between
+from deltahist.strategies.base import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.flow.lines import Lines, Sums
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
@@ -56,11 +57,9 @@ from deltahist.strategies.flow.noise import (
     Hubs,
     joint,
 )
-from deltahist.strategies.tiles import Starts, spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     from deltahist.strategies.flow import Flow
-    from deltahist.strategies.tiles import Tiling
 
 _ONE = float(1 << BITS)
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
@@ -325,25 +324,6 @@ class FlowDecoder(Decoder):
         if self.total_known and total is not None and self._spread > 0:
             sums += self._onto_total().reshape(sums.shape) * ((total - sums.sum()) / self._spread)
         return self._cells(values, sums).reshape(self.domain.shape)
-
-    def tile_summary(self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]]) -> Field:
-        return np.array([values[-1].sum() / _ONE])
-
-    def settle_tiles(self, tiling: Tiling, top: NDArray[np.int64], sums: Field, total: int | None) -> Field:
-        moved = total is not None and self._spread > 0
-        return np.array([(total - sums.sum()) / self._spread if moved else 0.0])
-
-    def tile_cells(
-        self, tiling: Tiling, tile: tuple[int, int], values: Sequence[NDArray[np.int64]], settled: Field
-    ) -> Field:
-        sums = values[-1] / _ONE
-        if settled[0]:
-            sums += self._onto_total(*tiling.blocks(tiling.layers[-1], tile)) * settled[0]
-        if self.strategy.plain:
-            return sums
-        cells = values[0]
-        starts = tiling.layers[-1].starts(cells.shape)
-        return _joined(cells, sums, starts, sum_blocks(np.ones(cells.shape), starts))
 
     def coefficients(self, query: Field) -> Field:
         return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
