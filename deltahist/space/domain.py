@@ -22,8 +22,6 @@ STEPS_PER_CELL = 1_000_000
 _MOST_STEPS = 1 << 52
 #: Shortest lattice step: its inverse must be a float.
 _LEAST_STEP = 1e-290
-#: Maps of more cells are counted, published and answered by tiles, which need little memory; files hold so many tiles.
-MOST_WHOLE, MOST_IN_TILES = 4096 * 4096, 131_072 * 131_072
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
 #: The CRS in which INSPIRE names cells.
