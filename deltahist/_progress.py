@@ -19,10 +19,9 @@ _changing = threading.RLock()
 
 @dataclass
 class Telling:
-    """Whether notes and bars are left out, or seconds are told too, in this process."""
+    """Whether notes and bars are left out in this process."""
 
     quiet: bool = False
-    verbose: bool = False
 
 
 TELLING = Telling()
@@ -50,8 +49,6 @@ def progress(what: str, total: int | None = None, wanted: bool | None = None) ->
         if watcher is not None:
             over.set()
             watcher.join()
-    if TELLING.verbose:
-        print(f"{what}: {work.seconds:.2f} s", file=sys.stderr)
 
 
 class _Work:

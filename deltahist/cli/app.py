@@ -1,60 +1,61 @@
-"""The command line: its commands, how one is run, and options from a file; errors become one line each.
+"""The command line: its commands, the project file, and how errors become one line on stderr.
 
 Help texts use `\b` so that examples keep their lines.
 """
 
 from __future__ import annotations
 
-import gc
+import importlib
+import inspect
 import io
 import os
+import re
 import signal
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import Field
+from pathlib import Path
 from typing import Annotated, Any
 
-import lazy_loader
 import typer
 from typer.core import TyperCommand
 
 from deltahist.cli import console
 from deltahist.cli.options import spread
-from deltahist.cli.project import fill_in
 from deltahist.errors import DeltaHistWarning, InputError
 
-#: Commands in the order of the help, each with a line about it; most in a file of their name.
+#: Commands in the order of the help, each with one line about it.
 COMMANDS = {
     "demo": "Publish a made-up city end to end, to see how it works.",
-    "init": "Write deltahist.toml, the choices that all commands share: five questions.",
+    "plan": "Rank δ, cells and strategies by expected error, before any data.",
     "publish": "Publish a file of points as one release file.",
-    "refine": "Publish a finer release of the same data, for the difference.",
+    "stream": "Publish one map per step of time, within a budget per window.",
+    "refine": "Publish a finer release of the same data, for the difference in budget.",
     "tighten": "Make a more private copy of a release, without the data.",
-    "withdraw": "Withdraw a release: in the ledger that paid, and by a notice beside it.",
+    "withdraw": "Withdraw a release, in the ledger and by a notice next to the file.",
     "quantile": "Publish the median or another quantile of a column.",
     "allocate": "Spread a budget per window over steps of different weight.",
-    "stream": "Publish one map per step of time, within a budget per window.",
-    "share": "Answer what users of a network may know of each other.",
-    "ask": "Ask a question that those pay for whose records it uses.",
+    "share": "Share noisy values over a network: the closer the user, the less noise.",
+    "ask": "Answer a query, charged to the people whose records it uses.",
     "query": "Count the points in boxes or regions, with intervals.",
-    "advise": "What each choice of δ, ε and cells gives, in words.",
-    "plan": "Rank strategies and cells by expected error, before any data.",
     "inspect": "Print the privacy statement of a release.",
-    "statement": "Write the statement as a page for the web or for print.",
+    "statement": "Show the privacy statement of a release, or write it as a page.",
     "plot": "Draw the map and the protection by distance.",
     "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
     "serve": "Answer range queries over HTTP from published releases.",
     "serve-private": "Answer questions over HTTP that people pay for, for clients with keys.",
     "ledger": "Show, check or export the accounts of a ledger.",
 }
-
-
-#: Commands whose options no project file holds, and those that may have a heading there.
-_UNFILED = ("demo", "serve-private", "init")
-_FILED = {name: text for name, text in COMMANDS.items() if name not in (*_UNFILED, "ledger")}
-#: Commands that stand in the file of another one.
-_BESIDE = {"tighten": "refine", "inspect": "statement", "allocate": "stream"}
+#: Commands whose function is in the file of another one.
+_FILES = {"tighten": "refine", "inspect": "statement", "allocate": "stream"}
+#: The project file of the current folder, and the commands that use its keys above all headings.
+PROJECT = Path("deltahist.toml")
+_SHARING = ("publish", "stream", "plan")
+#: A password in a URL: between a user's name and the host, or among the settings.
+_PASSWORD = re.compile(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
+#: Exit status of every error that the user can correct.
+FAILED = 2
 
 
 def _version(asked: bool) -> None:
@@ -66,27 +67,38 @@ def _version(asked: bool) -> None:
 
 
 def deltahist(
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read options from FILE instead of deltahist.toml.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Suppress notes and progress bars.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="As of every command.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As of every command.")] = False,
 ) -> None:
     """Publish location data under distance-aware differential privacy, and answer range queries from it.
 
     \b
     Start with:
       deltahist demo                      # a made-up city, from a table of visits to a map
-      deltahist init                      # the same with your own file: five questions
       deltahist publish --help
-    Errors are one line on stderr with exit status 2; no output file is ever half written.
+    Errors are one line on stderr with exit status 2. No output file is ever half written.
     """
-    console.tell(quiet=quiet, verbose=verbose)
+    console.TELLING.quiet = quiet
 
 
-def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """Return the command line with some commands; only the modules of these are imported."""
-    # Plain help: half the time of the decorated one, and it can be piped.
+def load_command(name: str) -> Any:
+    """Import the file of a command, and return the command as Typer takes it: a function or an app."""
+    function = name.replace("-", "_")
+    command = getattr(importlib.import_module(f"deltahist.cli.{_FILES.get(name, function)}"), function)
+    old = not isinstance(command, typer.Typer) and any(
+        isinstance(each.default, Field) for each in inspect.signature(command).parameters.values()
+    )
+    return spread(command) if old else command
+
+
+def app(called: str | None = None) -> typer.Typer:
+    """Return the command line, in which only the called command is imported; the others are lines of the help."""
+    # Plain help takes half the time of the decorated one, and it can be piped.
     line = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
@@ -94,58 +106,48 @@ def app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     line.callback()(deltahist)
-    for name in names:
-        function = name.replace("-", "_")
-        imported, _, _ = lazy_loader.attach("deltahist.cli", submod_attrs={_BESIDE.get(name, function): [function]})
-        command = imported(function)
+    for name, text in COMMANDS.items():
+        command = load_command(name) if name == called else deltahist
         if isinstance(command, typer.Typer):
-            line.add_typer(command, name=name, short_help=COMMANDS[name])
+            line.add_typer(command, name=name, short_help=text)
         else:
-            # Services are set up by their environment; what publishes must be typed, or stand in a file that is named.
-            context = {"auto_envvar_prefix": "DELTAHIST_SERVE"} if name == "serve" else None
-            line.command(cls=Command, short_help=COMMANDS[name], context_settings=context)(
-                spread(command, reads_file=name not in _UNFILED)
-            )
+            settings = {"auto_envvar_prefix": "DELTAHIST_SERVE"} if name == "serve" else None
+            line.command(name, cls=Command, short_help=text, context_settings=settings)(command)
     return line
 
 
-#: Exit status of every error that the user can mend.
-FAILED = 2
-#: New objects after which garbage is looked for. What imports leave stays, and to look through it again and again took
-#: a tenth of a short command.
-_OBJECTS = 100_000
+def invoke(arguments: Sequence[str]) -> Any:
+    """Run one command line and return what the command returns; errors are raised."""
+    called = next((each for each in arguments if each in COMMANDS), None)
+    return app(called)(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status: 0, or 2 after a one-line error on stderr.
 
-    Only what was to be expected becomes a line; a programming error keeps its traceback.
+    A programming error keeps its traceback.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # δ and ε must not fail on a terminal without them
             stream.reconfigure(errors="backslashreplace")
-    if arguments is None:  # the process is the command's own: who is told to end sweeps up first
-        # Matrices are small: threads that wait for each other, and for other programs, made planning 3 times as slow.
+    if arguments is None:  # the process belongs to the command
+        # Matrices are small: threads that wait for each other made planning 3 times as slow.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        gc.set_threshold(_OBJECTS)
-        for name in ("SIGTERM", "SIGHUP"):  # or whose terminal was closed, unless it is to be ignored (nohup)
+        for name in ("SIGTERM", "SIGHUP"):  # become SystemExit, so that temporary files are removed
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    started = time.monotonic()
-    console.TELLING.quiet = console.TELLING.verbose = False
+    console.TELLING.quiet = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)
-            warnings.showwarning = _show(warnings.showwarning)
+            warnings.showwarning = lambda message, *rest, **more: console.note(f"warning: {_one_line(message)}")
             result = invoke(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
-            if console.TELLING.verbose:
-                console.note(f"took {time.monotonic() - started:.2f} s in all")
         return result if isinstance(result, int) else 0
     except InputError as problem:
-        return _fail(str(problem))
+        return _fail(problem)
     except MemoryError as problem:
-        return _fail(f"out of memory {problem}".strip() + ": use larger cells or a smaller domain")
+        return _fail(f"out of memory {problem}".strip() + ": use larger cells or a smaller map")
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -154,78 +156,90 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted")
     except Exception as problem:
-        # Usage errors of the option parser, whichever package it comes from in this version of Typer, and without
-        # what its own helper puts before a rule.
-        if hasattr(problem, "format_message"):
-            return _fail(problem.format_message().replace("Value error, ", "") + " (see --help)")
+        if hasattr(problem, "format_message"):  # a usage error, from whichever package this version of Typer uses
+            return _fail(f"{problem.format_message()} (see --help)")
         if type(problem).__name__ == "Abort":
             return _fail("interrupted")
         raise
 
 
-def invoke(arguments: Sequence[str]) -> Any:
-    """Run one command line and return what the command returns; errors are raised."""
-    called = next((each for each in arguments if each not in ("-q", "--quiet", "-v", "--verbose")), None)
-    line = app([called]) if called in COMMANDS else app()  # the help names all of them
-    return line(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
-
-
-def _fail(text: str) -> int:
-    console.note("error: " + " ".join(text.split()))
+def _fail(problem: object) -> int:
+    console.note("error: " + _one_line(problem))
     return FAILED
 
 
-def _show(usual: Callable[..., None]) -> Callable[..., None]:
-    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if issubclass(category, DeltaHistWarning):
-            console.note("warning: " + " ".join(str(message).split()))
-        else:
-            usual(message, category, *rest, **more)
-
-    return show
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())
 
 
-# --- help in panels, and options from a file ----------------------------------------------------------------
+# --- the project file ----------------------------------------------------------------------------------------
+
 
 class Command(TyperCommand):
-    """A command whose options stand in panels, and may come from a file."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the usual options, and below them a section for each panel."""
-        panels: dict[str, list[Any]] = {}
-        for each in self.get_params(ctx):
-            record = each.get_help_record(ctx)
-            if record is not None:
-                usual = "Arguments" if each.param_type_name == "argument" else "Options"
-                panels.setdefault(getattr(each, "rich_help_panel", None) or usual, []).append(record)
-        for name, records in panels.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
+    """A command whose options may come from the project file; typed values win."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line, with a project file's options where it has none; keep them all as they were typed."""
-        _refuse_unknown_variables(ctx.auto_envvar_prefix, self)
-        found, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        typed = {name: value for name, value in found.items() if value is not None}
-        console.tell(quiet=bool(typed.get("quiet")), verbose=bool(typed.get("verbose")))
-        ctx.default_map = fill_in(ctx, typed, _FILED)
+        """Parse a command line, with the options of the project file as defaults."""
+        file = ctx.find_root().params.get("config")
+        if ctx.parent is not None and (file is not None or PROJECT.is_file()):
+            ctx.default_map = _read_project(file or PROJECT, self)
         rest = super().parse_args(ctx, args)
-        for each in self.params:
-            if typed.get(str(each.name)) == "" and not each.required and each.default is None:
-                ctx.params[str(each.name)] = None
-        if "limit" in ctx.default_map:  # of two kinds, of which one may be typed
-            ctx.params["limit"] = ctx.default_map["limit"]
+        for name in ("epsilon", "rho"):
+            if name in ctx.params and ctx.get_parameter_source(name).name == "DEFAULT_MAP":
+                console.note(f"{name} is {ctx.params[name]}, from {file or PROJECT}")
         return rest
 
 
-def _refuse_unknown_variables(prefix: str | None, command: TyperCommand) -> None:
-    """Raise InputError if a variable of the environment has the prefix of a command, but no option's name."""
-    if prefix is None:
-        return
-    import difflib
+def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
+    """Return the options that a project file has for a command, by parameter.
 
-    known = [f"{prefix}_{str(each.name).upper()}" for each in command.params]
-    for name in os.environ:
-        if name.startswith(f"{prefix}_") and name not in known:
-            (near,) = difflib.get_close_matches(name, known, n=1, cutoff=0)
-            raise InputError(f"{name} is set, but no option is called so: is {near} meant?")
+    Keys above all headings are for `publish`, `stream` and `plan`, as far as they have such an option. Keys below the
+    heading of a command are for that command.
+    """
+    import tomllib
+
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)
+    except OSError as problem:
+        raise InputError(f"--config is {str(file)!r}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise InputError(f"--config is {str(file)!r}: it must be TOML in UTF-8 ({problem})") from None
+    check_passwords(found)
+    headings = {key: found.pop(key) for key in [*found] if isinstance(found[key], dict)}
+    own, known = headings.get(str(command.name), {}), {str(each.name) for each in command.params}
+    shared = {key.replace("-", "_"): value for key, value in found.items()}
+    if unknown := [*(headings.keys() - COMMANDS.keys()), *(key for key in own if key.replace("-", "_") not in known)]:
+        raise InputError(f"{file} has {unknown[0]!r}: no command or option of `{command.name}` has that name")
+    names = {name for each in _SHARING for name in inspect.signature(load_command(each)).parameters}
+    if unknown := [key for key in shared if key not in names]:
+        raise InputError(f"{file} has {unknown[0]!r} above all headings: no option of publish, stream or plan")
+    mine = {key: shared[key] for key in shared.keys() & known} if command.name in _SHARING else {}
+    return mine | {key.replace("-", "_"): value for key, value in own.items()}
+
+
+def check_passwords(options: dict[str, Any]) -> None:
+    """Raise InputError if an option of a project file holds a password."""
+    for key, value in options.items():
+        if _PASSWORD.search(str(value)):
+            raise InputError(f"{key} holds a password: a project file is no place for it; use PGPASSWORD or ~/.pgpass")
+
+
+def write_project(context: typer.Context, file: Path) -> None:
+    """Write the options of a command line that were typed, or read from a project file, as a project file."""
+    import json
+    from fractions import Fraction
+
+    given: dict[str, Any] = {}
+    for each in context.command.params:
+        value, name = context.params.get(str(each.name)), str(each.name).replace("_", "-")
+        typed = context.get_parameter_source(str(each.name))
+        if each.param_type_name == "argument" or name in ("dry-run", "write-config"):
+            continue
+        if typed is not None and typed.name in ("COMMANDLINE", "DEFAULT_MAP"):
+            given[name] = ",".join(map(str, value)) if isinstance(value, tuple) else value
+    check_passwords(given)
+    lines = [f"[{context.command.name}]"]
+    for name, value in given.items():
+        text = str(value) if isinstance(value, Path | Fraction) else value
+        lines.append(f"{name} = {json.dumps(text, ensure_ascii=False)}")
+    console.put("\n".join(lines), file)

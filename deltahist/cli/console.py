@@ -28,14 +28,6 @@ def note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def tell(*, quiet: bool, verbose: bool) -> None:
-    """Leave notes and bars out from now on, or tell seconds, too; typed before or after a command's name."""
-    TELLING.quiet |= quiet
-    TELLING.verbose |= verbose
-    if TELLING.quiet and TELLING.verbose:
-        raise InputError("--quiet is given with --verbose: it must be one of them")
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()) -> str:
     """Align columns; the first `left`, and those called `words`, are flush left, the others (figures) flush right."""
     from rich.cells import cell_len

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ def _run(arguments: Sequence[str]) -> Any:
 
     line = " ".join(["$ deltahist", *arguments])
     print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
-    return invoke([*arguments, "--config", ""])  # whatever the folder's project is
+    return invoke(["--config", os.devnull, *arguments])  # whatever the project file of this folder says
 
 
 def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:

@@ -139,7 +139,6 @@ class RowOptions(Users):
             self.user is not None,
             tuple(dropped),
             where=self.where,
-            project_file=context.meta.get("project_file"),
         )
 
 

@@ -72,21 +72,12 @@ def argument(
     return field(default=MISSING if default is ... else default, metadata=about)
 
 
-CONFIG = option("FILE.toml", "Options from it in place of deltahist.toml; the command line wins.")
-#: Options of every command, which need not declare them.
-_COMMON: dict[str, tuple[Any, Any]] = {
-    "config": (Path | None, CONFIG),
-    "quiet": (bool, flag("No notes or bars on stderr; errors and warnings stay.", names="--quiet -q")),
-    "verbose": (bool, flag("More notes: values of a file's options, and seconds of each part.", names="--verbose -v")),
-}
 
-
-def spread(command: Callable[..., Any], *, reads_file: bool = True) -> Callable[..., Any]:
+def spread(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give Typer every option of a command's groups by itself, and the command its groups.
 
     Required options come first; otherwise all stand in the order of the parameters, and within a group in that of its
-    fields. Groups that have an option of one name share it, as the first of them declares it. Every command has --quiet
-    and --verbose, and --config if options may come from a file; `-o` is `--out`.
+    fields. Groups that have an option of one name share it, as the first of them declares it. `-o` is `--out`.
 
     >>> @spread
     ... def allocate(*, weights: Path = argument("FILE", ""), power: Fraction | None = option("A", "", amount)) -> Any:
@@ -109,9 +100,6 @@ def spread(command: Callable[..., Any], *, reads_file: bool = True) -> Callable[
                 declared.setdefault(each.name, (hints[each.name], each))
         else:
             declared.setdefault(name, (types[name], default))
-    for name, common in _COMMON.items():
-        if reads_file or name != "config":
-            declared.setdefault(name, common)
     names = {name: _typed_name(name, each) for name, (_, each) in declared.items() if isinstance(each, Field)}
     readers = {name: each.metadata.get("read") for name, (_, each) in declared.items() if isinstance(each, Field)}
 

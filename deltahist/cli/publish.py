@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Context
 
 from deltahist.cli import console
+from deltahist.cli.app import write_project
 from deltahist.cli.groups import (
     KEPT,
     OVERWRITE,
@@ -25,8 +26,7 @@ from deltahist.cli.groups import (
     read_line,
 )
 from deltahist.cli.maps import Coordinates, PaidPlace, PlanOptions, about_map, choose_map, describe_limit
-from deltahist.cli.options import CONFIG, LONG, argument, flag, option, whole_number
-from deltahist.cli.project import refuse_passwords, write_options
+from deltahist.cli.options import LONG, argument, flag, option, whole_number
 from deltahist.cli.withdraw import CorrectionOptions
 from deltahist.errors import InputError
 
@@ -103,7 +103,6 @@ def publish(
     ),
     weak_protection_accepted: bool = WEAK,
     overwrite: bool = OVERWRITE,
-    config: Path | None = CONFIG,
     write_config: Path | None = option(
         "FILE.toml", "With --dry-run: write the options to a file, such as deltahist.toml.", panel=KEPT
     ),
@@ -127,13 +126,11 @@ def publish(
     from deltahist.strategies.base import kind_named
 
     budget = spending.keywords()
-    files = [source, *asked.files(), config]
+    files = [source, *asked.files()]
     console.check_target(out, *files, correction.replaces, replace=overwrite or dry_run)
     console.check_target(write_config, *files, out, state, replace=overwrite, option="--write-config")
-    if write_config is not None:
-        if not dry_run:
-            raise InputError("--write-config is given without --dry-run: it writes what would be published")
-        refuse_passwords(context)
+    if write_config is not None and not dry_run:
+        raise InputError("--write-config is given without --dry-run: it writes what would be published")
     if out.suffix.lower() in _NO_RELEASES:
         raise InputError(
             f"--out is {str(out)!r}: a release is a Parquet file, call it {str(out.with_suffix('.parquet'))!r}; "
@@ -189,7 +186,7 @@ def publish(
         print(f"\nCells that were compared:\n{chosen.table()}\n" if chosen.cells else "")
         print(mechanism.statement())
         if write_config is not None:
-            write_options(context, write_config)
+            write_project(context, write_config)
             console.note(f"wrote {write_config}")
         return None
     with place.suggesting_options(coordinates):
@@ -241,7 +238,7 @@ def _publish_sorted(
     places_for(1, near, order.most)  # whether a bound is due is known before the points are
     with place.suggesting_options(coordinates):
         located = read_line(source, domain, **columns, **vars(rows))
-    points = mark_points(located.points, replaces=counting.replaces, project_file=counting.project_file)
+    points = mark_points(located.points, replaces=counting.replaces)
     with accounts.open(budget) as account:
         release = publish_sorted(
             points, near, group=order.group or "auto", most=order.most, account=account, **budget, **ways

@@ -15,7 +15,6 @@ from deltahist.cli.groups import (
     AccountOptions,
     SpendingWithFailure,
     Users,
-    mark_points,
     read_line,
 )
 from deltahist.cli.maps import LIMITS_OR_ACCOUNTS, move_limits
@@ -75,7 +74,7 @@ def quantile(
     one_of(("auto", *METHODS), method=method)
     console.check_target(out, source, replace=overwrite)
     located = read_line(source, near.domain, x=x, outside=outside, **vars(users))
-    points = mark_points(located.points, project_file=context.meta.get("project_file"))
+    points = located.points
     with accounts.open(budget) as account:
         found = publish_quantile(
             points,

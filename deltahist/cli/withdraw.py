@@ -89,10 +89,6 @@ def withdraw(
       deltahist publish visits.csv --config city.toml --epsilon 1 --out city-2.parquet \\
           --replaces city.parquet --reason "the column of longitudes was wrong"    # withdraws city.parquet, too
     """
-    from deltahist.kinds import read_release
-
-    if "ledger" in context.meta["filled"] and read_release(release).payment is None:
-        ledger = None  # that of the project paid for others
     _withdraw(release, reason, ledger, replacement)
 
 
