@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import main
 from deltahist.planning import CellChoice, mechanism_for
 from deltahist.planning.advice import kept, read_released_users, read_users
 from deltahist.preprocessing import Preprocessing
@@ -104,18 +103,3 @@ def test_points_that_are_kept_of_released_users_are_known_up_to_noise():
 def test_other_releases_are_refused(domain):
     with pytest.raises(dh.InputError, match="a line with a cell for each number of points"):
         read_released_users(published(np.full((50, domain.ndim), 3.0), domain))
-
-
-def test_from_a_table_of_users_to_advice(tmp_path, capsys):
-    numbers = np.minimum(np.random.default_rng(4).geometric(0.3, 5_000), MOST)
-    (tmp_path / "users.csv").write_text("points\n" + "\n".join(map(str, numbers)))
-    line = ["publish", tmp_path / "users.csv", "--x", "points", "--bounds", f"0.5,{MOST}.5", "--cell", "1"]
-    line += ["--delta", MOST - 1, "--outside", "clamp", "--epsilon", "1", "--out", tmp_path / "activity.parquet"]
-    assert main(list(map(str, line))) == 0
-    capsys.readouterr()
-    ask = ["advise", "--bounds", "0,0,40,40", "--deltas", "2", "--epsilons", "1", "--max-per-user", "1,4"]
-    ask += ["--points-per-user", str(tmp_path / "activity.parquet"), "--format", "csv"]
-    assert main(ask) == 0
-    rows = [row.split(",") for row in capsys.readouterr().out.splitlines()]
-    found = [float(row[rows[0].index("points")]) for row in rows[1:]]
-    assert found == pytest.approx([5000, np.minimum(numbers, 4).sum()], rel=0.05)
