@@ -1,6 +1,6 @@
-"""Reports whose noise is relaxed step by step: what is found at which cumulative ε, in four ways.
+"""Reports whose noise is relaxed step by step: what is found at which cumulative ε, in three ways.
 
-A hundred texts of falling frequency, and as many that nobody has. "channels" and "laplace" refine a report at equal ε,
+A hundred texts of falling frequency, and as many that nobody has. "channels" refines a report at equal ε,
 "composition" adds independent reports whose ε add up, and "fresh" asks once, at the last ε. Docs: docs/rappor.md.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from deltahist.network.clients import Clients
 from deltahist.network.rappor import Channel, Rappor, Reports, decode_counts
-from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, save, write_csv
+from experiments._common import BLUE, GREY, Found, command, figure, save, write_csv
 
 LEVELS = (1.0, 2.0, 3.0, 4.0, 6.0)
 TEXTS = [f"place {i}" for i in range(100)]
@@ -24,19 +24,16 @@ FILTER: dict[str, Any] = {"bits": 128, "hashes": 2, "cohorts": 16, "p": 0, "q": 
 WAYS = {
     "channels": "chain of channels (here)",
     "fresh": "one report at the last ε",
-    "laplace": "chain of cut Laplace noise (2015)",
     "composition": "independent reports",
 }
 
 
-def refined(
-    form: str, texts: list[str], levels: Sequence[float], rng: np.random.Generator
-) -> Iterator[Reports]:
+def refined(texts: list[str], levels: Sequence[float], rng: np.random.Generator) -> Iterator[Reports]:
     """One report at each level, each a finer version of the one before."""
-    clients = Clients(texts, Rappor.costing(levels[0], form=form, **FILTER), rng=rng)
+    clients = Clients(texts, Rappor.costing(levels[0], **FILTER), rng=rng)
     yield clients.report(rng=rng)
     for epsilon in levels[1:]:
-        clients = clients.relax(Rappor.costing(epsilon, form=form, **FILTER), rng=rng)
+        clients = clients.relax(Rappor.costing(epsilon, **FILTER), rng=rng)
         yield clients.refine(rng=rng)
 
 
@@ -65,14 +62,18 @@ def measured(
     """A row for each way and level."""
     rng = np.random.default_rng((seed, 1))
     cohorts = rng.integers(0, FILTER["cohorts"], len(texts))
-    chains = {form: refined(form, texts, levels, rng) for form in ("channels", "laplace")}
+    chain = refined(texts, levels, rng)
     apart: list[Reports] = []
     for epsilon, before in zip(levels, (0.0, *levels), strict=False):
         alone = Clients(texts, Rappor.costing(epsilon, **FILTER), cohorts, rng=rng).report(rng=rng)
         more = Clients(texts, Rappor.costing(epsilon - before, **FILTER), cohorts, rng=rng)
         apart.append(more.report(rng=rng))
-        tables = {way: next(chain).decode(TEXTS + ABSENT) for way, chain in chains.items()}
-        tables |= {"fresh": alone.decode(TEXTS + ABSENT), "composition": together(apart)}
+        names = TEXTS + ABSENT
+        tables = {
+            "channels": next(chain).decode(names),
+            "fresh": alone.decode(names),
+            "composition": together(apart),
+        }
         for way in WAYS:
             found = tables[way]
             off = found["estimate"].to_numpy()[: len(TEXTS)] - true
@@ -115,9 +116,7 @@ def mean(rows: Sequence[dict[str, Any]], way: str, epsilon: float, what: str) ->
 def _draw(rows: Sequence[dict[str, Any]], levels: Sequence[float], users: int, file: Path) -> None:
     drawn = figure(11, 4.4)
     panels = drawn.subplots(1, 2)
-    styles = zip(
-        WAYS, ("-", "none", "-", "--"), ("o", "x", "s", "^"), (BLUE, "black", ORANGE, GREY), strict=True
-    )
+    styles = zip(WAYS, ("-", "none", "--"), ("o", "x", "^"), (BLUE, "black", GREY), strict=True)
     for way, line, marker, colour in styles:
         for axes, what in zip(panels, ("found", "rmse"), strict=True):
             values = [mean(rows, way, epsilon, what) for epsilon in levels]

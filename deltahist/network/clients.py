@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,10 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.base import stamp
-from deltahist.network.rappor import Channel, Rappor, Reports, Threshold, check_cohorts, list_texts
-from deltahist.noise import discrete_laplace
+from deltahist.network.rappor import Channel, Rappor, Reports, check_cohorts, list_texts
 from deltahist.noise.exact import coins, source
-from deltahist.noise.process import GeometricProcess
 from deltahist.publishers.gradual import new_token, read_state, write_state
 
 #: Name of the file format of their states.
@@ -82,8 +79,8 @@ class Clients:
         mechanism: Rappor,
         cohorts: NDArray[np.int64],
         true: NDArray[np.uint8],
-        permanent: _Drawn,
-        report: tuple[Rappor, _Drawn] | None,
+        permanent: NDArray[np.uint8],
+        report: tuple[Rappor, NDArray[np.uint8]] | None,
         publishable: bool,
         file: Path | None = None,
         token: str = "",
@@ -104,7 +101,7 @@ class Clients:
         """
         with self._alone:
             self._check_current()
-            return self._publish(_drawn(self.mechanism.instantaneous, self._permanent.bits, rng), rng)
+            return self._publish(_drawn(self.mechanism.instantaneous, self._permanent, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
         """Report the last report again, with the noise of the present settings: a finer version of it.
@@ -119,8 +116,8 @@ class Clients:
             before, last = self._report
             if before == self.mechanism:
                 raise InputError(f"the last report has the present settings, f, p, q = {before.numbers}: relax() first")
-            coarse = before.instantaneous if before.form == "laplace" else before.to_report(self.mechanism)
-            return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent.bits, last, rng), rng)
+            coarse = before.to_report(self.mechanism)
+            return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng)
 
     def relax(
         self,
@@ -178,8 +175,8 @@ class Clients:
             mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
             cohorts = check_cohorts(arrays["cohorts"], mechanism)
             shape = len(cohorts), mechanism.bits
-            report = None if said is None else (Rappor.from_description(said), _Drawn.of(arrays, "report", shape))
-            true, permanent = _unpacked(arrays["true"], shape), _Drawn.of(arrays, "permanent", shape)
+            report = None if said is None else (Rappor.from_description(said), _unpacked(arrays["report"], shape))
+            true, permanent = (_unpacked(arrays[name], shape) for name in ("true", "permanent"))
             publishable = bool(description["publishable"])
         except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
@@ -196,9 +193,10 @@ class Clients:
             "report": None if self._report is None else self._report[0].describe(),
             "publishable": self._publishable,
         }
-        arrays: dict[str, NDArray[Any]] = {"cohorts": self.cohorts, "true": np.packbits(self._true, axis=1)}
-        arrays |= self._permanent.arrays("permanent")
-        arrays |= {} if self._report is None else self._report[1].arrays("report")
+        bits = {"true": self._true, "permanent": self._permanent}
+        bits |= {} if self._report is None else {"report": self._report[1]}
+        packed = {name: np.packbits(each, axis=1) for name, each in bits.items()}
+        arrays: dict[str, NDArray[Any]] = {"cohorts": self.cohorts, **packed}
         with exclusive(file, "state") if token else contextlib.nullcontext():
             if token and read_state(file, _FORMAT)[2] != token:
                 raise InputError(f"state {str(file)!r} was changed by another run: load it again")
@@ -217,7 +215,7 @@ class Clients:
                 f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned"
             )
 
-    def _publish(self, drawn: _Drawn, rng: np.random.Generator | None) -> Reports:
+    def _publish(self, drawn: NDArray[np.uint8], rng: np.random.Generator | None) -> Reports:
         """Keep a report, durably if there is a file, and hand it out."""
         before = self._report, self._publishable
         self._report, self._publishable = (self.mechanism, drawn), self._publishable and rng is None
@@ -227,64 +225,30 @@ class Clients:
             self._report, self._publishable = before  # it was not said
             raise
         # A copy: what is kept must not change with what is handed out.
-        return stamp(Reports(self.mechanism, self.cohorts, drawn.bits.copy()), self._publishable)
+        return stamp(Reports(self.mechanism, self.cohorts, drawn.copy()), self._publishable)
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Noisy bits, and the noise where it is the noise that is refined; private."""
-
-    bits: NDArray[np.uint8]
-    noise: NDArray[np.int64] | None = None
-
-    def arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file."""
-        noise = {} if self.noise is None else {f"{name} noise": self.noise}
-        return {name: np.packbits(self.bits, axis=1), **noise}
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> _Drawn:
-        """Read arrays of a file, or raise ValueError."""
-        noise = arrays.get(f"{name} noise")
-        if noise is not None and (noise.shape != shape or noise.dtype != np.int64):
-            raise ValueError(f"noise of the shape {noise.shape}")
-        return cls(_unpacked(arrays[name], shape), noise)
-
-
-def _drawn(law: Channel | Threshold, true: NDArray[np.uint8], rng: np.random.Generator | None) -> _Drawn:
+def _drawn(law: Channel, true: NDArray[np.uint8], rng: np.random.Generator | None) -> NDArray[np.uint8]:
     """Draw noise on bits."""
     if law.exact:
-        return _Drawn(true)
-    if isinstance(law, Threshold):
-        return _cut(law, true, discrete_laplace(law.scale, true.shape, rng=rng))
-    return _Drawn(coins((law.zero, law.one), true, source(rng)).view(np.uint8))
+        return true
+    return coins((law.zero, law.one), true, source(rng)).view(np.uint8)
 
 
 def _refined(
-    coarse: Channel | Threshold,
-    law: Channel | Threshold,
+    coarse: Channel,
+    law: Channel,
     true: NDArray[np.uint8],
-    before: _Drawn,
+    before: NDArray[np.uint8],
     rng: np.random.Generator | None,
-) -> _Drawn:
+) -> NDArray[np.uint8]:
     """Reduce noise on bits; `before` is what `coarse` noise, on them or on coarser ones, made."""
     if law.exact:
-        return _Drawn(true)
-    if isinstance(law, Threshold):
-        assert isinstance(coarse, Threshold)
-        assert before.noise is not None
-        if coarse.scale == law.scale:
-            return _cut(law, true, before.noise)
-        return _cut(law, true, GeometricProcess().refine(before.noise, 1 / coarse.scale, 1 / law.scale, rng=rng))
-    chances = law.refining(coarse.channel)
-    return _Drawn(coins(chances, 2 * true + before.bits, source(rng)).view(np.uint8))
-
-
-def _cut(law: Threshold, true: NDArray[np.uint8], noise: NDArray[np.int64]) -> _Drawn:
-    return _Drawn((true * np.int64(law.steps) + noise >= law.at).view(np.uint8), noise)
+        return true
+    return coins(law.refining(coarse), 2 * true + before, source(rng)).view(np.uint8)
 
 
 def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:

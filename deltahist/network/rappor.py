@@ -1,7 +1,7 @@
 """Reports of users' texts as noisy bits (RAPPOR): settings, reports, decoding; all but the noise.
 
-Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1, whose
-eq. (45) and (46) are Laplace noise cut at a threshold.
+Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1. The paper
+cuts Laplace noise at a threshold (eq. (45), (46)). We compose binary channels, which cost less for the same flips.
 
 A channel says how often a 0 and a 1 are reported as 1. A coarser channel that is a finer one followed by something
 that never looks at the true bit tells nothing beyond the finer one (docs/privacy/rappor.md).
@@ -21,21 +21,15 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, is_number, one_of, positive, whole
+from deltahist.errors import InputError, is_number, positive, whole
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Channels: binary channels that are refined exactly. Laplace: Laplace noise that is refined, then cut.
-FORMS = ("channels", "laplace")
 #: Added to the diagonal, relative to it: else candidates that are sums of others would make factorising fail.
 _RIDGE = 1e-9
-#: Lattice steps between the two values of a bit in `Threshold`: odd, so that no step lies on ½.
-STEPS = (1 << 16) + 1
-#: ε of a threshold is a multiple of this.
-_UNIT = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -59,11 +53,6 @@ class Channel:
     def flips(cls, chance: Fraction) -> Channel:
         """Return the channel that flips either bit with the same probability."""
         return cls(chance, 1 - chance)
-
-    @property
-    def channel(self) -> Channel:
-        """The channel itself, as a threshold has one."""
-        return self
 
     @property
     def log_odds(self) -> float:
@@ -121,76 +110,6 @@ class Channel:
         return tuple(chances)
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """A bit plus Laplace noise, cut at a threshold; on a lattice, so that it is exact.
-
-    A bit b stands at b · `steps`; two-sided geometric noise of scale steps/ε is added, and 1 is reported from `at` on.
-    As the lattice gets finer this is 1[b + V ≥ at/steps] with V ~ Laplace(1/ε) (docs/rappor.md). To know the noisy
-    number costs ε per bit. Source: 2015, section 4.1, eq. (45), (46).
-    """
-
-    epsilon: Fraction
-    at: int
-    steps: int = STEPS
-
-    def __post_init__(self) -> None:
-        positive(epsilon=self.epsilon)
-        whole(steps=self.steps)
-
-    @classmethod
-    def near(cls, channel: Channel) -> Threshold:
-        """Make the threshold of a channel's probabilities; InputError if they are 0, 1 or as good as equal.
-
-        One that flips both bits alike is met within 10⁻¹¹, of others P(1 | 0) and P(0 | 1) by a factor within
-        1 ± ε / `STEPS`.
-        """
-        zero, one = channel.zero, channel.one
-        half, low, high = Fraction(1, 2), float(zero), float(1 - one)
-        if not (low > 0 and zero < one and high > 0):
-            raise InputError(
-                f"a bit is reported as 1 with probability {float(zero):g} and {float(one):g}: with Laplace noise that "
-                "is cut, 0 < p < q < 1 (p = 0 with q = 1 stands for no noise)"
-            )
-        if zero < half < one:
-            # The tails are a^at/(1 + a) and a^(steps + 1 − at)/(1 + a) for a = e^(−ε/steps).
-            rate = -math.log(4 * low * high)
-            lean = math.log(high / low)
-        else:
-            # Both beyond the threshold on one side: their ratio is e^ε.
-            rate = math.log(float(one / zero if one <= half else (1 - zero) / (1 - one)))
-            lean = 2 * (-math.log(2 * low) if one <= half else rate + math.log(2 * high)) - rate
-        # 2 cosh(ε / (2 steps)) √(low · high) = e^(−ε/2): two rounds suffice, ε/steps being small.
-        epsilon = rate
-        for _ in range(3 if zero < half < one else 0):
-            epsilon = rate - 2 * math.log(math.cosh(epsilon / (2 * STEPS)))
-        exact = Fraction(math.floor(epsilon * _UNIT), _UNIT)
-        if not exact > 0:
-            raise InputError(f"a bit is reported as 1 with probability {low:.9g} and {float(one):.9g}: too much alike")
-        return cls(exact, round((STEPS + lean / epsilon * STEPS + 1) / 2 if lean else (STEPS + 1) / 2))
-
-    @property
-    def scale(self) -> Fraction:
-        """Scale of the integer noise."""
-        return self.steps / Fraction(self.epsilon)
-
-    @property
-    def exact(self) -> bool:
-        return False
-
-    @property
-    def channel(self) -> Channel:
-        """How often either bit is reported as 1, to the last digits of floats."""
-        return Channel(*(self._beyond(self.at - b * self.steps) for b in (0, 1)))
-
-    def _beyond(self, least: int) -> Fraction:
-        """Return P(noise ≥ least); a probability near 1 is as exact as its complement."""
-        rate = float(self.epsilon) / self.steps
-        if least <= 0:
-            return 1 - self._beyond(1 - least)
-        return Fraction(math.exp(-rate * least) / (1 + math.exp(-rate)))
-
-
 def probability(**parameter: Fraction | float) -> Fraction:
     """Return the one keyword's value as an exact fraction; InputError unless it is from 0 to 1."""
     ((name, value),) = parameter.items()
@@ -211,10 +130,8 @@ class Rappor:
     ----------
     bits : m, of the filter. hashes : k, bits that a text sets at most. cohorts : groups of users with other hashes.
     f : in (0, 1]. p, q : 0 ≤ p < q ≤ 1. Fractions are taken as they are, floats as the binary numbers they are.
-    form : how bits are made noisy, and less so later on. "channels": exactly with f, p and q. "laplace": by Laplace
-        noise that is cut at a threshold, as in 2015, eq. (45) and (46); f, p and q are met nearly (docs/rappor.md).
 
-    Raises InputError on numbers out of range, p ≥ q, or p and q that cut Laplace noise cannot give.
+    Raises InputError on numbers out of range or p ≥ q.
 
     >>> mechanism = Rappor(bits=128, hashes=2, cohorts=8, f=0.5, p=0.5, q=0.75)
     >>> round(float(mechanism.guarantee.epsilon), 3), round(float(mechanism.report_guarantee.epsilon), 3)
@@ -229,22 +146,17 @@ class Rappor:
     f: Fraction | float = Fraction(1, 2)
     p: Fraction | float = Fraction(1, 2)
     q: Fraction | float = Fraction(3, 4)
-    form: str = "channels"
 
     def __post_init__(self) -> None:
         for name in ("bits", "hashes", "cohorts", "f", "p", "q"):
             check: Callable[..., int | Fraction] = probability if len(name) == 1 else whole
             object.__setattr__(self, name, check(**{name: getattr(self, name)}))
-        one_of(FORMS, form=self.form)
         if self.hashes > self.bits:
             raise InputError(f"hashes is {self.hashes}: a filter of {self.bits} bits has no room for more than that")
         if self.f == 0:
             raise InputError("f is 0: it must be above 0, or the permanent bits are the true ones")
         if self.p >= self.q:
             raise InputError(f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q (swapped?)")
-        if self.form == "laplace" and self.f == 1:
-            raise InputError("f is 1: Laplace noise always tells something, so that f must be below 1 with it")
-        self.permanent, self.instantaneous  # noqa: B018  thresholds may be impossible
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
@@ -257,52 +169,39 @@ class Rappor:
         (True, 0.537883)
         """
         each = positive(epsilon=epsilon) / (2 * whole(hashes=fields.get("hashes", cls.hashes)))
-        if fields.get("form") == "laplace":
-            f = math.exp(-each / 2) / math.cosh(each / (2 * STEPS))
-        else:
-            f = 2 * math.exp(-each) / (1 + math.exp(-each))
+        f = 2 * math.exp(-each) / (1 + math.exp(-each))
         # A little more noise than that, for the rounding of floats, which grows with ε.
         return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)
 
-    @functools.cached_property
-    def permanent(self) -> Channel | Threshold:
+    @property
+    def permanent(self) -> Channel:
         """From true bits to permanent ones: 1 and 0 with probability f/2 each, else the bit (2015, eq. (43))."""
-        flips = Channel.flips(Fraction(self.f) / 2)
-        return flips if self.form == "channels" else Threshold.near(flips)
+        return Channel.flips(Fraction(self.f) / 2)
 
-    @functools.cached_property
-    def instantaneous(self) -> Channel | Threshold:
+    @property
+    def instantaneous(self) -> Channel:
         """From permanent bits to a report: 1 with probability q for 1, and p for 0 (2015, eq. (44))."""
-        channel = Channel(Fraction(self.p), Fraction(self.q))
-        return channel if self.form == "channels" or channel.exact else Threshold.near(channel)
+        return Channel(Fraction(self.p), Fraction(self.q))
 
     @property
     def report(self) -> Channel:
         """From true bits to a report: p* and q*, how often a 0 and a 1 are reported as 1."""
-        return self.permanent.channel.then(self.instantaneous.channel)
+        return self.permanent.then(self.instantaneous)
 
     @property
     def guarantee(self) -> Guarantee:
         """ε_∞: all that one user ever reports, now and at all coarser settings before, under another text.
 
-        Two texts differ in at most 2k bits; a permanent bit costs ln((1 − f/2)/(f/2)), with Laplace noise 2 ln(1/f).
+        Two texts differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
         """
-        if isinstance(self.permanent, Threshold):
-            return Guarantee(2 * self.hashes * self.permanent.epsilon)
         return _guarantee(self.permanent, self.hashes)
 
     @property
     def report_guarantee(self) -> Guarantee:
         """ε_1: one report with all its coarser versions before.
 
-        k ln(q* (1 − p*) / (p* (1 − q*))), since of the bits in which two texts differ each sets k at most. With Laplace
-        noise a report that is refined can cost more than that, so that it is ε_∞ there (docs/privacy/rappor.md).
+        k ln(q* (1 − p*) / (p* (1 − q*))), since of the bits in which two texts differ each sets k at most.
         """
-        return self.guarantee if self.form == "laplace" else self.lone_report_guarantee
-
-    @property
-    def lone_report_guarantee(self) -> Guarantee:
-        """The same formula for one report that no other one comes with, in either form."""
         return _guarantee(self.report, self.hashes)
 
     @property
@@ -325,29 +224,23 @@ class Rappor:
     def check_relaxes(self, finer: Rappor) -> None:
         """Raise InputError unless reports of these settings are coarser versions of reports of `finer` ones.
 
-        That is so if f does not rise and neither q*/p* nor (1 − p*)/(1 − q*) falls. With Laplace noise no ε may fall.
+        That is so if f does not rise and neither q*/p* nor (1 − p*)/(1 − q*) falls.
         """
-        for name in ("bits", "hashes", "cohorts", "form"):
+        for name in ("bits", "hashes", "cohorts"):
             now, then = getattr(self, name), getattr(finer, name)
             if now != then:
                 raise InputError(f"{name} is {then!r}, and was {now!r}: only f, p and q can be relaxed")
         if finer.f > self.f:
             raise InputError(f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall")
-        coarse, fine = self.instantaneous, finer.instantaneous
         try:
-            if self.form == "channels":
-                self.report.remainder(finer.report)
-                self.to_report(finer).remainder(fine.channel)
-            elif not fine.exact and (coarse.exact or coarse.epsilon > fine.epsilon):  # type: ignore[union-attr]
-                raise InputError("the Laplace noise between permanent bits and reports would grow")
+            self.report.remainder(finer.report)
+            self.to_report(finer).remainder(finer.instantaneous)
         except InputError as problem:
-            raise InputError(
-                f"f, p, q are {finer.numbers}, and were {self.numbers}: {problem}; lower p, or raise q"
-            ) from problem
+            raise InputError(f"f, p, q are {finer.numbers}, and were {self.numbers}: {problem}") from problem
 
     def to_report(self, finer: Rappor) -> Channel:
         """Return the channel from permanent bits of `finer` settings to a report of these ones."""
-        return self.permanent.channel.remainder(finer.permanent.channel).then(self.instantaneous.channel)
+        return self.permanent.remainder(finer.permanent).then(self.instantaneous)
 
     @property
     def numbers(self) -> str:

@@ -7,18 +7,16 @@ second text's. The claim is P(event | first) ≤ e^ε P(event | second), tested 
 """
 
 import itertools
-import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.stats
-from bits import cut_pairs, laplace_pairs, texts_of_filters
+from bits import texts_of_filters
 
 from deltahist.network import clients as publishing
 from deltahist.network.clients import Clients
 from deltahist.network.rappor import Channel, Rappor
-from deltahist.noise import discrete_laplace
 from deltahist.noise.exact import coins
 from tests.audits.harness import ERROR, log_ratio_bound
 
@@ -30,10 +28,10 @@ LEVELS = [(F(4, 5), F(0), F(1)), (F(3, 5), F(0), F(1)), (F(2, 5), F(0), F(1))]
 NOISY = [(F(3, 5), F(1, 4), F(3, 4)), (F(2, 5), F(1, 5), F(4, 5)), (F(1, 5), F(1, 6), F(5, 6))]
 
 
-def versions(levels, text, rng, form="channels"):
+def versions(levels, text, rng):
     """A report and its finer versions, (versions, users, 2), of users that all have one text."""
     f, p, q = levels[0]
-    start = Rappor(bits=2, hashes=1, cohorts=1, f=f, p=p, q=q, form=form)
+    start = Rappor(bits=2, hashes=1, cohorts=1, f=f, p=p, q=q)
     clients = Clients([texts_of_filters(start)[text]] * USERS, start, rng=rng)
     said = [clients.report(rng=rng).bits]
     for f, p, q in levels[1:]:
@@ -68,11 +66,11 @@ def redrawn(coarse, law, true, before, rng):
 
 def kept_too_often(coarse, law, true, before, rng):
     """A bug: a bit that was right stays right, as if refining could only mend."""
-    flips = coarse.channel.zero
+    flips = coarse.zero
     mended = 1 - Channel.flips(law.zero).zero / flips
-    wrong = before.bits != true
+    wrong = before != true
     shown = coins((mended,), np.zeros_like(true), publishing.source(rng)) & wrong
-    return publishing._Drawn(np.where(shown, true, before.bits))
+    return np.where(shown, true, before)
 
 
 @pytest.mark.parametrize("levels", [LEVELS, NOISY], ids=["permanent bits", "reports"])
@@ -94,9 +92,7 @@ def test_bits_that_are_only_mended_are_caught(monkeypatch):
 
 def test_halved_noise_is_caught(monkeypatch):
     def halved(law, true, rng):
-        return publishing._Drawn(
-            coins((law.zero / 2, 1 - (1 - law.one) / 2), true, publishing.source(rng)).view(np.uint8)
-        )
+        return coins((law.zero / 2, 1 - (1 - law.one) / 2), true, publishing.source(rng)).view(np.uint8)
 
     monkeypatch.setattr(publishing, "_drawn", halved)
     bound, claim = bound_of_the_worst_event(LEVELS[:1], 1)
@@ -136,29 +132,8 @@ def chain_p_value(levels, seed):
     return p_value(said[:, :, 0], chain_law(levels))
 
 
-def laplace_p_value(seed):
-    """Two versions with cut Laplace noise; their law on a lattice of 101 steps is that of the fine one within 10⁻⁴."""
-    levels = [(math.exp(-0.5), 0, 1), (math.exp(-1), 0, 1)]
-    said, _ = versions(levels, (1, 0), np.random.default_rng(seed), "laplace")
-    pairs = laplace_pairs(math.exp(-1 / 101), math.exp(-2 / 101), 1200)
-    law = cut_pairs(pairs, (1, 1), (51, 51), 101)
-    return p_value(said[:, :, 0], dict(np.ndenumerate(law)))
-
-
 def test_the_law_of_a_chain():
     assert chain_p_value(LEVELS, 2) > ALARM
-
-
-def test_the_law_of_cut_laplace_noise_and_of_noise_that_is_kept_too_often(monkeypatch):
-    assert laplace_p_value(3) > ALARM
-
-    def often(self, coarse, level, finer, *, rng):
-        fresh = discrete_laplace(1 / finer, coarse.shape, rng=rng)
-        kept = rng.random(coarse.shape) < float(level / finer)  # without e^(−(ε₂ − ε₁)|V|)
-        return np.where(kept, coarse, fresh)
-
-    monkeypatch.setattr(publishing.GeometricProcess, "refine", often)
-    assert laplace_p_value(3) < ALARM
 
 
 @pytest.mark.slow

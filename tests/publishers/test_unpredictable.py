@@ -28,7 +28,7 @@ SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 64), (64,)), 1)
 COUNTS, POINTS = np.arange(64).reshape(8, 8), np.linspace(0.5, 63.5, 200)
 TEXTS = ["cafe", "museum"] * 100
-FORMS = {form: Rappor(f=0.8, p=0.3, q=0.7, form=form) for form in ("channels", "laplace")}
+REPORTING = Rappor(f=0.8, p=0.3, q=0.7)
 UNITS = {"Laplace": {"epsilon": 0.01}, "Gaussian": {"rho": 0.001}}
 WEAK = {"weak_protection_accepted": True}
 
@@ -78,19 +78,19 @@ def copied(publish, folder, with_state, **amount):
     return dh.tighten(release, **coarser, state=state if with_state else None).values
 
 
-def clients(form):
-    return Clients(TEXTS, FORMS[form], np.zeros(len(TEXTS), dtype=int), **WEAK)
+def clients():
+    return Clients(TEXTS, REPORTING, np.zeros(len(TEXTS), dtype=int), **WEAK)
 
 
-def kept(folder, form, told=False, relaxed=False):
+def kept(folder, told=False, relaxed=False):
     """Clients whose draws so far are always the same."""
     file = folder / f"{told}{relaxed}.state"
     if not file.exists():
-        made = clients(form)
+        made = clients()
         if told:
             made.report()
         if relaxed:
-            made = made.relax(FORMS[form].relaxed(f=0.4, p=0.2, q=0.8), **WEAK)
+            made = made.relax(REPORTING.relaxed(f=0.4, p=0.2, q=0.8), **WEAK)
         made.save(file)
     copy = folder / "clients.state"
     copy.write_bytes(file.read_bytes())
@@ -199,20 +199,20 @@ CALLS = {
         "key in a file": lambda folder: responses(folder / f"{len(list(folder.iterdir()))}.key"),
     },
     "network.clients.Clients.__init__": {
-        form: lambda folder, form=form: clients(form)._permanent.bits for form in FORMS
+        "bits": lambda folder: clients()._permanent
     }
-    | {"cohorts": lambda folder: Clients(TEXTS, FORMS["channels"], **WEAK).cohorts},
+    | {"cohorts": lambda folder: Clients(TEXTS, REPORTING, **WEAK).cohorts},
     "network.clients.Clients.report": {
-        form: lambda folder, form=form: kept(folder, form).report().bits for form in FORMS
+        "bits": lambda folder: kept(folder).report().bits
     },
     "network.clients.Clients.relax": {
-        form: lambda folder, form=form: (
-            kept(folder, form, told=True).relax(FORMS[form].relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent.bits
+        "bits": lambda folder: (
+            kept(folder, told=True).relax(REPORTING.relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent
         )
-        for form in FORMS
+
     },
     "network.clients.Clients.refine": {
-        form: lambda folder, form=form: kept(folder, form, told=True, relaxed=True).refine().bits for form in FORMS
+        "bits": lambda folder: kept(folder, told=True, relaxed=True).refine().bits
     },
     "personal": {"count": of_people},
 }
