@@ -141,7 +141,6 @@ def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
     domain = mechanism.domain
     form, asked = (".csv", "--box LOW,HIGH") if domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
     cells = f"deltahist export FILE --out cells{form}; in Python deltahist.load(FILE).to_pandas()."
-    raw = "deltahist export FILE --tidy --out numbers.csv."
     return "\n".join(
         [
             "This file is a release of deltahist: figures about places, in which random noise hides people.",
@@ -152,7 +151,6 @@ def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
             "Measurements, not cells: one may count many cells, in a unit of its own, and share noise with others.",
             f"Cells, with their standard errors, which must not be added: {cells}",
             f"Sums, with theirs: deltahist query FILE {asked}",
-            f"The numbers as they are, with what each counts: {raw}",
             "All that was promised: deltahist inspect FILE, which verifies the file. Nothing verifies these lines.",
         ]
     )

@@ -226,8 +226,7 @@ def query(
     """
     from deltahist.answers import answer, answer_each
     from deltahist.decode import check_level
-    from deltahist.releases.about import describe_answers, facts_of
-    from deltahist.releases.forms import SHAPED
+    from deltahist.releases.export import SHAPED, describe_answers, facts_of
     from deltahist.releases.ranking import rank_answers
     from deltahist.space.workloads import Workload
 
@@ -237,10 +236,9 @@ def query(
     if rank and question.quantiles is not None:
         raise InputError("--rank is given with --quantiles: quantiles are in order already; leave it out")
     published: Any
-    source: Any
     how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
     if is_folder(release) and question.quantiles is None:
-        series = source = open_series(release)
+        series = open_series(release)
         published = steps.choose(series, nonnegative=nonnegative, rank=rank)
     else:
         steps.refuse_for(release)
@@ -253,7 +251,6 @@ def query(
             warn_of(release, facts.get("publishable") is True, facts.get("weak_protection"))
         else:
             published = open_release(release, nonnegative and question.quantiles is None)
-        source = published
     domain = published.domain
 
     def ask(asked: Any) -> Table:
@@ -275,7 +272,7 @@ def query(
         )
     # Of a folder the answers are of the steps that were asked, not of all.
     about = describe_answers(facts_of(published), dict(found), level)
-    _deliver(found, domain, chosen, out, about, source=source, boxes=bool(question.box or question.boxes))
+    _deliver(found, domain, chosen, out, about, boxes=bool(question.box or question.boxes))
 
 
 def _form(form: str | None, out: Path | None) -> str:
@@ -284,9 +281,9 @@ def _form(form: str | None, out: Path | None) -> str:
     >>> _form(None, Path("answers.gpkg")), _form(None, None), _form("json", Path("answers"))
     ('gpkg', 'table', 'json')
     """
-    from deltahist.releases.forms import FORMS
+    from deltahist.releases.export import TABLES
 
-    forms = {**FORMS, ".txt": "table"}
+    forms = {**TABLES, ".txt": "table"}
     suggested = None if out is None else forms.get(out.suffix.lower())
     if form in ("parquet", "gpkg") and out is None:
         raise InputError(f"--format is {form!r}, which is not for terminals: add --out with a file")
@@ -303,26 +300,21 @@ def _form(form: str | None, out: Path | None) -> str:
 
 
 def _deliver(
-    table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, source: Any, boxes: bool
+    table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool
 ) -> None:
     """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
-    from deltahist.releases.about import explain_below, tabulate_statement
+    from deltahist.releases.export import encode_table, explain_below, write_table
 
     if form == "table":
         console.put(f"{_text(table)}\n\n{explain_below(about)}", out)
         return
     import pandas as pd
 
-    from deltahist.releases.forms import FileTable, encode_table, save_layers
-
     frame = pd.DataFrame(table) if isinstance(table, dict) else table
     frame = frame.astype({"rank": "Int64"}) if "rank" in frame else frame  # what has no answer has no rank
     frame = _with_boxes(frame, domain, form) if boxes else frame
     if out is not None:
-        layers = [FileTable("answers", frame, about, "answer")]
-        if form == "gpkg":
-            layers.append(FileTable("statement", tabulate_statement(source, about), {}))
-        save_layers(out, form, layers, domain)
+        write_table(out, form, frame, about, domain)
         return
     console.put(encode_table(frame, form, domain, about).decode())
     if form == "csv":  # which has no place for it
@@ -336,7 +328,7 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Return answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.releases.forms import SHAPED
+    from deltahist.releases.export import SHAPED
     from deltahist.space.geometries import LONGITUDE_LATITUDE
 
     # Boxes in degrees have their shapes with them.

@@ -1,234 +1,404 @@
-"""Export: every cell of a release with its place, estimate and standard error, for other programs."""
+"""Files of cells and of answers for other programs: GeoPackage, GeoParquet, GeoJSON, CSV and GeoTIFF."""
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import math
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deltahist._files import form_of, write_whole
-from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory, whole
-from deltahist.releases.about import describe_answers, describe_cells, tabulate_statement
-from deltahist.releases.base import BaseRelease
-from deltahist.releases.forms import FileTable, in_degrees, save_layers
-from deltahist.releases.tables import cells_frame, geo_frame
+from deltahist.releases.series import PeriodDifference, Series
+from deltahist.releases.tables import NEAREST, UNBIASED, cells_frame, geo_frame
+from deltahist.space.crs import Operation
+from deltahist.space.domain import Domain
+from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
+from deltahist.statement import Facts
 
 if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
 
-#: Form of a file by its suffix.
-FORMS = {
+    from deltahist.releases.base import BaseRelease
+
+#: Form of a table's file by its suffix.
+TABLES = {
+    ".csv": "csv",
+    ".json": "json",
+    ".geojson": "geojson",
     ".parquet": "parquet",
     ".geoparquet": "parquet",
-    ".geojson": "geojson",
-    ".json": "geojson",
-    ".csv": "csv",
     ".gpkg": "gpkg",
-    ".tif": "geotiff",
-    ".tiff": "geotiff",
 }
-#: Rough bytes per cell while a form is made: geometries are objects.
-_BYTES = {"parquet": 1000, "geojson": 3000, "csv": 400, "gpkg": 1200, "geotiff": 60}
-#: Estimates in text are rounded to a part of their standard error; and decimals of a degree that are a centimetre.
-_PART_OF_ERROR, _CENTIMETRE = 10, 7
-#: Level of the intervals of answers beside cells.
-LEVEL = 0.95
+#: Form of a file of cells by its suffix.
+FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
+#: Forms that need geometries.
+SHAPED = ("geojson", "gpkg")
+#: Where Parquet and GeoJSON keep the description of a table.
+KEY = "deltahist_export"
+#: Entries of a description that JSON answers carry.
+_BESIDE = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest")
+_NOT_ADDED = "Do not add std_error or its square: query the sum"
+#: Unit and meaning of each column. An empty unit is that of the estimate.
+_COLUMNS = {
+    "block": ("cells", "side of the block in cells, 1 for a single cell"),
+    "column": ("1", "number of the cell from the west, from 0; of a block its first cell"),
+    "row": ("1", "number of the cell from the south, from 0; of a block its first cell"),
+    "cell": ("1", "INSPIRE name of the cell"),
+    **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
+    **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
+    "cells": ("1", "number of cells in the block"),
+    "rank": ("1", "place by the estimate, shared where the order is less sure than {level}"),
+    "step": ("1", "step of the series"),
+    "before": ("", "estimate of the earlier period"),
+    "after": ("", "estimate of the later period"),
+    "estimate": ("", "estimate, {estimator}"),
+    "std_error": ("", "standard error of the {whose}"),
+    "low": ("", "lower end of the {level} interval"),
+    "high": ("", "upper end of the {level} interval"),
+    "above_next": ("1", "probability that the row is above the next one"),
+    "noise_error": ("", "part of std_error that comes from noise"),
+    "placement_error": ("", "part of std_error that comes from places in cut cells"),
+    "cut": ("1", "share of the area in cut cells"),
+    "inner": ("", "answer with all points of cut cells outside"),
+    "outer": ("", "answer with all points of cut cells inside"),
+    "steps": ("1", "number of steps in the answer"),
+    "unresolved": ("1", "share that was not measured"),
+    "estimator": ("1", "name of the estimate"),
+    "outside": ("1", "share of the area outside the map"),
+    "note": ("1", "what was changed about the region, or why it has no answer"),
+    "q": ("1", "share of the points below the quantile"),
+}
 
 
-def check_form(path: str | Path) -> str:
+def check_form(path: str | Path, *, blocks: bool = False) -> str:
     """Return the form that a file's suffix asks for.
 
-    Raises
-    ------
-    InputError
-        On an unknown suffix, or when the package for GeoTIFF is not installed.
+    Raises InputError on an unknown suffix, on a GeoTIFF with blocks, or if rasterio is needed and missing.
 
-    >>> check_form("cells.tif")
-    'geotiff'
+    >>> check_form("cells.gpkg")
+    'gpkg'
     """
     form = form_of(path, FORMS)
     if form == "geotiff":
-        _rasterio()
+        _import_rasterio()
+        if blocks:
+            raise InputError(f"output is {str(path)!r}: a GeoTIFF has one size of cells, and no blocks")
     return form
 
 
-def check_blocks(widths: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Return widths of blocks in cells, in order; InputError unless they are different, from 2 to the longer side."""
-    found = sorted(whole(least=2, blocks=width) for width in widths)
-    if len(set(found)) < len(found) or (found and found[-1] > max(shape)):
-        raise InputError(
-            f"blocks is {','.join(map(str, widths))}: it must be different numbers of cells, from 2 to {max(shape):,}, "
-            "the map's longer side"
-        )
-    return found
-
-
 def export(
-    release: BaseRelease,
-    path: str | Path,
-    *,
-    nonnegative: bool | None = None,
-    blocks: Sequence[int] = (),
-    answers: gpd.GeoDataFrame | None = None,
-    bar: bool | None = False,
+    release: BaseRelease, path: str | Path, *, nonnegative: bool | None = None, blocks: Sequence[int] = ()
 ) -> None:
-    """Write all cells of a release to a file; the suffix says in which form.
+    """Write all cells of a release to a file; the suffix chooses the form.
 
-    GeoParquet, GeoJSON and CSV have a row per cell: `column` and `row` (its index from the west and the south),
-    on a grid in EPSG:3035 `cell` (INSPIRE's name, such as "1kmN2689E4337"), its geometry or its edges, its
-    centre `x`, `y`, `estimate` and `std_error` in points. GeoJSON is in longitude and latitude, as its standard
-    demands (a plane without CRS keeps its figures); the others, and x and y everywhere, are in the release's
-    CRS. GeoTIFF has two bands, estimate and standard error.
-    A GeoPackage has the layers `cells` and `statement`, a table, and a style that QGIS takes up by itself.
-
-    Each file says what its columns are, in which units, and what was promised: in Parquet's metadata and a member of
-    GeoJSON (both "deltahist_export"), the metadata of a GeoPackage's layer and of its columns, the tags of a GeoTIFF;
-    beside a CSV file lies the same for "CSV on the Web", called like it with "-metadata.json" at its end.
-    The file appears whole or not at all. In text (CSV, GeoJSON) estimates have the digits that mean something: they are
-    rounded to a tenth of the least standard error.
+    A row per cell holds its index, centre, box, estimate and standard error in points. GeoJSON is in longitude and
+    latitude, everything else in the release's CRS. GeoTIFF has two bands, estimate and standard error. All forms but
+    CSV carry units and the privacy statement: GeoPackage in the layer's metadata, Parquet and GeoJSON under
+    "deltahist_export", GeoTIFF in its tags. Estimates in text are rounded to a tenth of the least standard error.
 
     Parameters
     ----------
-    release : what was published.
-    path : of the file.
-    nonnegative : write the non-negative estimates with their standard errors, or else the unbiased ones with theirs
-        (`Release.estimates`); by default non-negative ones of up to 32,768 cells (`Release.shows_nonnegative`).
-        The file says which they are.
-    blocks : write sums over blocks of this many cells a side, too, with their own standard errors, which do not follow
-        from cells' own: layers `blocks_2` and so on of a GeoPackage; elsewhere rows with the column `block`, which
-        is 1 for cells, and `cells`, their number. Blocks at the eastern and northern rims may be narrower.
-    answers : what `dh.answer(release, frame)` said of a GeoDataFrame: the layer `answers` of a GeoPackage.
-    bar : whether to show one; None for "where stderr is a terminal".
+    release : of counts.
+    path : .gpkg, .parquet, .geojson, .csv or .tif. The file appears whole or not at all.
+    nonnegative : write non-negative estimates; by default those that `Release.shows_nonnegative` chooses.
+    blocks : also write sums over blocks of this many cells a side, with standard errors of their own: layers
+        `blocks_2` and so on of a GeoPackage, elsewhere rows with the column `block`.
 
     Raises
     ------
     InputError
-        On an unknown suffix, a 1-D release in any form but CSV, too many cells for memory, or blocks or answers in a
-        form that has no place for them.
+        On an unknown suffix, widths of blocks that are no part of the map, a line in any form but CSV, or a map too
+        large for memory.
+
+    >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     export(dh.publish(np.ones((4, 4), int), near, epsilon=1), f"{folder}/cells.csv")
+    ...     len(pd.read_csv(f"{folder}/cells.csv"))
+    16
     """
-    path, form, domain = Path(path), check_form(path), release.domain
+    path, form, domain = Path(path), check_form(path, blocks=bool(blocks)), release.domain
+    widths = sorted({whole(least=2, blocks=width) for width in blocks})
+    if widths and widths[-1] > max(domain.shape):
+        raise InputError(f"blocks is {widths[-1]}: the map is {max(domain.shape):,} cells long")
     if domain.ndim == 1 and form != "csv":
-        raise InputError(f"output is {str(path)!r}: a release in one dimension has no geometry, it must be .csv")
-    widths = check_blocks(blocks, domain.shape)
-    check_more(path, blocks=bool(widths), answers=answers is not None)
-    fits_memory(_BYTES[form] * domain.size, f"{domain.size:,} cells as {form}")
+        raise InputError(f"output is {str(path)!r}: a release in one dimension can be exported as .csv alone")
+    fits_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
     shown = release.shows_nonnegative(nonnegative)
-    with progress(f"exporting {domain.size:,} cells", 2, bar) as done:
-        if form == "geotiff":
-            write = _to_geotiff(release, shown)
-            done(1)
-            write_whole(path, write)
-            return
-        frames = {width: _frame(release, shown, width, form) for width in (1, *widths)}
-        if form != "gpkg" and widths:
-            frames = {0: _stack(frames)}
-        layers = []
-        for width, frame in frames.items():
-            name, each = _name(width, domain.ndim)
-            layers.append(FileTable(name, frame, describe_cells(release, frame, shown, each), each))
-        if form == "gpkg":
-            if answers is not None:
-                about = describe_answers(release.facts(), answers, LEVEL)
-                layers.append(FileTable("answers", answers, about, "answer"))
-            layers.append(FileTable("statement", tabulate_statement(release, layers[0].about), {}))
-        done(1)
-        save_layers(path, form, layers, domain)
+    if form == "geotiff":
+        _write_geotiff(release, path, shown)
+        return
+    make: Any = cells_frame if form == "csv" else geo_frame
+    frames = {width: make(release, nonnegative=shown, width=width) for width in (1, *widths)}
+    about = describe_cells(release, shown, [name for frame in frames.values() for name in frame])
+    if form == "gpkg":
+        layers = {"cells" if width == 1 else f"blocks_{width}": frame for width, frame in frames.items()}
+        write_whole(path, lambda part: _write_geopackage(part, layers, domain, about))
+        return
+    frame = frames[1]
+    if widths:
+        import pandas as pd
+
+        frame = pd.concat([each.assign(block=width) for width, each in frames.items()], ignore_index=True)
+        frame["cells"] = frame["cells"].fillna(1).astype(np.int64)
+    if form != "parquet":
+        frame = _round(frame)
+    write_table(path, form, frame, about, domain)
 
 
-def check_more(path: str | Path, *, blocks: bool, answers: bool) -> None:
-    """Raise InputError if blocks, or answers to regions, have no place in the form that a file's suffix asks for."""
-    form = check_form(path)
-    if blocks and form == "geotiff":
-        raise InputError(
-            f"blocks are asked for in {str(path)!r}: a GeoTIFF has one size of cells, and its overviews are means to "
-            "whoever reads them, not sums; write .gpkg, .parquet, .geojson or .csv"
-        )
-    if answers and form != "gpkg":
-        raise InputError(
-            f"regions are asked for in {str(path)!r}, which holds one table: write .gpkg, or take "
-            "`deltahist query --regions ... --out` for the answers alone"
-        )
+def write_table(path: Path, form: str, frame: pd.DataFrame, about: dict[str, Any], domain: Domain) -> None:
+    """Write a table with its description to a file that appears whole or not at all; `encode_table` has the forms."""
+    if form == "gpkg":
+        write_whole(path, lambda part: _write_geopackage(part, {"answers": frame}, domain, about))
+    else:
+        content = encode_table(frame, form, domain, about)
+        write_whole(path, lambda part: part.write_bytes(content))
 
 
-def _frame(release: BaseRelease, nonnegative: bool, width: int, form: str) -> pd.DataFrame:
-    """Return cells, or blocks of `width` cells a side, as a form has them."""
-    make: Callable[..., pd.DataFrame] = cells_frame if form == "csv" else geo_frame
-    frame: Any = make(release, nonnegative=nonnegative, width=width)
-    if form not in ("csv", "geojson"):
-        return frame
-    if form == "geojson" and release.domain.crs is not None:
-        frame = in_degrees(frame, release.domain)
-        frame = frame.set_geometry(frame.geometry.transform(lambda places: places.round(_CENTIMETRE)))
-    return _round(frame)
+def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None) -> bytes:
+    """Return the content of a file with a table.
+
+    Parameters
+    ----------
+    frame : may be a GeoDataFrame in any CRS; without a CRS its shapes are in the domain's coordinates.
+    form : csv and json leave shapes out, geojson has them in longitude and latitude, parquet in the domain's CRS.
+    about : description that JSON, GeoJSON and Parquet carry (`describe_cells`, `describe_answers`).
+
+    >>> import pandas as pd, deltahist as dh
+    >>> encode_table(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
+    b'name,estimate\\n"a",2.5\\n'
+    """
+    about, shape = about or {}, getattr(frame, "_geometry_column_name", None)
+    file = io.BytesIO()
+    if form == "geojson":
+        members = json.dumps({"type": "FeatureCollection", KEY: about})
+        options = {"NATIVE_DATA": members, "NATIVE_MEDIA_TYPE": "application/vnd.geo+json"}
+        degrees = _plain(_in_degrees(frame, domain))
+        _write_layer(degrees, file, "GeoJSON", layer_options={**options, "COORDINATE_PRECISION": "7"})
+        return file.getvalue()
+    if form == "parquet":
+        (_on_map(frame, domain) if shape else frame).to_parquet(file, index=False)
+        return _describe_parquet(file, about)
+    frame = frame.drop(columns=shape) if shape else frame
+    if form == "json":
+        rows = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
+        content = {"answers": rows, **{key: about[key] for key in _BESIDE if key in about}}
+        return (json.dumps(content, indent=2, ensure_ascii=False, default=_as_json) + "\n").encode()
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    header = io.StringIO()
+    csv.writer(header, lineterminator="\n").writerow(frame.columns)
+    file.write(header.getvalue().encode())
+    table = pa.Table.from_pandas(_plain(frame), preserve_index=False)
+    arrow.write_csv(table, file, arrow.WriteOptions(include_header=False))
+    return file.getvalue()
 
 
-def _stack(frames: dict[int, pd.DataFrame]) -> pd.DataFrame:
-    """Return one table of cells and blocks, whose column `block` says which a row is of."""
-    import pandas as pd
-
-    frame = pd.concat([each.assign(block=width) for width, each in frames.items()], ignore_index=True)
-    frame["cells"] = frame["cells"].fillna(1).astype(np.int64)
-    frame.insert(0, "block", frame.pop("block"))
-    return frame
+# --- descriptions -------------------------------------------------------------------------------------------
 
 
-def _name(width: int, ndim: int) -> tuple[str, str]:
-    """Return the name of a layer, and what a row of it is, in words; of width 0 it holds cells and blocks."""
-    if width < 2:
-        return "cells", "cell" if width else "cell or block"
-    return f"blocks_{width}", f"block of {width} × {width} cells" if ndim == 2 else f"block of {width} cells"
+def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
+    """Return the description of a file of cells as JSON: promise, statement, and the columns with their units."""
+    estimator = release.estimator(nonnegative)
+    return {
+        "title": f"Estimates of points per cell, {estimator}, with standard errors",
+        "how_to_read": f"estimate, give or take two std_error. {_NOT_ADDED}.",
+        **_describe(release.facts(), estimator),
+        "columns": _describe_columns(names, estimator, release.domain, "95%", "points"),
+        "statement": release.statement(),
+    }
+
+
+def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> dict[str, Any]:
+    """Return the description of answers as JSON: level, unit, estimator, promise, digest, and how to read them.
+
+    Parameters
+    ----------
+    facts : of the release (`facts_of`). table : the answers, by column. level : of their intervals.
+    """
+    names = list(map(str, table))
+    kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
+    about = _describe(facts, "; ".join(kinds) or facts["estimator"])
+    share = f"{100 * level:.10g}%"
+    what, read = "Estimates", f"low to high: {share} interval. {_NOT_ADDED}."
+    if "before" in names:
+        what, read = "Changes", f"{read} The estimate is after less before."
+    if "rank" in names:
+        read += f" above_next: probability that a row is above the next; rows of one rank are less sure than {share}."
+    if "q" in names:
+        about["unit"] = facts["unit"]
+        what, read = "Quantiles", f"Below estimate lies the share q of all points; low to high: {share} interval."
+    columns = _describe_columns(names, about["estimator"], None, share, about["unit"])
+    title = f"{what}, {about['estimator']}, with {share} intervals"
+    return {"title": title, "how_to_read": read, "level": level, **about, "columns": columns}
+
+
+def facts_of(source: Any) -> Facts:
+    """Return the facts of a release, near or remote, or of all releases of a series or a change together."""
+    if not isinstance(source, Series | PeriodDifference):
+        return dict(source.facts())
+    periods = [source.before, source.after] if isinstance(source, PeriodDifference) else [source]
+    digests = {label: each.digest for period in periods for label, each in period if each is not None}
+    verdicts = [period.may_be_published for period in periods]
+    verdict = next((each for each in verdicts if each != "yes"), "yes")
+    own: Facts = {"digest": digests, "may_be_published": verdict, "estimator": UNBIASED}
+    return periods[-1].facts() | own
+
+
+def explain_below(about: dict[str, Any]) -> str:
+    """Return two lines for below a table of answers."""
+    digest = about["digest"]
+    whose = f"{len(digest):,} releases" if isinstance(digest, dict) else f"Release {str(digest)[:16]}"
+    return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}: {about['promise']}."
+
+
+def _describe(facts: Facts, estimator: str) -> dict[str, Any]:
+    most = facts["points_per_user"]
+    each = " in a step" if isinstance(facts["digest"], dict) else ""
+    unit = "points" if most is None else f"points, of each user at most {most:,}{each}"
+    own = {key: facts[key] for key in ("promise", "may_be_published", "digest")}
+    return {"unit": unit, "estimator": estimator, **own}
+
+
+def _describe_columns(
+    names: Iterable[str], estimator: str, domain: Domain | None, level: str, unit: str
+) -> dict[str, dict[str, str]]:
+    whose = "unbiased estimate" if estimator == NEAREST else "estimate"
+    crs = "units of the bounds" if domain is None or domain.crs is None else domain.crs
+    words = {"estimator": estimator, "level": level, "whose": whose, "crs": crs}
+    return {
+        name: {
+            "unit": _COLUMNS[name][0].format(**words) or unit,
+            "description": _COLUMNS[name][1].format(**words),
+        }
+        for name in names
+        if name in _COLUMNS
+    }
+
+
+# --- forms --------------------------------------------------------------------------------------------------
 
 
 def _round(frame: Any) -> Any:
-    """Return cells with the digits that mean something in text: a tenth of the least standard error, or less."""
+    """Return cells whose estimates are rounded to a tenth of the least standard error, or less."""
     errors = frame["std_error"].to_numpy()
     least = errors[errors > 0].min(initial=np.inf)
-    digits = 0 if np.isinf(least) else max(0, math.ceil(-math.log10(least / _PART_OF_ERROR)))
+    digits = 0 if np.isinf(least) else max(0, math.ceil(-math.log10(least / 10)))
     return frame.round({"estimate": digits, "std_error": digits + 1})
 
 
-def _to_geotiff(release: BaseRelease, nonnegative: bool) -> Callable[[Path], None]:
-    rasterio = _rasterio()
-    domain = release.domain
+def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
+    """Return a frame in the domain's CRS, without the shapes that have no place there."""
+    import geopandas as gpd
+
+    operation = way_to_map(frame.crs, domain, "the table")
+    shapes = frame.geometry.to_numpy()
+    moved = shapes if operation is None else operation.shapes(shapes)
+    name = frame.geometry.name
+    return frame.set_geometry(gpd.GeoSeries(moved, index=frame.index, crs=domain.crs, name=name))
+
+
+def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
+    """Return a frame in longitude and latitude; a frame on a plane without a CRS is not changed."""
+    if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
+        return frame
+    return Operation.off(domain, LONGITUDE_LATITUDE).frame(_on_map(frame, domain), LONGITUDE_LATITUDE)
+
+
+def _plain(frame: Any) -> Any:
+    """Return a table whose columns hold numbers and texts alone, besides its one geometry."""
+    shape = getattr(frame, "_geometry_column_name", None)
+    objects = {name for name in frame.columns if frame[name].dtype == object}
+    others = {name for name in frame.columns if str(frame[name].dtype) == "geometry" and name != shape}
+    frame = frame.assign(**{name: frame[name].map(_as_text, na_action="ignore") for name in objects})
+    return frame.drop(columns=list(others))
+
+
+def _as_text(value: Any) -> Any:
+    return json.dumps(value, default=_as_json) if isinstance(value, list | dict | np.ndarray) else value
+
+
+def _as_json(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def _describe_parquet(file: io.BytesIO, about: dict[str, Any]) -> bytes:
+    """Return a Parquet file with a description in its metadata, and units at their columns."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(file)
+    schema = table.schema
+    for name, column in about.get("columns", {}).items():
+        if (place := schema.get_field_index(name)) >= 0:
+            schema = schema.set(place, schema.field(place).with_metadata(column))
+    meta = {**(schema.metadata or {}), KEY.encode(): json.dumps(about, ensure_ascii=False).encode()}
+    out = io.BytesIO()
+    pq.write_table(table.cast(schema).replace_schema_metadata(meta), out, compression="zstd")
+    return out.getvalue()
+
+
+def _write_geopackage(part: Path, layers: dict[str, Any], domain: Domain, about: dict[str, Any]) -> None:
+    """Write layers whose metadata hold the description and the units of the columns."""
+    part.unlink()  # GDAL makes the file with its first layer
+    units = {f"unit of {name}": column["unit"] for name, column in about["columns"].items()}
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in about.items()}
+    for number, (layer, frame) in enumerate(layers.items()):
+        frame = _plain(_on_map(frame, domain))
+        taken = [str(name).lower() for name in frame.columns]
+        options = {
+            "FID": next(name for name in ("fid", "fid_", "fid__") if name not in taken),
+            "GEOMETRY_NAME": next(name for name in ("geom", "geom_", "geom__") if name not in taken),
+            "DESCRIPTION": f"{about['title']}. {about['how_to_read']} {about['promise']}",
+        }
+        more = {"layer_metadata": texts | units, "layer_options": options, "append": number > 0}
+        _write_layer(frame, part, "GPKG", layer=layer, **more)
+
+
+def _write_layer(frame: gpd.GeoDataFrame, file: Any, driver: str, **more: Any) -> None:
+    import pandas as pd
+    import pyogrio
+
+    fast = not any(pd.api.types.is_object_dtype(dtype) for dtype in frame.dtypes)  # Arrow changes mixed texts
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a plane has no CRS
+        try:
+            pyogrio.write_dataframe(frame, file, driver=driver, use_arrow=fast, **more)
+        except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError) as problem:
+            raise OSError(str(problem)) from None  # `write_whole` reports it as a file that cannot be written
+
+
+def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
+    rasterio, domain = _import_rasterio(), release.domain
+    about = describe_cells(release, nonnegative, ("estimate", "std_error"))
     (west, _), (_, north) = domain.low, domain.high
-    bands = dict(zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True))
-    about = describe_cells(release, bands, nonnegative)
-    profile = {
-        "driver": "GTiff",
-        "width": domain.shape[0],
-        "height": domain.shape[1],
-        "count": len(bands),
-        "dtype": "float64",
-        "crs": domain.crs,
-        # from_origin would do, but warns of its own multiplication with some versions of its packages
-        "transform": rasterio.Affine(domain.cell[0], 0.0, west, 0.0, -domain.cell[1], north),
-        "compress": "deflate",
-    }
-
-    def write(part: Path) -> None:
-        content = io.BytesIO()  # to a full disk GDAL would write a part of the file, and say nothing
-        with rasterio.open(content, "w", **profile) as file:
-            for number, (name, cells) in enumerate(bands.items(), start=1):
-                file.write(cells.T[::-1], number)  # rows of a picture run from north to south
-                file.set_band_description(number, name)
-                file.set_band_unit(number, about["columns"][name]["unit"])
-                file.update_tags(number, description=about["columns"][name]["description"])
-            tags = {key: about[key] for key in ("how_to_read", "estimator", "promise", "statement")}
-            file.update_tags(TIFFTAG_IMAGEDESCRIPTION=about["title"], **tags)
-        part.write_bytes(content.getbuffer())
-
-    return write
+    content = io.BytesIO()  # to a full disk GDAL would write a part of the file, and say nothing
+    transform = rasterio.Affine(domain.cell[0], 0.0, west, 0.0, -domain.cell[1], north)
+    profile = {"driver": "GTiff", "dtype": "float64", "compress": "deflate", "crs": domain.crs, "transform": transform}
+    width, height = domain.shape
+    with rasterio.open(content, "w", width=width, height=height, count=2, **profile) as file:
+        bands = zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True)
+        for number, (name, cells) in enumerate(bands, start=1):
+            file.write(cells.T[::-1], number)  # rows of a raster run from north to south
+            file.set_band_description(number, name)
+            file.set_band_unit(number, about["columns"][name]["unit"])
+            file.update_tags(number, description=about["columns"][name]["description"])
+        tags = {key: about[key] for key in ("how_to_read", "estimator", "promise", "statement")}
+        file.update_tags(TIFFTAG_IMAGEDESCRIPTION=about["title"], **tags)
+    write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
 
 
-def _rasterio() -> Any:
+def _import_rasterio() -> Any:
     try:
         import rasterio
     except ImportError:
-        raise InputError("GeoTIFF needs rasterio, which is not installed: pip install 'deltahist[geotiff]'") from None
+        raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'") from None
     return rasterio

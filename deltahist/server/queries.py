@@ -21,7 +21,7 @@ from deltahist._http import ARROW, GEOJSON, JSON, as_json, copy_headers, negotia
 from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import InputError
-from deltahist.releases.forms import encode_table
+from deltahist.releases.export import encode_table
 from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
 from deltahist.server.catalogue import Served
 from deltahist.server.schemas import BoxAnswer, BoxAnswers, BoxesAsked, FeatureCollection, reads, shape

@@ -276,7 +276,7 @@ def test_plot_and_export(folder, tmp_path, run):
     run("plot", folder / "city.parquet", "--out", tmp_path / "curve.svg", "--only", "curve")
     for form in ("csv", "gpkg"):
         run("export", folder / "city.parquet", "--out", tmp_path / f"cells.{form}")
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".gpkg", ".json", ".svg"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".gpkg", ".svg"]
 
 
 def districts(folder):
