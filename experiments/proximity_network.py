@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 import deltahist as dh
+from deltahist.network.graph import distances_of
 from experiments._common import BLUE, GREY, ORANGE, RED, Found, command, figure, print_table, save, write_csv
 
 #: As in the paper: users, friendships, and ε from the nearest to the furthest.
@@ -43,9 +44,8 @@ def proximity(seed: int) -> tuple[Floats, dh.Network]:
 
 
 def _hops(network: dh.Network, start: int) -> Floats:
-    from deltahist.network.graph import hops_from
-
-    return hops_from(network.adjacency, start)
+    everybody = np.arange(USERS)
+    return distances_of(network).between(np.full(USERS, start), everybody)
 
 
 def run(out: Path, small: bool) -> Found:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
 from deltahist._progress import progress
-from deltahist.errors import InputError, fits_memory, meant_file
+from deltahist.errors import InputError, fits_memory
 
 if TYPE_CHECKING:
     import networkx
@@ -27,8 +27,10 @@ _HEADINGS = frozenset({
     "source", "target", "from", "to", "src", "dst", "owner", "requester", "distance", "user", "friend", "user1",
     "user2", "node1", "node2", "id1", "id2", "weight",
 })  # fmt: skip
-#: Bytes for each pair of a component: the matrix, and its inverse as it is made.
-_BYTES_PER_PAIR = 16
+#: Bytes for each pair of a component: the Laplacian, its inverse, and their sum.
+_BYTES_PER_PAIR = 32
+#: Users from whom hops are counted at a time.
+_STARTS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,28 +197,19 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"file {str(path)!r} does not exist{meant_file(Path(path))}") from None
+        lines = [line for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.split("#")[0].strip()]
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(f"file {str(path)!r} cannot be read as text: {problem}") from None
-    numbered = enumerate(text.splitlines(), 1)
-    lines = {number: line for number, line in numbered if line.strip() and line.lstrip()[0] != "#"}
     if not lines:
         raise InputError(f"file {str(path)!r} is empty: it must have a line for each pair of users")
-    first = next(iter(lines.values()))
-    mark = next((mark for mark in ",;\t" if mark in first), None)
-    split = {number: line.split(mark)[:columns] for number, line in lines.items()}
-    rows = {number: [part.strip().strip('"') for part in parts] for number, parts in split.items()}
-    if {word.lower() for word in rows[min(rows)]} <= _HEADINGS:
-        del rows[min(rows)]
-    for number, row in rows.items():
+    mark = next((mark for mark in ",;\t" if mark in lines[0]), None)
+    rows = [[part.strip().strip('"') for part in line.split(mark)[:columns]] for line in lines]
+    if {word.lower() for word in rows[0]} <= _HEADINGS:
+        del rows[0], lines[0]
+    for line, row in zip(lines, rows, strict=True):
         if len(row) < columns or not all(row):
-            raise InputError(
-                f"line {number:,} of {str(path)!r} is {lines[number][:60]!r}: it must have {columns} columns, as the "
-                "first line separates them"
-            )
-    return pd.DataFrame(rows.values(), columns=range(columns), dtype=object)
+            raise InputError(f"line {line[:60]!r} of {str(path)!r} has fewer than {columns} columns")
+    return pd.DataFrame(rows, columns=range(columns), dtype=object)
 
 
 # ------------------------------------------------------------------------------------------------ distances
@@ -265,38 +258,22 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
 
 
 def _hops(network: Network) -> Distances:
-    """Count edges of the shortest way, from one user at a time."""
+    """Count edges of the shortest path, from a few users at a time."""
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Search breadth-first from each different owner, or backwards from each requester if they are fewer."""
-        adjacency, there = network.adjacency, requesters
-        starts, place = np.unique(owners, return_inverse=True)
-        if len(np.unique(requesters)) < len(starts):
-            adjacency, there = adjacency.T.tocsr() if network.directed else adjacency, owners
-            starts, place = np.unique(requesters, return_inverse=True)
-        out = np.empty(len(owners))
-        order = np.argsort(place, kind="stable")
-        ends_at = np.cumsum(np.bincount(place, minlength=len(starts)))
-        for start, rows in zip(starts.tolist(), np.split(order, ends_at)[:-1], strict=True):
-            out[rows] = hops_from(adjacency, start)[there[rows]]
+        """Search from each different owner, or backwards from each requester if they are fewer."""
+        graph, starts, ends = network.adjacency, owners, requesters
+        if len(np.unique(requesters)) < len(np.unique(owners)):
+            graph, starts, ends = graph.T.tocsr(), requesters, owners
+        out = np.empty(len(starts))
+        unique, place = np.unique(starts, return_inverse=True)
+        for first in range(0, len(unique), _STARTS):
+            hops = csgraph.dijkstra(graph, indices=unique[first : first + _STARTS], unweighted=True)
+            rows = np.flatnonzero((place >= first) & (place < first + _STARTS))
+            out[rows] = hops[place[rows] - first, ends[rows]]
         return out
 
     return Distances("hops", between)
-
-
-def hops_from(adjacency: Any, start: int) -> NDArray[np.float64]:
-    """Count the edges (N,) of the shortest way from one node to each; infinite where there is none."""
-    order, before = csgraph.breadth_first_order(adjacency, start, directed=True)
-    out = np.full(adjacency.shape[0], np.inf)
-    place = np.empty(len(out), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    # Whence each was reached, as a place in the order: it never falls, so that rings are stretches.
-    came = place[before[order[1:]]]
-    begin, end, ring = 0, 1, 0
-    while begin < end:
-        out[order[begin:end]] = ring
-        begin, end, ring = end, 1 + int(np.searchsorted(came, end)), ring + 1
-    return out
 
 
 def _resistance(network: Network) -> Distances:
@@ -305,7 +282,7 @@ def _resistance(network: Network) -> Distances:
         raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
     pairs = _BYTES_PER_PAIR * int((np.bincount(components).astype(object) ** 2).sum())
-    fits_memory(pairs, "resistance distances", "take hops, which are counted row by row, or a smaller network")
+    fits_memory(pairs, "resistance distances", "take hops, or a smaller network")
 
     @functools.cache
     def inverse_of(component: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -315,11 +292,10 @@ def _resistance(network: Network) -> Distances:
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute distances from the inverses of components, each made at its first use."""
         component = components[owners]
-        together = np.flatnonzero((component == components[requesters]) & (owners != requesters))
         out = np.where(owners == requesters, 0.0, np.inf)
-        together = together[np.argsort(component[together], kind="stable")]
-        each, first = np.unique(component[together], return_index=True)
-        for one, rows in zip(each.tolist(), np.split(together, first)[1:], strict=True):
+        together = (component == components[requesters]) & (owners != requesters)
+        for one in np.unique(component[together]).tolist():
+            rows = np.flatnonzero(together & (component == one))
             members, inverse = inverse_of(one)
             i, j = (np.searchsorted(members, ends[rows]) for ends in (owners, requesters))
             out[rows] = np.maximum(inverse[i, i] + inverse[j, j] - 2 * inverse[i, j], 0.0)
@@ -329,24 +305,13 @@ def _resistance(network: Network) -> Distances:
 
 
 def _invert_laplacian(adjacency: Any) -> NDArray[np.float64]:
-    """Return (L + J/n)⁻¹ of a connected graph, in place, symmetric to the last bit.
+    """Return (L + J/n)⁻¹ of a connected graph, symmetric to the last bit.
 
     J is all ones. It differs from the pseudo-inverse by J/n, which resistances do not see.
     """
-    from scipy.linalg import lapack
-
     number = adjacency.shape[0]
-    matrix = np.full((number, number), 1 / number, order="F")
-    rows, columns = adjacency.nonzero()
-    matrix[rows, columns] -= 1.0
-    matrix[np.diag_indices(number)] += np.bincount(rows, minlength=number)
-    factor, failed = lapack.dpotrf(matrix, lower=1, overwrite_a=1, clean=0)
-    inverse, unsolved = lapack.dpotri(factor, lower=1, overwrite_c=1)
-    assert not failed, "a connected graph's matrix is positive definite"
-    assert not unsolved
-    for row in range(number - 1):  # only the lower triangle was made
-        inverse[row, row + 1 :] = inverse[row + 1 :, row]
-    return np.asarray(inverse)
+    inverse = np.linalg.inv(csgraph.laplacian(adjacency.astype(np.float64)).toarray() + 1 / number)
+    return (inverse + inverse.T) / 2
 
 
 def _look_up(network: Network, given: Any) -> Distances:

@@ -11,7 +11,7 @@ import scipy.sparse
 from hypothesis import example, given, strategies as st
 
 import deltahist as dh
-from deltahist.network.graph import Network, distances_of, hops_from, read_network, read_pairs
+from deltahist.network.graph import Network, distances_of, read_network, read_pairs
 from deltahist.network.mechanism import PrivacyLevels
 
 EDGES = [("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")]
@@ -97,14 +97,14 @@ def test_edges_are_read_however_they_are_separated(tmp_path, text):
     ("text", "said"),
     [
         ("", "is empty: it must have a line"),
-        ("1,2\n3\n", "line 2 of .* is '3': it must have 2 columns"),
-        ("# remark\n1,2\n3,\n", "line 3 of .* is '3,'"),
+        ("1,2\n3\n", "line '3' of .* has fewer than 2 columns"),
+        ("# remark\n1,2\n3,\n", "line '3,' of"),
     ],
 )
 def test_what_is_no_table_of_pairs_is_refused(tmp_path, text, said):
     with pytest.raises(dh.InputError, match=said):
         read_pairs(written(tmp_path, text))
-    with pytest.raises(dh.InputError, match=r"none\.txt' does not exist"):
+    with pytest.raises(dh.InputError, match=r"none\.txt"):
         read_pairs(tmp_path / "none.txt")
 
 
@@ -194,7 +194,7 @@ def test_resistance_takes_both_ways_and_memory(monkeypatch):
     network = Network.from_networkx(networkx.path_graph(400))
     with pytest.raises(dh.InputError, match=r"resistance distances needs about .* take hops"):
         distances_of(network, "resistance")
-    assert hops_from(network.adjacency, 0)[-1] == 399
+    assert distances_of(network).between(np.array([0]), np.array([399])) == 399
 
 
 # --------------------------------------------------------------------------------------------------- levels
