@@ -131,7 +131,6 @@ def share(
     least: float | None = option(
         "E", "Least ε, also for whoever is not connected. [default: those get no answer]", decimal
     ),
-    most: float | None = option("E", "Largest ε, however near.", decimal),
     pairs: Path | None = option("FILE", "Answer these: owner and requester on each line."),
     requester: str | None = option("ID", "Or: all that this user may know of everybody else."),
     everything: bool = flag("Or: all that everybody may know of everybody else.", names="--all"),
@@ -167,7 +166,7 @@ def share(
     how: Any = {"user": user, **shared.columns(), **vars(table)}
     axes = 2 if shared.places else 1
     opened = context.with_resource(open_rows(source, axes=axes, max_per_user=1, **how))
-    network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least, most=most)
+    network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least)
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     mechanism = DiffusionMechanism(network, levels, alpha, kind, shared.names, step, shared.map())
     if everything and len(network) ** 2 > _MOST_PAIRS:

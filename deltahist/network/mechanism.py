@@ -65,32 +65,24 @@ class PrivacyLevels:
         - a table, {1: 15, 2: 8, 4: 0.5} or "1:15,2:8,4:0.5": up to distance 1 it is 15, beyond it and up to 2 it is 8,
           and so on; beyond the last distance it is the last ε;
         - a function of an array of distances. It is checked on all distances that are asked for together.
-    least : ε for whoever is further away, and for whoever is not connected at all; those are refused when None.
-    most : ε for whoever is nearer.
+    least : ε for users further away or not connected at all; None refuses those.
 
-    Raises InputError if ε is not finite and above zero, grows with the distance, or `least` is above `most`.
+    Raises InputError if ε is not finite and above zero, or grows with the distance.
 
     >>> PrivacyLevels("exp(4-3.3d)").at([0.5, 1.5])
     array([10.48556972,  0.38674102])
     >>> PrivacyLevels({1: 15, 2: 8, 4: 0.5}).at([1, 1.2, 3, 100])
     array([15. ,  8. ,  0.5,  0.5])
-    >>> PrivacyLevels("exp(4-3.3d)", least=0.5, most=15).billionths([0, 1, float("inf")])
-    array([15000000000,  2013752707,   500000000])
+    >>> PrivacyLevels("exp(4-3.3d)", least=0.5).billionths([1, float("inf")])
+    array([2013752707,  500000000])
     """
 
     epsilon: str | Mapping[float, float] | Function
     least: float | None = None
-    most: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("least", "most"):
-            value = getattr(self, name)
-            if value is not None:
-                if positive(**{name: value}) > _MOST:
-                    raise InputError(f"{name} is {value!r}: it must be at most 10^6")
-                object.__setattr__(self, name, float(value))
-        if self.least is not None and self.most is not None and self.least > self.most:
-            raise InputError(f"least is {self.least:g} and most {self.most:g}: least must not be above most")
+        if self.least is not None and positive(least=self.least) > _MOST:
+            raise InputError(f"least is {self.least!r}: it must be at most 10^6")
         function: Any = self.epsilon
         if isinstance(function, str):
             function = _read(function)
@@ -116,7 +108,7 @@ class PrivacyLevels:
             raise InputError("a distance is infinite: the two are not connected; state the least ε, or leave them out")
         levels = np.full(len(unique), self.least or 0.0)
         levels[reached] = self._checked(unique[reached])
-        return np.clip(levels, self.least or 0.0, self.most or _MOST)[where].reshape(array.shape)
+        return np.maximum(levels, self.least or 0.0)[where].reshape(array.shape)
 
     def billionths(self, distances: ArrayLike) -> NDArray[np.int64]:
         """Return ε at each distance in whole billionths, rounded down, one at least."""
@@ -133,8 +125,7 @@ class PrivacyLevels:
         said = self.epsilon if isinstance(self.epsilon, str) else "a function of the distance"
         if isinstance(self.epsilon, Mapping):
             said = ",".join(f"{d:g}:{e:g}" for d, e in self.epsilon.items())
-        limits = ((name, getattr(self, name)) for name in ("least", "most"))
-        return ", ".join([said, *(f"at {name} {value:g}" for name, value in limits if value is not None)])
+        return said if self.least is None else f"{said}, at least {self.least:g}"
 
     def _checked(self, distances: NDArray[np.float64]) -> NDArray[np.float64]:
         """Evaluate the function at rising distances; InputError if ε grows or is out of range."""

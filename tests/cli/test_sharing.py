@@ -67,7 +67,7 @@ def test_pairs_numbers_and_bits(folder, run):
     ]
     assert (found["age"] % 1 == 0).all()
     (folder / "share.key").unlink()
-    bits = ["--bit", "ill", "--distance", "resistance", "--least", "0.1", "--most", "4"]
+    bits = ["--bit", "ill", "--distance", "resistance", "--least", "0.1"]
     assert "wrong with a probability of 0.475" in run(*share(folder, *bits, "--requester", "139")).out
     found = pd.read_csv(folder / "out.csv")
     assert set(found["ill"]) <= {0, 1}
