@@ -1,11 +1,10 @@
-"""The ground of all pictures: figures and notes; areas, axes, scale bar, bar of colours, context and rim."""
+"""What pictures share: figures with their writing, areas on the ground, axes, scale bar and bar of colours."""
 
 from __future__ import annotations
 
 import functools
 import math
-import re
-import warnings
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import form_of, write_whole
-from deltahist.errors import DeltaHistWarning, InputError, one_of
+from deltahist.errors import InputError
 from deltahist.plots.colours import ColourScale
-from deltahist.plots.writing import NO_SIGN, measure, wrap
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, onto_map
@@ -29,35 +27,17 @@ if TYPE_CHECKING:
 
     from deltahist.releases.base import BaseRelease
 
-#: Form of a picture by the suffix of its file, and dots to an inch.
-FORMS, _DPI = {".png": "png", ".svg": "svg", ".pdf": "pdf"}, 160
+#: Form of a picture by the suffix of its file.
+FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 #: Suffixes of pictures.
 PICTURES = tuple(FORMS)
-#: Parts of a map along each axis whose areas are worked out; they change slowly over a map.
+#: Inches of width of every picture: a telephone shows it legibly.
+WIDTH = 5.0
+#: Parts of a map along each axis whose areas are worked out; areas change slowly over a map.
 _AREAS = 64
-#: Edges of regions are cut into parts of the map's size over this, before they are projected to where areas are kept.
-_PARTS = 200
-#: Margin around regions as a share of their extent, and least share of a frame's shorter side in its longer one.
-_MARGIN, _SQUAT = 0.04, 0.4
-#: A frame of less than this share of the map has a picture of the whole beside it, of so many inches.
-_SMALL_PART, _OVERVIEW = 0.5, 0.45
-#: Inches of notes above a map that lie beside it, and least width of notes.
-_BESIDE_MAP, _NARROWEST = 0.7, 2.5
-#: Units of axes.
-AXES = ("km", "degrees")
-#: Colour of lines to find one's way by: seen on pale and on dark ground, louder than neither.
-_GREY = "0.5"
-#: Letters' sizes below a map at which its scale bar lies: beside the axis' label, or below it.
-_BESIDE, _BELOW = 2.2, 4.2
-#: A value stands out if its interval is above zero and its standard error at most this part of it.
-_DOUBT = 1 / 3
 
 
-def own_axes(ax: Axes | None) -> Axes:
-    """Return the axes given, or axes of a new figure that belongs to no window system."""
-    if ax is not None:
-        return ax
-    return new_figure(layout="constrained").add_subplot()
+# --- figures ------------------------------------------------------------------------------------------------
 
 
 def new_figure(**options: Any) -> Figure:
@@ -70,24 +50,31 @@ def new_figure(**options: Any) -> Figure:
     return figure
 
 
+def own_axes(ax: Axes | None) -> Axes:
+    """Return the axes given, or axes of a new figure."""
+    return new_figure(layout="constrained").add_subplot() if ax is None else ax
+
+
+def write_around(figure: Figure, title: str, below: str, height: float, *, publishable: bool) -> None:
+    """Write a title above, small writing below, and a mark unless a figure may be published; set its height.
+
+    `height` in inches is that of the panels between them.
+    """
+    lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
+    small = textwrap.wrap(below, int(WIDTH * 17))
+    figure.set_size_inches(WIDTH, height + 0.25 + 0.19 * len(lines) + 0.15 * len(small))
+    if lines:
+        figure.suptitle("\n".join(lines), fontsize=11, parse_math=False)
+    figure.supxlabel("\n".join(small), x=0.02, ha="left", fontsize=8, color="0.3", parse_math=False)
+    if not publishable:
+        mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
+        figure.text(0.5, 0.5, "NOT FOR PUBLICATION", rotation=25, ha="center", va="center", fontsize=27, **mark)
+
+
 def write_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure to a file in the form of the suffix; the file appears whole or not at all."""
     form = form_of(path, FORMS)
-    with warnings.catch_warnings(record=True) as found:
-        warnings.filterwarnings("always", NO_SIGN)
-        write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=_DPI))
-    missing = set()
-    for each in found:
-        if sign := re.match(NO_SIGN, str(each.message)):
-            missing.add(chr(int(sign[1])))
-        else:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
-    if missing:
-        warnings.warn(
-            f"the font of pictures has no sign for {' '.join(sorted(missing)[:10])}: there are empty boxes instead",
-            DeltaHistWarning,
-            stacklevel=2,
-        )
+    write_whole(Path(path), lambda part: figure.savefig(part, format=form, dpi=160))
 
 
 def figure_of(value: float, digits: int = 3) -> str:
@@ -99,41 +86,22 @@ def figure_of(value: float, digits: int = 3) -> str:
     return number(value, digits).replace("-", "−")
 
 
-def note_above(ax: Axes, lines: Sequence[str], domain: Domain) -> None:
-    """Write small lines above a picture, broken to about its width."""
-    # There is room beside the picture, over its axis and its bar.
-    across = max(_inches_across(ax, domain) + _BESIDE_MAP, _NARROWEST)
-    broken = [part for line in lines for part in wrap(line, across, "small") if part]
-    ax.set_title("\n".join(broken), fontsize="small", loc="left" if is_narrow(domain) else "center", y=1)
-
-
-def _inches_across(ax: Axes, domain: Domain) -> float:
-    """Return about how wide a picture becomes in its axes."""
-    box, figure = ax.get_position(original=True), ax.get_figure(root=True)
-    assert figure is not None
-    across, along = box.width * figure.get_figwidth(), box.height * figure.get_figheight()
-    return across if domain.ndim == 1 else min(across, along * sides(domain)[0] / sides(domain)[1])
-
-
-def sides(domain: Domain) -> tuple[float, float]:
-    """Return the width and height of a map."""
-    wide, high = (hi - lo for lo, hi in zip(domain.low, domain.high, strict=True))
-    return wide, high
-
-
-def is_narrow(domain: Domain) -> bool:
-    """Return whether a map is too narrow to write across."""
-    return domain.ndim == 2 and sides(domain)[0] < 0.2 * sides(domain)[1]
-
-
-def is_wide(domain: Domain) -> bool:
-    """Return whether a map is so wide that its bar, and other pictures, lie below it."""
-    return domain.ndim == 2 and sides(domain)[0] > 2.2 * sides(domain)[1]
-
-
 def holds_points_from_outside(release: BaseRelease) -> bool:
     """Return whether points outside the bounds were counted in the nearest cell, at the rim."""
     return "points outside" not in release.mechanism.counting.dropped
+
+
+def exceeds_zero(
+    value: NDArray[np.float64], error: NDArray[np.float64], low: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return which values (m,) stand out from the noise.
+
+    Their interval begins above zero, and their standard error is at most a third of them.
+    """
+    return (low > 0) & (3 * error <= value)
+
+
+# --- areas --------------------------------------------------------------------------------------------------
 
 
 def unit_of_area(domain: Domain) -> str:
@@ -165,28 +133,22 @@ def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[n
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
     x, y = _to_equal_areas(domain)(*corners)
     # Twice the area of a quadrangle is the cross product of its diagonals.
-    across, along = (np.stack([x[i] - x[j], y[i] - y[j]]) for i, j in _DIAGONALS)
-    area = np.abs(across[0] * along[1] - across[1] * along[0]) / 2e6
+    rising, falling = ((v[1:, 1:] - v[:-1, :-1], v[:-1, 1:] - v[1:, :-1]) for v in (x, y))
+    area = np.abs(rising[0] * falling[1] - rising[1] * falling[0]) / 2e6
     return area / np.multiply.outer(*map(np.diff, taken)), taken
-
-
-#: Places of the ends of both diagonals of a quadrangle, among all corners.
-_LOW, _HIGH = slice(None, -1), slice(1, None)
-_DIAGONALS = (((_HIGH, _HIGH), (_LOW, _LOW)), ((_LOW, _HIGH), (_HIGH, _LOW)))
 
 
 def region_areas(domain: Domain, shapes: NDArray[Any]) -> NDArray[np.float64]:
     """Return the areas (m,) of regions on the ground, in km²; on a plane without CRS in its own units."""
     import shapely
 
-    if domain.crs is None:
-        return np.asarray(shapely.area(shapes))
-    longest = max(hi - lo for lo, hi in zip(domain.low, domain.high, strict=True)) / _PARTS
-    there = _to_equal_areas(domain)
-    projected = shapely.transform(
-        shapely.segmentize(shapes, longest), lambda v: np.column_stack(there(v[:, 0], v[:, 1]))
-    )
-    return np.asarray(shapely.area(projected) / 1e6)
+    if domain.crs is not None:
+        longest = max(hi - lo for lo, hi in zip(domain.low, domain.high, strict=True)) / 200
+        project = _to_equal_areas(domain)
+        shapes = shapely.transform(
+            shapely.segmentize(shapes, longest), lambda v: np.column_stack(project(v[:, 0], v[:, 1])) / 1e3
+        )
+    return np.asarray(shapely.area(shapes))
 
 
 def _to_equal_areas(domain: Domain) -> Operation:
@@ -196,131 +158,59 @@ def _to_equal_areas(domain: Domain) -> Operation:
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
 
 
-def exceeds_zero(
-    value: NDArray[np.float64], error: NDArray[np.float64], low: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return which values (m,) stand out from the noise: what does not is hatched.
+# --- maps ---------------------------------------------------------------------------------------------------
 
-    Their interval begins above zero, and their standard error is at most a third of them.
+
+def height_of(bounds: Sequence[float]) -> float:
+    """Return the inches that a map of some bounds has in height, with its axes and its bar of colours."""
+    west, south, east, north = bounds
+    return min((WIDTH - 0.8) * (north - south) / (east - west), 6.5) + 1.1
+
+
+def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Sequence[Any]) -> None:
+    """Draw axes, scale bar and context of a map in its own coordinates; `bounds` is the part that is drawn.
+
+    Raises InputError if nothing of a context lies on the map.
     """
-    return (low > 0) & (error <= _DOUBT * value)
+    import geopandas as gpd
+    from matplotlib.ticker import MaxNLocator
 
-
-def crop(domain: Domain, shapes: NDArray[Any]) -> Domain:
-    """Return the part of a map, in whole cells, that shapes (m,) within it fill, with a margin around them."""
-    import shapely
-
-    bounds = shapely.total_bounds(shapes).reshape(2, 2)
-    extent = np.ptp(bounds, axis=0)
-    # No side is far shorter than the other, where the map has room.
-    extent = np.maximum(extent, _SQUAT * extent.max()) + 2 * _MARGIN * extent.max()
-    middle, low, cell = bounds.mean(axis=0), np.array(domain.low), np.array(domain.cell)
-    first = np.floor((middle - extent / 2 - low) / cell + 1e-9).clip(0, np.array(domain.shape) - 1)
-    last = np.ceil((middle + extent / 2 - low) / cell - 1e-9).clip(first + 1, domain.shape)
-    ends = [domain.edges(axis)[[int(a), int(b)]] for axis, (a, b) in enumerate(zip(first, last, strict=True))]
-    shape = tuple((last - first).astype(int).tolist())
-    return Domain((*(e[0] for e in ends), *(e[1] for e in ends)), shape, domain.crs, domain.scale)
-
-
-def draw_ground(
-    ax: Axes, domain: Domain, *, axes: str, context: Sequence[Any], rim: bool, frame: Domain | None = None
-) -> float:
-    """Draw axes, scale bar, outline and lines of a map whose picture is in axes already.
-
-    Parameters
-    ----------
-    axes : "km" or "degrees". context : geometries in any CRS (GeoDataFrames or GeoSeries). rim : points from outside
-        are counted at the rim, whose outline is then dashed. frame : the part of the map that is drawn; None: all.
-
-    Returns
-    -------
-    The factor of coordinates in the drawing: whatever else is drawn on the map takes it, too.
-
-    Raises
-    ------
-    InputError
-        If the axes are something else, degrees are wanted without a CRS, or nothing of a context lies on the map.
-    """
-    factor, unit = axis_unit(domain)
-    frame = frame or domain
-    west, south, east, north = (v * factor for v in frame.bounds)
-    ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
-    if one_of(AXES, axes=axes) == "degrees":
-        _label_degrees(ax, frame, factor)
-    else:
-        name = f" ({unit}, {domain.crs})" if domain.crs else f" ({unit})"
-        ax.set_xlabel(("easting" if domain.crs else "x") + name, loc="left")
-        ax.set_ylabel(("northing" if domain.crs else "y") + f" ({unit})")
-        ax.ticklabel_format(useOffset=False, style="plain")
-    narrow = is_narrow(frame)
-    if narrow:  # no room for figures side by side
-        ax.set_xticks([west])
-    else:
-        ax.locator_params(axis="y", nbins=max(2, min(9, round(9 * (north - south) / (east - west)))))
-    for side, end, whole in zip(("left", "bottom", "right", "top"), frame.bounds, domain.bounds, strict=True):
-        at_rim = math.isclose(end, whole, abs_tol=1e-6 * min(domain.cell))
-        ax.spines[side].set_linewidth(1.2 if at_rim else 0.6)
-        ax.spines[side].set_linestyle((0, (5, 3)) if rim and at_rim else "solid")
     for layer in context:
-        _draw_context(ax, domain, layer, factor)
-    if domain.crs is not None and not narrow:
-        _draw_scale_bar(ax, frame, factor)
-    if frame.size < _SMALL_PART * domain.size:
-        _draw_overview(ax, domain, frame)
-    return factor
+        parts = gpd.GeoSeries(context_on(domain, layer))
+        parts.plot(ax=ax, color="0.5", linewidth=0.5, markersize=2, aspect=None)
+    west, south, east, north = bounds
+    ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
+    (factor, unit), names = axis_unit(domain), ("easting", "northing") if domain.crs else ("x", "y")
+    ax.set_xlabel(f"{names[0]} ({unit})", loc="left" if domain.crs else "center")
+    ax.set_ylabel(f"{names[1]} ({unit})")
+    for axis, span in ((ax.xaxis, east - west), (ax.yaxis, north - south)):
+        axis.set_major_locator(MaxNLocator(max(1, round(5 * span / max(east - west, north - south)))))
+        axis.set_major_formatter(lambda value, _: f"{round(value * factor, 6):.10g}")
+    ax.tick_params(labelsize=8)
+    if domain.crs is not None and 2 * (east - west) > north - south:
+        _draw_scale_bar(ax, domain)
 
 
-def _draw_overview(ax: Axes, domain: Domain, frame: Domain) -> None:
-    """Draw the outline of the whole map beside the picture, and in it the part that is drawn."""
-    from matplotlib.patches import Rectangle
+def _draw_scale_bar(ax: Axes, domain: Domain) -> None:
+    """Draw a bar of a round length below the map's right corner; lengths are right in the middle of the map."""
     from matplotlib.transforms import ScaledTranslation
+    from matplotlib_scalebar.scalebar import ScaleBar
 
-    wide, high = (_OVERVIEW * side / max(sides(domain)) for side in sides(domain))
-    left, bottom = (-wide, 0.08) if is_wide(frame) else (0.15, -0.1 - high)
-    scale: Any = ax.transAxes
-    corner = ScaledTranslation(1, float(is_wide(frame)), scale)
-    whole = ax.inset_axes((left, bottom, wide, high), transform=ax.figure.dpi_scale_trans + corner)
-    (west, south), (east, north) = domain.low, domain.high
-    whole.set(xlim=(west, east), ylim=(south, north), xticks=[], yticks=[])
-    whole.add_patch(Rectangle((frame.low[0], frame.low[1]), *sides(frame), color="0.3", linewidth=1))
-    whole.spines[:].set_color(_GREY)
+    areas, _ = _areas_in_parts(domain)
+    metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
+    below: Any = ax.transAxes
+    below += ScaledTranslation(0, -0.22, ax.figure.dpi_scale_trans)
+    style: dict[str, Any] = {"length_fraction": 0.25, "width_fraction": 0.01, "sep": 3, "font_properties": {"size": 8}}
+    corner = {"location": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below, "pad": 0, "border_pad": 0}
+    ax.add_artist(ScaleBar(metres, box_alpha=0, scale_loc="left", **style, **corner))
 
 
 def axis_unit(domain: Domain) -> tuple[float, str]:
     """Return factor and unit of the map's axes: kilometres where the CRS has metres."""
     if domain.crs is None:
         return 1.0, "units"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        axis = read_crs(domain.crs).axis_info[0]
-    return (1e-3, "km") if axis.unit_name == "metre" else (1.0, axis.unit_name)
-
-
-def _label_degrees(ax: Axes, domain: Domain, factor: float) -> None:
-    """Set ticks where round meridians meet the lower edge, and round parallels the left one."""
-    if domain.crs is None:
-        raise InputError("axes is 'degrees', but the map is a plane without a CRS: it must be 'km'")
-    from matplotlib.ticker import MaxNLocator
-
-    off = Operation.off(domain, LONGITUDE_LATITUDE)
-    (west, south), (east, north) = domain.low, domain.high
-    share = np.linspace(0, 1, 257)
-    x, y = west + share * (east - west), south + share * (north - south)
-    lon = np.unwrap(off(x, np.full_like(x, south))[0], period=360)
-    lat = off(np.full_like(y, west), y)[1]
-    wide, high = sides(domain)
-    most_ticks = [max(1, min(5, round(5 * s / max(wide, high)))) for s in (wide, high)]
-    lines = ((ax.xaxis, lon, x, "EW", most_ticks[0]), (ax.yaxis, lat, y, "NS", most_ticks[1]))
-    for axis, degrees, place, letters, most in lines:
-        order = np.argsort(degrees)
-        ticks = MaxNLocator(most, steps=[1, 2, 5, 10]).tick_values(degrees.min(), degrees.max())
-        ticks = ticks[(ticks >= degrees.min()) & (ticks <= degrees.max())]
-        turned = (ticks + 180) % 360 - 180 if letters == "EW" else ticks
-        digits = max(0, -math.floor(math.log10(ticks[1] - ticks[0]) + 1e-9)) if len(ticks) > 1 else 3
-        words = [f"{abs(t):.{digits}f}° {letters[0] if t >= 0 else letters[1]}" for t in turned]
-        axis.set_ticks(np.interp(ticks, degrees[order], place[order]) * factor, labels=words)
-    ax.set_xlabel("longitude, along this edge", loc="left")
-    ax.set_ylabel("latitude, along this edge")
+    unit = read_crs(domain.crs).axis_info[0].unit_name
+    return (1e-3, "km") if unit == "metre" else (1.0, unit)
 
 
 def context_on(domain: Domain, layer: gpd.GeoDataFrame | gpd.GeoSeries) -> NDArray[Any]:
@@ -333,29 +223,8 @@ def context_on(domain: Domain, layer: gpd.GeoDataFrame | gpd.GeoSeries) -> NDArr
     parts = shapely.get_parts(parts[~shapely.is_empty(parts)])
     if not len(parts):
         bounds = ", ".join(f"{b:g}" for b in shapely.total_bounds(shapes))
-        raise InputError(
-            f"context lies within {bounds}: none of it is on the map, whose bounds are "
-            f"{', '.join(f'{b:g}' for b in domain.bounds)} (is it in another CRS?)"
-        )
+        raise InputError(f"context lies within {bounds}: some of it must lie on the map (is it in another CRS?)")
     return np.asarray(parts, dtype=object)
-
-
-def _draw_context(ax: Axes, domain: Domain, layer: Any, factor: float) -> None:
-    import shapely
-    from matplotlib.collections import LineCollection
-
-    parts = context_on(domain, layer)
-    dots = parts[shapely.get_dimensions(parts) == 0]
-    lines = [shapely.get_coordinates(p) * factor for p in parts[shapely.get_dimensions(parts) == 1]]
-    ax.add_collection(LineCollection(lines, colors=_GREY, linewidths=0.5, alpha=0.8), autolim=False)
-    ax.plot(
-        *(shapely.get_coordinates(dots) * factor).T,
-        ".",
-        color=_GREY,
-        markersize=2.5,
-        scalex=False,
-        scaley=False,
-    )
 
 
 def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name: str) -> NDArray[Any]:
@@ -364,78 +233,14 @@ def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name:
     return np.asarray(onto_map(frame, domain, name).geometry.to_numpy(), dtype=object)
 
 
-def _draw_scale_bar(ax: Axes, domain: Domain, factor: float) -> None:
-    """Draw a bar of a round length below the map's right corner; lengths are right in the middle of the map."""
-    from matplotlib import rcParams
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.transforms import ScaledTranslation
-    from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
-
-    wide, _ = sides(domain)
-    areas, _ = _areas_in_parts(domain)
-    middle = areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6
-    per_metre = math.sqrt(math.prod(domain.cell) / middle)
-    longest = wide / per_metre / 4
-    size = 10.0 ** math.floor(math.log10(longest))
-    metres = next(m * size for m in (5, 2, 1) if m * size <= longest)
-    words = f"{figure_of(metres / 1000)} km" if metres >= 1000 else f"{figure_of(metres)} m"
-    if areas.max() > 1.1 * areas.min():
-        words += " in the middle"
-    # Beside the axis' label, or below it where there is no room.
-    label, length = ax.xaxis.label, metres * per_metre / wide * _inches_across(ax, domain)
-    beside = measure(label.get_text(), label.get_fontsize()) + max(length, measure(words, "small"))
-    down = (_BESIDE if beside < _inches_across(ax, domain) else _BELOW) * rcParams["font.size"]
-    bar = AnchoredSizeBar(
-        ax.transData,
-        metres * per_metre * factor,
-        words,
-        "upper right",
-        pad=0,
-        borderpad=0,
-        sep=2,
-        frameon=False,
-        bbox_to_anchor=(1, 0),
-        bbox_transform=ax.transAxes + ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans),
-        fontproperties=FontProperties(size="small"),
-    )
-    ax.add_artist(bar)
-
-
-def add_bar(ax: Axes, scale: ColourScale, label: str, domain: Domain, *, pale: bool = False) -> None:
-    """Draw the bar of colours beside a map, or below a wide one; `pale` as in `colour_bar`."""
-    if is_wide(domain):
-        where: dict[str, Any] = {"ax": ax, "location": "bottom", "shrink": 0.6, "aspect": 40, "pad": 0.03}
-    else:
-        # Inside the map's own axes it stays as high as the map, whatever the layout; as wide on narrow maps.
-        wide, high = sides(domain)
-        thick = 0.04 * max(1.0, high / wide)
-        where = {"cax": ax.inset_axes((1 + thick, 0.02, thick, 0.84))}
-    bar = colour_bar(ax.figure, scale, pale, **where)
-    if is_wide(domain):
-        bar.set_label(label)
-    else:
-        bar.ax.set_title(label.replace(" per", "\nper"), fontsize="small", loc="left")
-
-
-def colour_bar(figure: Any, scale: ColourScale, pale: bool, **where: Any) -> Any:
-    """Draw a bar of colours where Matplotlib is told to, and return it.
-
-    The last tick is labelled ≥ where values lie beyond it; with `pale` values below the first tick have its colour.
-    """
+def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
+    """Draw the bar of colours below some axes; the last tick is labelled ≥ where values lie beyond it."""
     from matplotlib.cm import ScalarMappable
 
-    extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
-    bar = figure.colorbar(
-        ScalarMappable(scale.norm, scale.colours),
-        ticks=scale.ticks,
-        extend=extend[pale, scale.beyond],
-        spacing="uniform",
-        **where,
-    )
-    words = [figure_of(t, 6) for t in scale.ticks]
-    if scale.beyond:
-        words[-1] = f"≥ {words[-1]}"
-    bar.set_ticks(list(scale.ticks), labels=words)
+    where: dict[str, Any] = {"ax": axes, "location": "bottom", "aspect": 35, "fraction": 0.05, "pad": 0.02}
+    extend, colours = "max" if scale.beyond else "neither", ScalarMappable(scale.norm, scale.colours)
+    bar = np.ravel(axes)[0].figure.colorbar(colours, extend=extend, spacing="uniform", label=label, **where)
+    words = [figure_of(tick, 6) for tick in scale.ticks]
+    bar.set_ticks(list(scale.ticks), labels=[*words[:-1], f"≥ {words[-1]}" if scale.beyond else words[-1]])
+    bar.ax.tick_params(labelsize=8)
     bar.minorticks_off()
-    bar.outline.set_linewidth(0.5)
-    return bar

@@ -1,179 +1,96 @@
-"""Pictures of a series: small maps of its steps, lines over time for regions, and an animation."""
+"""Pictures of a series: small maps of its steps, and lines over time for regions."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from deltahist._files import form_of, write_whole
-from deltahist._progress import progress
+from deltahist._files import form_of
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
-from deltahist.plots.cells import LINEAR, merge_blocks
-from deltahist.plots.colours import smooth_scale
+from deltahist.plots.colours import LINEAR, find_ends, scale_between
 from deltahist.plots.ground import (
     FORMS,
+    WIDTH,
+    add_colour_bar,
     axis_unit,
     cell_areas,
-    colour_bar,
-    context_on,
     figure_of,
     holds_points_from_outside,
     new_figure,
-    sides,
     unit_of_area,
+    write_around,
     write_figure,
 )
-from deltahist.plots.periods import divide, write_about
-from deltahist.plots.timelines import draw_lines
+from deltahist.plots.maps import draw_cells, merge_blocks, stands_out
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from deltahist.plots.writing import Writing
     from deltahist.releases.series import Series
 
-#: Forms of pictures of a series.
-SERIES_FORMS = {**FORMS, ".gif": "gif"}
-#: Panels of a picture, and frames of an animation: of more steps, longer periods are drawn.
-_PANELS, _FRAMES = 24, 400
-#: Width and height in inches of all panels together, and height of the title of each.
-_WIDE, _HIGH, _TITLE = 9.0, 8.0, 0.22
-#: Least width of a panel with its title, and height of all with the bar of colours.
-_NARROW, _LOW = 1.0, 2.6
-#: Width of a panel at most.
-_PANEL = 3.0
-#: Milliseconds of a frame, and dots to an inch.
-_FRAME, _DPI = 500, 90
-#: Colour of the ground where a step has no release.
-_NO_RELEASE = "0.85"
+#: Panels of a picture at most, and columns of maps and of lines.
+_PANELS, _MAPS, _LINES = 24, 3, 2
+#: Points of a line at most.
+_POINTS = 60
 
 
-@dataclass(frozen=True)
-class _Look:
-    """The look of maps: parameters of `save_series`."""
+class _Period(NamedTuple):
+    """Steps that are drawn together: their name, the first of them, and their series; None without a release."""
 
-    plain: bool = False
-    nonnegative: bool | None = None
-    per: str = "area"
-    context: tuple[Any, ...] = ()
-    title: str | None = None
+    name: str
+    first: int
+    series: Series | None
 
 
-class _Maps:
-    """Maps of periods of a series, as means per step, with one scale of colours for all."""
+def _divide(series: Series, most: int) -> tuple[list[_Period], str]:
+    """Return at most `most` periods, and the name of what each of them is: a step, a day, a month, ..."""
+    import pandas as pd
 
-    def __init__(self, series: Series, most: int, look: _Look) -> None:
-        self.series, self.look = series, look
-        self.periods, self.kind = divide(series, most)
-        domain, example = series.domain, series.example
-        sums = [None if each.series is None else each.series.summed for each in self.periods]
-        numbers = [0 if each.series is None else len(each.series.releases) for each in self.periods]
-        there = [each for each in sums if each is not None]
-        with progress("drawing steps", len(there)) as advance:
-            positive = example.shows_nonnegative(False if look.plain else look.nonnegative)
-            if positive and look.nonnegative is None:  # one that is not sure of itself is not drawn among others
-                positive = all(each.posterior is not None for each in there)
-            branching = int(getattr(example.strategy, "branching", 2))
-            found: list[Any] = []
-            for each, number in zip(sums, numbers, strict=True):
-                if each is None:
-                    found.append(None)
-                    continue
-                shown = each.cells(nonnegative=True) if positive else each.cells()
-                if not positive and not look.plain:
-                    shown = merge_blocks(shown, each.decoder, branching)
-                found.append(shown / number)
-                advance(1)
-        # The noise of a mean is largest where it has fewest steps.
-        noise = max(block_error(s.decoder, (1,) * domain.ndim)[0] / n for s, n in zip(sums, numbers, strict=True) if s)
-        flat = sum(cells is not None and np.ptp(cells) <= 1e-9 * np.abs(cells).max() for cells in found)
-        areas: Any = 1.0
-        point, unit = 1.0, "cell"
-        if look.per == "area":
-            areas = cell_areas(domain)
-            point, unit = 1 / float(np.median(areas)), unit_of_area(domain)
-        self.cells = [None if cells is None else cells / areas for cells in found]
-        values = np.concatenate([cells.ravel() for cells in self.cells if cells is not None])
-        own = look.plain and not positive
-        self.pale = own
-        self.scale = smooth_scale(
-            values,
-            low=noise * point if own else 0.0,
-            linear=LINEAR * noise * point if (own or positive) and noise else None,
-            least=point,
-        )
-        each_step = series.clock.period.removeprefix("1 ") or "step"
-        self.label = f"points per {unit} and {each_step}"
-        self.notes = [f"Estimates: {there[0].estimator(positive)}"]
-        if self.kind != "step":
-            self.notes[0] = f"Each picture is the mean of the steps of a {self.kind}. {self.notes[0]}"
-        if flat:
-            words = "the picture" if len(there) == 1 else f"{flat:,} of {len(there):,} pictures"
-            self.notes.append(f"nothing stands out from the noise in {words}: one even colour")
-        if holds_points_from_outside(example):
-            self.notes.append("cells at the edge also hold points from outside")
-
-    def write_about(self, width: float) -> Writing:
-        """Return the title, and what stands below, of a picture of a width in inches."""
-        series, words = self.series, "; ".join(self.notes)
-        if series.domain.ndim == 2:
-            (wide, high), (factor, unit) = sides(series.domain), axis_unit(series.domain)
-            words += f". Maps are {figure_of(wide * factor)} {unit} wide and {figure_of(high * factor)} {unit} high"
-        return write_about(series, "Published maps", self.kind, self.look.title, words, width)
-
-    def draw(self, ax: Axes, number: int) -> None:
-        """Draw one map, or the histogram of a line."""
-        domain, cells = self.series.domain, self.cells[number]
-        if domain.ndim == 1:
-            ax.set(xlim=(domain.edges(0)[0], domain.edges(0)[-1]), ylim=(self.scale.norm.vmin, self.scale.norm.vmax))
-            if cells is not None:
-                ax.stairs(cells, domain.edges(0), fill=True, color="tab:blue", alpha=0.7)
-            ax.tick_params(labelsize=7)
-        else:
-            factor, _ = axis_unit(domain)
-            (west, south), (east, north) = domain.low, domain.high
-            extent = (west * factor, east * factor, south * factor, north * factor)
-            shown = np.full(domain.shape, np.nan) if cells is None else cells
-            ax.imshow(
-                shown.T,
-                origin="lower",
-                extent=extent,
-                cmap=self.scale.colours,
-                norm=self.scale.norm,
-                interpolation="nearest",
-            )
-            for layer in self.look.context:
-                _draw_lines(ax, domain, layer, factor)
-            ax.set(xticks=[], yticks=[])
-        ax.set_facecolor(_NO_RELEASE if cells is None else "white")
-        ax.set_title(self.periods[number].title, fontsize=7.5)
+    clock, steps = series.clock, np.arange(series.first, series.last + 1)
+    kind, keys = "step", np.array([clock.label(int(step)) for step in steps])
+    if clock.every and len(steps) > most:
+        times = pd.to_datetime(clock.start + steps * clock.every, unit="s")
+        for kind in ("day", "week", "month", "quarter", "year"):
+            keys = np.asarray(times.to_period(kind[0].upper()).astype(str))
+            if len(np.unique(keys)) <= most:
+                break
+    if len(np.unique(keys)) > most:
+        each = -(-len(steps) // most)
+        kind, keys = f"{each:,} steps", np.array([f"from {clock.label(int(s - (s - steps[0]) % each))}" for s in steps])
+    begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    periods = []
+    for first, last in zip(steps[begins].tolist(), [*(steps[begins[1:]] - 1).tolist(), series.last], strict=True):
+        there = any(step in series.releases for step in range(first, last + 1))
+        part = series.cut(first, last).present() if there else None
+        periods.append(_Period(str(keys[first - series.first]).partition("/")[0], first, part))
+    return periods, kind
 
 
-def _draw_lines(ax: Axes, domain: Any, layer: Any, factor: float) -> None:
-    """Draw lines of a context, thin and grey."""
-    import shapely
-    from matplotlib.collections import LineCollection
-
-    parts = context_on(domain, layer)
-    lines = [shapely.get_coordinates(part) * factor for part in parts[shapely.get_dimensions(parts) == 1]]
-    ax.add_collection(LineCollection(lines, colors="0.5", linewidths=0.3, alpha=0.8), autolim=False)
+def _write_about(series: Series, heading: str, kind: str, title: str | None, notes: Sequence[str]) -> tuple[str, str]:
+    """Return the title and the text below a picture of a series; `kind` is that of its periods."""
+    if title is None:
+        title = f"{heading}{'' if kind == 'step' else f' by {kind}'}, {series.labels[0]} to {series.labels[-1]}"
+    domain, missing = series.domain, len(series.missing)
+    words = [f"Published with noise for privacy, in each step {series.mechanism.promise}; cells of "]
+    words[0] += f"{domain.size_of_cells}{f'; map in {domain.crs}' if domain.crs else ''}."
+    if kind != "step":
+        words.append(f"Each value is the mean of the steps of a {kind}.")
+    words += notes
+    if missing:
+        words.append(f"{missing:,} of {len(series.labels):,} steps have no release.")
+    return title, " ".join([*words, series.costs.total])
 
 
 def draw_steps(
     series: Series,
     *,
-    plain: bool = False,
     nonnegative: bool | None = None,
     per: str = "area",
-    context: Sequence[Any] = (),
     title: str | None = None,
 ) -> Figure:
     """Return a figure of small maps, one for each step, in one scale of colours; grey where there is no release.
@@ -187,44 +104,133 @@ def draw_steps(
     >>> days = {step: dh.publish(np.full((4, 4), 90), near, "identity", 1.0) for step in (0, 2)}
     >>> figure = draw_steps(dh.Series(Clock.of("2010-05-01", "1d"), 0, 2, days))
     >>> [ax.get_title() for ax in figure.axes[:3]]
-    ['2010-05-01', '2010-05-02: no release', '2010-05-03']
+    ['2010-05-01', '2010-05-02', '2010-05-03']
     """
-    maps = _Maps(series, _PANELS, _Look(plain, nonnegative, one_of(("area", "cell"), per=per), tuple(context), title))
-    return _draw_panels(maps)
-
-
-def _draw_panels(maps: _Maps) -> Figure:
     from matplotlib import rc_context
 
-    domain, number = maps.series.domain, len(maps.periods)
-    wide, high = sides(domain) if domain.ndim == 2 else (1.6, 1.0)
-    columns = min(number, max(1, min(8, round(math.sqrt(number * 1.3 * high / wide)))))
-    rows = -(-number // columns)
-    across = min(_PANEL, _WIDE / columns, (_HIGH / rows - _TITLE) * wide / high)
-    width = max(columns * max(across, _NARROW) + 0.9, 5.0)
-    writing = maps.write_about(width)
-    size = width, max(rows * (across * high / wide + _TITLE), _LOW) + writing.height
-    with rc_context({"font.size": 9}):
-        figure = new_figure(figsize=size)
-        close = domain.ndim == 2 and across >= _NARROW  # else titles need the room
-        figure.set_layout_engine("compressed" if close else "constrained", w_pad=0.03, h_pad=0.03)
+    one_of(("area", "cell"), per=per)
+    periods, kind = _divide(series, _PANELS)
+    domain, example, number = series.domain, series.example, len(periods)
+    sums = [each.series.summed for each in periods if each.series is not None]
+    numbers = [len(each.series.releases) for each in periods if each.series is not None]
+    positive = example.shows_nonnegative(nonnegative)
+    if positive and nonnegative is None:  # as of a single map
+        positive = all(each.posterior is not None for each in sums)
+    branching = int(getattr(example.strategy, "branching", 2))
+    found = [
+        each.cells(nonnegative=True) if positive else merge_blocks(each.cells(), each.decoder, branching)
+        for each in sums
+    ]
+    flat = sum(not stands_out(cells) for cells in found)
+    areas: Any = cell_areas(domain) if per == "area" else np.ones(domain.shape)
+    means = [cells / each / areas for cells, each in zip(found, numbers, strict=True)]
+    # The noise of a mean is largest where it has fewest steps.
+    noise = max(block_error(s.decoder, (1,) * domain.ndim)[0] / n for s, n in zip(sums, numbers, strict=True))
+    point = 1 / float(np.median(areas))
+    ends = find_ends(np.stack(means), linear=LINEAR * noise * point if positive and noise else None, least=point)
+    scale = scale_between(ends)
+    notes = [f"Estimates: {sums[0].estimator(positive)}."]
+    if flat:
+        notes.append(f"Nothing stands out from the noise in {flat:,} of {len(sums):,} pictures: one even colour.")
+    if holds_points_from_outside(example):
+        notes.append("Cells at the edge also hold points from outside.")
+    shape = 0.6
+    if domain.ndim == 2:
+        factor, unit = axis_unit(domain)
+        wide, high = (hi - lo for lo, hi in zip(domain.low, domain.high, strict=True))
+        shape = high / wide
+        notes.append(f"Maps are {figure_of(wide * factor)} × {figure_of(high * factor)} {unit}.")
+    heading, below = _write_about(series, "Published maps", kind, title, notes)
+    columns = min(number, _MAPS)
+    rows, label = -(-number // columns), f"points per {unit_of_area(domain) if per == 'area' else 'cell'}"
+    label += f" and {series.clock.period.removeprefix('1 ') or 'step'}"
+    height = rows * (min(WIDTH / columns * shape, 4.0) + 0.25) + 0.7
+    with rc_context({"font.size": 8}):
+        figure = new_figure(figsize=(WIDTH, height), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for place, ax in enumerate(panels):
-            if place < number:
-                maps.draw(ax, place)
+        shown = iter(means)
+        for ax, period in zip(panels, periods, strict=False):
+            ax.set_title(period.name, fontsize=8)
+            if domain.ndim == 2:
+                (west, south), (east, north) = domain.low, domain.high
+                ax.set(xticks=[], yticks=[], xlim=(west, east), ylim=(south, north), aspect="equal")
+            if period.series is None:
+                ax.set_facecolor("0.88")
+                ax.text(0.5, 0.5, "no release", transform=ax.transAxes, ha="center", va="center")
+            elif domain.ndim == 2:
+                draw_cells(ax, domain, next(shown), scale)
             else:
-                ax.set_axis_off()
-        _add_key(figure, maps, list(panels))
-        writing.write(figure, publishable=maps.series.publishable)
+                ax.stairs(next(shown), domain.edges(0), fill=True, color="tab:blue", alpha=0.7)
+        for ax in panels[number:]:
+            ax.set_axis_off()
+        if domain.ndim == 2:
+            add_colour_bar(panels, scale, label)
+        else:
+            figure.supylabel(label, fontsize=8)
+        write_around(figure, heading, below, height, publishable=series.publishable)
     return figure
 
 
-def _add_key(figure: Figure, maps: _Maps, panels: list[Axes]) -> None:
-    """Draw the bar of colours, or of histograms the name of what their height is."""
-    if maps.series.domain.ndim == 1:
-        figure.supylabel(maps.label, fontsize=9)
-        return
-    colour_bar(figure, maps.scale, maps.pale, ax=panels, aspect=30, fraction=0.05, pad=0.02).set_label(maps.label)
+def draw_lines(
+    series: Series, ask: Callable[[Series], pd.DataFrame], *, level: float = 0.95, title: str | None = None
+) -> Figure:
+    """Return a figure of lines over time, a panel for each region with the band of its intervals, and gaps.
+
+    Of more than 60 steps longer periods are drawn, as means per step with their joint error. At most 24 regions are,
+    of the largest means; parameters as of `save_series`.
+    """
+    from matplotlib import rc_context
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+    periods, kind = _divide(series, _POINTS)
+    found = {
+        place: ask(each.series.per_step()) for place, each in enumerate(periods) if each.series is not None
+    }
+    first = next(iter(found.values()))
+    names = [str(name) for name in first["name"]]
+    # Rows are estimates and ends of intervals, then periods, then regions.
+    table = np.full((3, len(periods), len(names)), np.nan)
+    for place, answers in found.items():
+        table[:, place] = answers[["estimate", "low", "high"]].to_numpy(np.float64).T
+    mean = table[0][list(found)].mean(axis=0)
+    order = np.argsort(-mean, kind="stable")[: np.isfinite(mean).sum()]
+    if not len(order):
+        raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
+    shown, clock = order[:_PANELS], series.clock
+    edges: Any = np.array([each.first for each in periods] + [series.last + 1]) * (clock.every or 1) + clock.start
+    edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
+    # Answers have a column of estimators unless they are unbiased.
+    estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
+    notes = [f"Estimates: {', '.join(sorted(estimators)) or series.example.estimator(False)}."]
+    if len(shown) < len(names):
+        notes.append(f"{len(shown)} of {len(names):,} regions are drawn, the largest.")
+    each_step = clock.period.removeprefix("1 ") or "step"
+    heading, below = _write_about(series, f"Points per {each_step} in regions", kind, title, notes)
+    columns = min(_LINES, len(shown))
+    rows = -(-len(shown) // columns)
+    with rc_context({"font.size": 8}):
+        figure = new_figure(figsize=(WIDTH, rows * 1.4 + 0.2), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
+        for ax, region in zip(panels, shown.tolist(), strict=False):
+            middle, low, high = table[:, :, region]
+            ax.stairs(high, edges, baseline=low, fill=True, color="tab:blue", alpha=0.3)
+            ax.stairs(middle, edges, baseline=None, color="tab:blue", linewidth=1)
+            ax.axhline(0, color="0.5", linewidth=0.6)
+            ax.set_title(names[region][:28], fontsize=8, parse_math=False)
+            ax.locator_params(axis="y", nbins=4)
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.set_xlim(edges[0], edges[-1])
+            if clock.every:
+                locator = AutoDateLocator(minticks=2, maxticks=4)
+                ax.xaxis.set_major_locator(locator)
+                ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, show_offset=False))
+        for ax in panels[len(shown) - columns : len(shown)]:
+            ax.tick_params(labelbottom=True)
+        for ax in panels[len(shown) :]:
+            ax.set_axis_off()
+        write_around(figure, heading, below, rows * 1.4 + 0.2, publishable=series.publishable)
+        figure.supylabel(f"points, with {level:.0%} intervals; each region has a scale of its own", fontsize=8)
+    return figure
 
 
 def save_series(
@@ -233,92 +239,27 @@ def save_series(
     *,
     ask: Callable[[Series], pd.DataFrame] | None = None,
     level: float = 0.95,
-    plain: bool = False,
     nonnegative: bool | None = None,
     per: str = "area",
-    context: Sequence[Any] = (),
     title: str | None = None,
 ) -> None:
-    """Draw the maps of a series into a PNG, SVG or PDF file, or as an animation into a GIF.
-
-    With `ask` it is lines over time for regions, each with its band (`draw_lines`). The file appears whole, or not at
-    all.
+    """Draw the maps of a series (`draw_steps`), or with `ask` lines over time (`draw_lines`), into a PNG, SVG or PDF.
 
     Parameters
     ----------
-    series : what was published. path : of the file.
+    series : what was published. path : of the file, which appears whole or not at all.
     ask : what answers regions from a part of the series, such as `lambda part: dh.answer(part, districts)`, with a
         column `name`. level : of its intervals, for the words.
-    plain, nonnegative, context : as of `plot_map`; non-negative estimates are drawn by default where every step has
+    nonnegative : as of `plot_map`; non-negative estimates are drawn by default where every step has
         calibrated ones. per : "area" or "cell". title : of the picture.
 
     Raises
     ------
     InputError
-        On another suffix, another `per`, lines as an animation, or a context of which nothing is on the map.
+        On another suffix or another `per`.
     """
-    form = check_series_picture(path, lines=ask is not None)
-    look = _Look(plain, nonnegative, one_of(("area", "cell"), per=per), tuple(context), title)
+    form_of(path, FORMS)
     if ask is not None:
         write_figure(draw_lines(series, ask, level=level, title=title), path)
-    elif form == "gif":
-        maps = _Maps(series, _FRAMES, look)
-        write_whole(Path(path), lambda part: _animate(maps, part))
     else:
-        write_figure(_draw_panels(_Maps(series, _PANELS, look)), path)
-
-
-def check_series_picture(path: str | Path, *, lines: bool) -> str:
-    """Return the form of a picture by its suffix; InputError on another one, or lines as an animation."""
-    form = form_of(path, SERIES_FORMS)
-    if lines and form == "gif":
-        raise InputError(
-            f"path is {str(path)!r} with regions: their lines over time do not move; it must be {', '.join(FORMS)}"
-        )
-    return form
-
-
-def _animate(maps: _Maps, path: Path) -> None:
-    """Write an animation: a map for each period, half a second each."""
-    from matplotlib import rc_context
-    from PIL import Image
-
-    domain = maps.series.domain
-    wide, high = sides(domain) if domain.ndim == 2 else (1.6, 1.0)
-    across = min(5.0, 5.0 * wide / high)
-    width = max(across + 1.2, 4.5)
-    # One palette for all frames: the scale's own colours, and greys of the writing.
-    shades = [*maps.scale.colours(np.linspace(0, 1, 200))[:, :3], *([[grey] * 3 for grey in np.linspace(0, 1, 56)])]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette((np.array(shades) * 255).round().astype(np.uint8).tobytes())
-    with rc_context({"font.size": 9}):
-        writing = maps.write_about(width)
-        figure = new_figure(figsize=(width, max(across * high / wide + _TITLE, _LOW) + writing.height), dpi=_DPI)
-        figure.set_layout_engine("constrained")
-        ax = figure.subplots()
-        maps.draw(ax, 0)
-        _add_key(figure, maps, [ax])
-        writing.write(figure, publishable=maps.series.publishable)
-        canvas: Any = figure.canvas
-        canvas.draw()
-        figure.set_layout_engine("none")
-        # All but the map stays, and is drawn once.
-        ax.set_visible(False)
-        canvas.draw()
-        ground = canvas.copy_from_bbox(figure.bbox)
-
-        def frames() -> Iterator[Image.Image]:
-            with progress("drawing frames", len(maps.periods)) as advance:
-                for number in range(len(maps.periods)):
-                    for old in (*ax.images, *ax.patches, *ax.collections):  # faster than to clear the axes
-                        old.remove()
-                    ax.set_visible(True)
-                    maps.draw(ax, number)
-                    canvas.restore_region(ground)
-                    figure.draw_artist(ax)
-                    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-                    yield pixels.quantize(palette=palette, dither=Image.Dither.NONE)
-                    advance(1)
-
-        drawn = frames()
-        next(drawn).save(path, "GIF", save_all=True, append_images=drawn, duration=_FRAME, loop=0)
+        write_figure(draw_steps(series, nonnegative=nonnegative, per=per, title=title), path)

@@ -219,30 +219,6 @@ class BaseRelease(OfMechanism, abc.ABC):
         """
         return dataset(self, nonnegative=nonnegative)
 
-    def plot(
-        self,
-        ax: Axes | None = None,
-        *,
-        answers: gpd.GeoDataFrame | None = None,
-        plain: bool = False,
-        nonnegative: bool | None = None,
-        per: str = "area",
-        axes: str = "km",
-        context: Sequence[Any] = (),
-    ) -> Axes:
-        """Draw the published map (`deltahist.plots.plot_map`), on given axes or new ones.
-
-        With `answers`, what `dh.answer(release, frame)` returned for a GeoDataFrame of regions, it is their map
-        (`deltahist.plots.plot_regions`); `plain` and `nonnegative` are about cells.
-        """
-        from deltahist import plots
-
-        if answers is not None:
-            return plots.plot_regions(self, answers, ax, per=per, axes=axes, context=context)
-        return plots.plot_map(
-            self, ax, plain=plain, nonnegative=nonnegative, per=per, axes=axes, context=context
-        )
-
     def __repr__(self) -> str:
         """Return four lines: what was published, the promise, the domain, the total."""
         domain, mechanism = self.domain, self.mechanism

@@ -13,9 +13,13 @@ from numpy.typing import NDArray
 
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError
-from deltahist.plots.cells import LINEAR, merge_blocks, merge_cells
-from deltahist.plots.colours import ColourScale, Ends, find_ends, is_dark, scale_between
+from deltahist.plots.colours import LINEAR, ColourScale, Ends, find_ends, is_dark, scale_between
 from deltahist.plots.ground import block_areas, cell_areas, unit_of_area
+<<<<<<< HEAD
+=======
+from deltahist.plots.maps import merge_blocks, merge_cells
+from deltahist.releases import TiledRelease
+>>>>>>> ce0f2dc1 (Draw pictures with geopandas, adjustText and a scale bar from a library)
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
 from deltahist.server.blocks import Extent, block_ends, summarize_blocks
@@ -57,7 +61,7 @@ class Colours:
     @functools.cached_property
     def scale(self) -> ColourScale:
         """From values to colours."""
-        return scale_between(0.0, self.ends)
+        return scale_between(self.ends)
 
     @property
     def stops(self) -> list[tuple[float, str]]:
@@ -117,7 +121,7 @@ class Picture:
         areas = cell_areas(drawn.domain)
         point = 1 / float(np.median(areas))  # one point in a cell
         linear = linear and linear * point
-        ends = find_ends(np.abs(shown) / areas if signed else shown / areas, low=0.0, linear=linear, least=point)
+        ends = find_ends(np.abs(shown) / areas if signed else shown / areas, linear=linear, least=point)
         return cls(source, shown, Colours(ends, signed))
 
     def codes(

@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from matplotlib.font_manager import fontManager
 
 import deltahist as dh
-from deltahist.plots import writing
 
 
 def made(counts, *, crs="EPSG:32618", strategy=dh.strategies.Identity, budget=None, sources=None, **how):
@@ -15,16 +13,6 @@ def made(counts, *, crs="EPSG:32618", strategy=dh.strategies.Identity, budget=No
     domain = dh.Domain(bounds, counts.shape, crs)
     near = dh.Neighbourhood(domain, delta=500 if crs else 2, sources=sources)
     return dh.publish(counts, near, strategy(domain), **(budget or {"epsilon": 1}), **how)
-
-
-@pytest.fixture
-def few_fonts(monkeypatch):
-    """A machine with no other font than Matplotlib's own."""
-    own = [font for font in fontManager.ttflist if font.name == "DejaVu Sans"]
-    monkeypatch.setattr(fontManager, "ttflist", own)
-    writing._cover.cache_clear()
-    yield
-    writing._cover.cache_clear()
 
 
 @pytest.fixture(scope="session")

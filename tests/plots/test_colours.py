@@ -6,11 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib import colormaps
-from matplotlib.colors import to_hex
 
 import deltahist.server
-from deltahist.plots.colours import CATEGORIES, Ends, classed_scale, is_dark
-from deltahist.server.pictures import HATCHED, SHADES, Colours
+from deltahist.plots.colours import CATEGORIES, classed_scale, find_ends, scale_between
 from tests.plots.eyes import EYES, least_distance, least_step
 
 # Lightness runs from 0 to 100; a distance of about 2 is just seen where colours touch.
@@ -20,11 +18,11 @@ STYLE = (Path(deltahist.server.__file__).parent / "static" / "style.css").read_t
 
 def classes(largest):
     """The colours of a map of regions whose values are from 1 to some largest."""
-    return classed_scale(np.geomspace(1, largest, 50), 0.5).colours.colors[:, :3]
+    return classed_scale(np.geomspace(1, largest, 50)).colours.colors[:, :3]
 
 
 @pytest.mark.parametrize("eyes", EYES)
-@pytest.mark.parametrize(("largest", "number"), [(2, 3), (10, 4), (20, 5), (100, 7)])
+@pytest.mark.parametrize(("largest", "number"), [(2, 4), (10, 4), (20, 5), (100, 7)])
 def test_classes_of_a_map_differ_in_lightness(largest, number, eyes):
     assert len(classes(largest)) == number
     assert least_step(classes(largest), eyes) > STEP
@@ -49,23 +47,7 @@ def test_red_beside_green_would_not_do(colours):
 @pytest.mark.parametrize("eyes", EYES)
 def test_hatches_are_seen_on_every_colour(eyes):
     for colour in classes(100):
-        assert least_distance([colour, "0.8" if is_dark(colour) else "0.5"], eyes) > APART
-    for signed in (False, True):
-        palette = Colours(Ends(1.0, 100.0, 100.0), signed).palette / 255
-        for plain, hatched in zip(palette[:SHADES], palette[HATCHED : HATCHED + SHADES], strict=True):
-            assert least_distance([plain, hatched], eyes) > 7, (to_hex(plain), to_hex(hatched))
-
-
-@pytest.mark.parametrize("eyes", EYES)
-def test_legends_of_the_service_tell_stops_apart(eyes):
-    stops = [colour for _, colour in Colours(Ends(20.0, 1_000.0, 3_000.0), signed=False).stops]
-    assert len(stops) > 4
-    assert least_step(stops, eyes) > STEP
-    signed = [colour for _, colour in Colours(Ends(20.0, 1_000.0, 3_000.0), signed=True).stops]
-    middle = len(signed) // 2
-    assert least_step(signed[middle:], eyes) > 2  # from the middle to both ends
-    assert least_step(signed[middle::-1], eyes) > 2
-    assert least_distance([signed[0], signed[-1]], eyes) > APART
+        assert least_distance([colour, "0.6"], eyes) > APART
 
 
 @pytest.mark.parametrize("eyes", EYES)
@@ -77,3 +59,35 @@ def test_colours_of_the_page_are_told_apart_by_day_and_by_night(theme, eyes):
     for kinds in (("accent", "pale"), ("accent", "ink"), ("warn", "accent"), ("warn", "pale"), ("accent", "ground")):
         assert least_distance([named[kind] for kind in kinds], eyes) > APART, kinds
     assert least_distance([bar, named["ink"]], eyes) > APART  # bars of a line, and their whiskers
+
+
+@pytest.mark.parametrize("unit", [1e-14, 1.0, 1e12])
+def test_widely_spread_values_are_classed_by_their_size(unit):
+    scale = classed_scale(np.array([3.6, 17, 110, 2_400]) * unit)
+    assert np.allclose(np.array(scale.ticks) / unit, [0, 3, 10, 30, 100, 300, 1_000])
+    assert scale.beyond
+    classes = scale.norm(np.array([0, 2.9, 3.1, 9.9, 11, 999, 1_001, 2_400]) * unit)
+    assert classes.tolist() == [0, 0, 1, 1, 2, 5, 7, 7]
+
+
+@pytest.mark.parametrize("values", [[481.0, 495, 507], [7.0], [-3.0, 4.0, 9.0]])
+def test_values_that_are_alike_are_classed_evenly(values):
+    scale = classed_scale(np.array(values))
+    steps = np.diff(scale.ticks)[1:]
+    assert 2 <= len(scale.ticks) <= 8
+    assert np.allclose(steps, steps[:1].mean() if len(steps) else 0)
+    assert scale.ticks[0] == 0
+    assert scale.beyond or scale.ticks[-1] >= max(values)
+
+
+def test_a_few_cells_do_not_use_the_colours_up():
+    """Read in grey, too: the brightness falls all the way."""
+    values = np.concatenate([np.linspace(0, 100, 9_999), [50_000.0]])
+    scale = scale_between(find_ends(values, linear=None, least=1.0))
+    assert scale.beyond
+    assert scale.ticks[-1] == pytest.approx(100, rel=0.02)
+    assert scale.norm(scale.ticks[-1]) == pytest.approx(1)
+    shades = scale.colours(np.linspace(0, 1, 30))[:, :3] @ (0.299, 0.587, 0.114)
+    assert (np.diff(shades) < 0).all()
+    even = scale_between(find_ends(np.full(100, 50.0), linear=None, least=1.0))
+    assert (even.beyond, even.norm.vmax) == (False, 100)

@@ -1,4 +1,4 @@
-"""Curves: drawn costs are never understated, nor above the bound; a frontier shows its points."""
+"""Curves: drawn costs are never understated, nor above the bound."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.plots import plot_frontier, plot_protection, save_frontier
+from deltahist.plots import plot_protection
 
 
 def drawn(line, distance):
@@ -19,7 +19,7 @@ def drawn(line, distance):
 @pytest.mark.parametrize("budget", [{"epsilon": 1}, {"rho": 0.1}])
 def test_a_curve_has_units(make, budget):
     ax = plot_protection(make(np.ones((20, 20), dtype=np.int64), budget=budget))
-    assert "δ = 500 m" in [text.get_text() for text in ax.texts]
+    assert "δ = 0.5 km" in [text.get_text() for text in ax.get_legend().get_texts()]
     assert ax.get_xlabel() == "distance r (km)"
     assert ax.get_ylabel().startswith("ε" if "epsilon" in budget else "ρ")
 
@@ -54,7 +54,7 @@ def test_a_promise_without_end_is_said_to_be_infinite():
     mechanism = dh.QuantileMechanism(near, 0.5, 1001, budget, "smooth-laplace")
     assert mechanism.any_move == np.inf
     ax = plot_protection(SimpleNamespace(mechanism=mechanism))
-    assert {text.get_text() for text in ax.texts} == {"δ = 100 units", "any move: no bound (∞)"}
+    assert {text.get_text() for text in ax.texts} == {"any move: no bound (∞)"}
     assert ax.get_ylim()[1] < np.inf
 
 
@@ -113,38 +113,3 @@ def test_the_curve_jumps_at_limits(budget):
     amount, norm = (1, 1) if "epsilon" in budget else (0.2, 2)
     assert at[3300.0] == pytest.approx(2**norm * amount)
     assert curve["bound"][-1] == pytest.approx(4**norm * amount)
-
-
-@pytest.fixture(scope="module")
-def found():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 6, 5), (6, 5)), 1)
-    return dh.frontier(near, epsilon=1, probability=1e-6, limits=(1, 2, None))
-
-
-def test_points_lie_at_what_they_cost(found):
-    ax = plot_frontier(found)
-    shown = {}
-    for line in ax.lines:
-        if line.get_marker() == "o":
-            assert line.get_drawstyle() == "steps-post"
-            shown[line.get_label()] = np.column_stack(line.get_data())
-    assert set(shown) == {"laplace noise", "gaussian noise"}
-    for noise in ("laplace", "gaussian"):
-        true = sorted((p.times, p.best.rmse) for p in found if p.noise == noise)
-        assert np.allclose(shown[f"{noise} noise"], true)
-    dashed = [line for line in ax.lines if line.get_linestyle() == "--" and len(line.get_xdata())]
-    assert [line.get_xdata().tolist() for line in dashed] == [[1, 2]] * 2  # rivals
-    assert {text.get_text() for text in ax.texts} >= {point.best.strategy.name for point in found}
-    assert "ε = 1" in ax.get_title()
-    assert "6 × 5 cells" in ax.get_title()
-    assert "points" in ax.get_ylabel()
-
-
-def test_a_file_of_it(found, tmp_path):
-    save_frontier(found, tmp_path / "frontier.svg")
-    assert "<svg" in (tmp_path / "frontier.svg").read_text(encoding="utf-8")
-    with pytest.raises(dh.InputError, match=r"\.png"):
-        save_frontier(found, tmp_path / "frontier.doc")
-    with pytest.raises(dh.InputError, match="no points"):
-        save_frontier([], tmp_path / "empty.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["frontier.svg"]

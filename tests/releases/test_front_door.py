@@ -77,10 +77,10 @@ def test_xarray_is_right_side_up():
 
 
 def test_plots(tmp_path):
-    assert RELEASE.plot().get_xlabel().startswith("easting")
+    assert dh.plots.plot_map(RELEASE).get_xlabel().startswith("easting")
     zones = gpd.GeoDataFrame({"name": ["a", "b"]}, geometry=shapely.box(*BOXES.T), crs=CRS)
-    assert len(RELEASE.plot(answers=dh.answer(RELEASE, zones), per="region").collections[0].get_paths()) == 2
-    figure = SORTED.plot().figure
+    assert len(dh.plots.plot_regions(RELEASE, dh.answer(RELEASE, zones)).collections[0].get_paths()) == 2
+    figure = dh.plots.plot_map(SORTED).figure
     figure.savefig(file := io.BytesIO(), format="png")
     assert file.getvalue().startswith(b"\x89PNG")
 

@@ -1,0 +1,464 @@
+"""Maps of cells and of regions, histograms of a line, and lists of values with their intervals."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.decode.placement import ErrorSource, block_error
+from deltahist.errors import InputError, one_of
+from deltahist.plots.colours import LINEAR, ColourScale, classed_scale, find_ends, is_dark, scale_between
+from deltahist.plots.ground import (
+    add_colour_bar,
+    cell_areas,
+    draw_frame,
+    exceeds_zero,
+    figure_of,
+    geometries_of,
+    holds_points_from_outside,
+    own_axes,
+    region_areas,
+    unit_of_area,
+)
+from deltahist.space.geometries import named
+from deltahist.strategies.tiles import spread_blocks, sum_blocks
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+    from matplotlib.axes import Axes
+
+    from deltahist.releases.base import BaseRelease
+    from deltahist.releases.histogram import Release
+    from deltahist.space.domain import Domain
+
+#: Most regions that have a label on the map, or a row in the list of values.
+ROWS = 40
+
+
+# --- cells --------------------------------------------------------------------------------------------------
+
+
+def plot_map(
+    release: BaseRelease,
+    ax: Axes | None = None,
+    *,
+    nonnegative: bool | None = None,
+    per: str = "area",
+    hatched: bool = False,
+    context: Sequence[Any] = (),
+) -> Axes:
+    """Draw the published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
+
+    Colours are proportional for small values and logarithmic for large ones. Unbiased estimates of single cells are
+    often mostly noise. They are merged where they do not stand out (`merge_cells`).
+
+    Parameters
+    ----------
+    release : Release
+    ax : where to draw; a new figure when None.
+    nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged. By default non-negative
+        ones where there are calibrated ones (`Release.draws_nonnegative`).
+    per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
+    hatched : hatch cells whose unbiased estimate does not stand out from the noise, all cells considered at once.
+    context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
+
+    Returns
+    -------
+    The axes. The title says which estimates they show.
+
+    Raises
+    ------
+    InputError
+        On another `per`, or a context of which nothing lies on the map.
+
+    >>> import deltahist as dh, numpy as np
+    >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
+    >>> release = dh.publish(np.full(domain.shape, 9), dh.Neighbourhood(domain, delta=500), epsilon=1)
+    >>> plot_map(release, hatched=True).get_ylabel()
+    'northing (km)'
+    """
+    ax = own_axes(ax)
+    notes = draw_map(release, ax, nonnegative=nonnegative, per=per, hatched=hatched, context=context)
+    ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
+    return ax
+
+
+def draw_map(
+    release: BaseRelease,
+    ax: Axes,
+    *,
+    nonnegative: bool | None = None,
+    per: str = "area",
+    hatched: bool = False,
+    context: Sequence[Any] = (),
+) -> str:
+    """Draw `plot_map`, and return what to say of it."""
+    one_of(("area", "cell"), per=per)
+    domain, positive = release.domain, release.draws_nonnegative(nonnegative)
+    if domain.ndim == 1:
+        return _draw_histogram(release, ax, positive)
+    of_counts: Any = release
+    error, kurtosis = block_error(of_counts.decoder, (1, 1))
+    merged = merge_cells(of_counts)
+    areas: Any = cell_areas(domain) if per == "area" else np.ones(domain.shape)
+    unit = unit_of_area(domain) if per == "area" else "cell"
+    if not stands_out(merged):
+        even = figure_of(float(merged.sum() / areas.sum()))
+        notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
+        ax.set_facecolor("0.94")
+    else:
+        shown, point = (release.cells(nonnegative=True) if positive else merged) / areas, 1 / float(np.median(areas))
+        notes = [f"Estimates: {release.estimator(positive)}" + ("." if positive else ", merged where they are noise.")]
+        ends = find_ends(shown, linear=LINEAR * error * point if positive and error else None, least=point)
+        scale = scale_between(ends)
+        draw_cells(ax, domain, shown, scale)
+        add_colour_bar(ax, scale, f"points per {unit}")
+        if hatched:
+            notes.append("Hatched cells do not stand out from the noise.")
+            _hatch(ax, domain, release.cells() < _typical_largest(domain.size, kurtosis) * error)
+    notes.append(f"The unbiased estimate of one cell has a standard error of {figure_of(error)} points.")
+    if holds_points_from_outside(release):
+        notes.append("Cells at the edge also hold points from outside.")
+    draw_frame(ax, domain, domain.bounds, context)
+    return " ".join(notes)
+
+
+def stands_out(merged: NDArray[np.float64]) -> bool:
+    """Return whether anything stands out from the noise, so that merged cells differ; always so of a single cell."""
+    return merged.size == 1 or bool(np.ptp(merged) > 1e-9 * np.abs(merged).max())
+
+
+def draw_cells(ax: Axes, domain: Domain, cells: NDArray[np.float64], scale: ColourScale) -> None:
+    """Draw the colours of cells (domain.shape) in the coordinates of the map."""
+    (west, south), (east, north) = domain.low, domain.high
+    style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
+    ax.imshow(cells.T, origin="lower", extent=(west, east, south, north), **style)
+
+
+def _hatch(ax: Axes, domain: Domain, doubtful: NDArray[np.bool_]) -> None:
+    """Hatch cells (domain.shape)."""
+    # Each cell twice along both axes, so that contours follow its edges.
+    x, y = (np.repeat(domain.edges(axis), 2)[1:-1] for axis in (0, 1))
+    twice = np.repeat(np.repeat(doubtful.T.astype(float), 2, axis=0), 2, axis=1)
+    hatches = ax.contourf(x, y, twice, levels=[0.5, 1.5], colors="none", hatches=["////"])
+    hatches.set(edgecolor="0.55", linewidth=0)
+
+
+def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
+    domain, edges = release.domain, release.domain.edges(0)
+    cells, error = release.estimates(nonnegative=positive)
+    low = np.maximum(cells - error, 0.0) if positive else cells - error
+    colour: dict[str, Any] = {"color": "tab:blue"}
+    ax.stairs(cells + error, edges, baseline=low, fill=True, alpha=0.3, label="± one standard error", **colour)
+    ax.stairs(cells, edges, baseline=None, linewidth=1.2, label="estimate", **colour)
+    ax.axhline(0, color="0.5", linewidth=0.8)
+    ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]])
+    ax.legend(frameon=False, fontsize=8)
+    notes = [f"Estimates: {release.estimator(positive)}."]
+    decoder = getattr(release.mechanism, "decoder", None)  # sorted points have no cells of their own
+    if decoder is not None and not stands_out(merge_cells(release)):  # type: ignore[arg-type]
+        notes.append("Nothing stands out from the noise. An even spread fits all of it.")
+    if holds_points_from_outside(release):
+        notes.append("The first and the last cell also hold points from outside.")
+    return " ".join(notes)
+
+
+def merge_cells(release: Release) -> NDArray[np.float64]:
+    """Return points per cell (domain.shape), averaged over blocks wherever cells do not stand out from the noise.
+
+    Blocks are nested. One is divided if somewhere in it a part surely differs from an even spread over the
+    next larger block (by chance that happens about once on a map), and, once its surroundings are divided,
+    if one of its own parts probably does (by chance in one block of a hundred). Sums over blocks are kept.
+    This looks at nothing but the release, so it costs no privacy.
+    """
+    branching = int(getattr(release.mechanism.strategy, "branching", 2))
+    return merge_blocks(release.cells(), release.decoder, branching)
+
+
+def merge_blocks(cells: NDArray[np.float64], decoder: ErrorSource, branching: int = 2) -> NDArray[np.float64]:
+    """Return `merge_cells` of unbiased estimates (domain.shape) whose errors a decoder tells."""
+    shape, widths = cells.shape, _nested_widths(cells.shape, branching)
+    sums, size = cells, np.broadcast_to(1.0, shape)
+    surely, levels = np.zeros(shape, dtype=bool), []
+    for fine, coarse in itertools.pairwise(widths):
+        starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
+        larger, larger_size = sum_blocks(sums, starts), sum_blocks(size, starts)
+        expected = spread_blocks(larger / larger_size, starts, sums.shape)
+        expected *= size
+        error, kurtosis = block_error(decoder, (fine,) * len(shape))
+        # Standard errors by which each part differs from an even spread.
+        deviation = np.abs(np.subtract(sums, expected, out=expected), out=expected)
+        deviation /= max(error, 1e-12)
+        # What chance makes once on a map, and in one block of a hundred.
+        sure = _typical_largest(sums.size, kurtosis)
+        likely = _typical_largest(100 * (coarse // fine) ** 2, kurtosis)
+        surely = sum_blocks(surely | (deviation > sure), starts) > 0
+        levels.append((sums, size, surely | (sum_blocks(deviation > likely, starts) > 0), starts))
+        sums, size = larger, larger_size
+    shown, divided = sums / size, np.ones(sums.shape, dtype=bool)
+    while levels:
+        sums, size, uneven, starts = levels.pop()
+        divided = spread_blocks(divided & uneven, starts, sums.shape)
+        shown = spread_blocks(shown, starts, sums.shape)
+        np.divide(sums, size, out=shown, where=divided)
+    return shown
+
+
+def _typical_largest(draws: int, kurtosis: float) -> float:
+    """Return the typical largest of many draws of noise, in standard errors.
+
+    √(2 ln m) for normal noise, ln m / √2 for Laplace noise, and between them by the excess kurtosis.
+    """
+    log = math.log(max(draws, 20))
+    normal, laplace = math.sqrt(2 * log), log / math.sqrt(2)
+    return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
+
+
+def _nested_widths(shape: tuple[int, ...], branching: int) -> list[int]:
+    """Return sides of nested blocks, from one cell up to the whole map, through the blocks of a hierarchy."""
+    widths = [1]
+    for factor in itertools.cycle(_prime_factors(branching)):
+        if widths[-1] >= max(shape):
+            break
+        widths.append(widths[-1] * factor)
+    return widths
+
+
+def _prime_factors(number: int) -> list[int]:
+    for factor in range(2, math.isqrt(number) + 1):
+        if number % factor == 0:
+            return [factor, *_prime_factors(number // factor)]
+    return [number]
+
+
+# --- regions ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """Regions on a map with their values.
+
+    Parameters
+    ----------
+    names : (m,) of the regions. shapes : (m,) their polygons within the map, in its coordinates.
+    value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
+    doubtful : (m,) whether a value does not stand out from the noise.
+    unit : of the values, in words. estimator : name of the estimates.
+    bounds : west, south, east, north of the part of the map that is drawn.
+    """
+
+    names: tuple[str, ...]
+    shapes: NDArray[Any]
+    value: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    doubtful: NDArray[np.bool_]
+    unit: str
+    estimator: str
+    bounds: tuple[float, ...]
+
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The regions (at most m) that have an answer, the largest value first."""
+        order = np.argsort(-self.value, kind="stable")  # NaN comes last
+        return order[: int(np.isfinite(self.value).sum())]
+
+    @property
+    def scale(self) -> ColourScale | None:
+        """The scale of colours; None if nothing stands out from the noise."""
+        return None if self.doubtful.all() else classed_scale(self.value[~self.doubtful])
+
+    @property
+    def faces(self) -> NDArray[np.float64]:
+        """The colour (m, 4) of each region."""
+        from matplotlib.colors import to_rgba
+
+        out, scale = np.tile(to_rgba("0.94"), (len(self.value), 1)), self.scale
+        if scale is not None:
+            known = np.isfinite(self.value)
+            out[known] = scale.colours(scale.norm(np.maximum(self.value[known], 0.0)))
+        return out
+
+
+def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
+    """Return the values that a picture shows of `dh.answer(release, frame)` for a frame of regions.
+
+    Values are points per "area" (km², or the square of a plane's unit) or per "region". Raises InputError if the
+    answers are no such frame, or none of it is on the map.
+    """
+    import shapely
+
+    one_of(("area", "region"), per=per)
+    wanted = ("estimate", "std_error", "low", "high")
+    if not hasattr(answers, "geometry") or not set(wanted) <= set(answers.columns):
+        raise InputError(
+            f"answers are a {type(answers).__name__}: they must be what dh.answer(release, frame) returns for a "
+            "GeoDataFrame of regions"
+        )
+    domain = release.domain
+    estimate, error, low, high = (np.asarray(answers[name], dtype=np.float64) for name in wanted)
+    # Answers stand behind the columns of the regions themselves.
+    names = named(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
+    shapes = shapely.make_valid(geometries_of(answers, domain, "answers"))
+    shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
+    area = region_areas(domain, shapes)
+    known = np.isfinite(estimate) & (area > 0)
+    if not known.any():
+        raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
+    size = np.where(known, area if per == "area" else 1.0, np.nan)
+    estimator = release.estimator(False)
+    if "estimator" in answers.columns:  # else they are unbiased
+        estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
+    # The part of the map that the regions fill, with a margin, and not too flat.
+    low_corner, high_corner = shapely.total_bounds(shapes[known]).reshape(2, 2)
+    extent = high_corner - low_corner
+    margin = 0.04 * extent.max() + np.maximum(0.5 * extent.max() - extent, 0) / 2
+    bounds = (*np.maximum(low_corner - margin, domain.low), *np.minimum(high_corner + margin, domain.high))
+    return Values(
+        tuple(_shorten(name, row) for row, name in enumerate(names)),
+        shapes,
+        estimate / size,
+        low / size,
+        high / size,
+        ~(known & exceeds_zero(estimate, error, low)),
+        f"points per {unit_of_area(domain)}" if per == "area" else "points per region",
+        estimator,
+        tuple(map(float, bounds)),
+    )
+
+
+def _shorten(name: Any, row: int, most: int = 28) -> str:
+    """Return a name on one line, cut in its middle; the number of its row where there is none."""
+    text = f"region {row + 1}" if name is None or name != name else " ".join(str(name).split())
+    return text if len(text) <= most else f"{text[: most - 9]}…{text[-8:]}"
+
+
+def plot_regions(
+    release: BaseRelease,
+    answers: gpd.GeoDataFrame,
+    ax: Axes | None = None,
+    *,
+    per: str = "area",
+    context: Sequence[Any] = (),
+) -> Axes:
+    """Draw a map of answers for regions: colours are values, hatched is what does not stand out from the noise.
+
+    A region is hatched if its interval includes zero, or its standard error is more than a third of the value. The
+    40 regions of the largest values have their names and values on the map. `save_picture` lists their intervals, too.
+
+    Parameters
+    ----------
+    release : Release
+    answers : `dh.answer(release, frame)` for a GeoDataFrame of regions, in any CRS. Names are in the column `name` or
+        `id`.
+    ax : where to draw; a new figure when None. Its layout is worked out, to see where labels fit.
+    per : values are points per "area" (km², or the square of a plane's unit), so that large regions do not stand out
+        by their size; or points per "region".
+    context : as in `plot_map`.
+
+    Returns
+    -------
+    The axes. The title says which estimates they show.
+
+    Raises
+    ------
+    InputError
+        If the answers are no such frame, on another `per`, or on a context of which nothing is on the map.
+
+    >>> import deltahist as dh, geopandas as gpd, numpy as np, shapely
+    >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
+    >>> release = dh.publish(np.full(domain.shape, 90), dh.Neighbourhood(domain, delta=500), epsilon=1)
+    >>> halves = shapely.box([583000, 585000], 4505000, [585000, 587000], 4509000)
+    >>> zones = gpd.GeoDataFrame({"name": ["west", "east"]}, geometry=halves, crs=domain.crs)
+    >>> ax = plot_regions(release, dh.answer(release, zones))
+    >>> sorted(text.get_text().splitlines()[0] for text in ax.texts)
+    ['east', 'west']
+    """
+    ax, values = own_axes(ax), values_of(release, answers, per)
+    notes = draw_regions(release.domain, values, ax, context)
+    ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
+    label_regions(ax, values, numbered=False)
+    return ax
+
+
+def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any]) -> str:
+    """Draw the map of `plot_regions` without labels, and return what to say of it."""
+    import geopandas as gpd
+
+    shapes, scale = gpd.GeoSeries(values.shapes), values.scale
+    shown = ~(shapes.is_empty | shapes.isna()).to_numpy()
+    shapes[shown].plot(ax=ax, color=values.faces[shown], edgecolor="0.25", linewidth=0.6, aspect=None)
+    notes = [f"Estimates: {values.estimator}."]
+    if (hatched := values.doubtful & shown).any():
+        shapes[hatched].plot(ax=ax, color="none", edgecolor="0.6", hatch="////", linewidth=0, aspect=None)
+        notes.append("Hatched regions, with a white dot in lists, do not stand out from the noise.")
+    if scale is not None:
+        add_colour_bar(ax, scale, values.unit)
+    draw_frame(ax, domain, values.bounds, context)
+    if len(values.order) > ROWS:
+        notes.append(f"The {ROWS} largest of {len(values.order)} regions have labels.")
+    return " ".join(notes)
+
+
+def label_regions(ax: Axes, values: Values, *, numbered: bool) -> None:
+    """Write values on the regions, or numbers that are those of a list; where they overlap they are moved apart."""
+    import shapely
+    from adjustText import adjust_text
+    from matplotlib.patheffects import withStroke
+
+    figure: Any = ax.get_figure(root=True)
+    figure.draw_without_rendering()  # so that the layout is known
+    texts, faces = [], values.faces
+    for place, region in enumerate(values.order[:ROWS].tolist(), start=1):
+        shape = values.shapes[region]
+        x, y = shapely.get_coordinates(shapely.maximum_inscribed_circle(shape, 0.02 * math.sqrt(shape.area)))[0]
+        words = str(place) if numbered else f"{values.names[region]}\n{_known(values, region)}"
+        colours = ("white", "black") if is_dark(faces[region]) else ("black", "white")
+        style: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "parse_math": False, "zorder": 5}
+        text = ax.text(x, y, words, fontsize=8 if numbered else 7, color=colours[0], **style)
+        text.set_path_effects([withStroke(linewidth=2, foreground=colours[1], alpha=0.6)])
+        texts.append(text)
+    lines: dict[str, Any] = {"arrowstyle": "-", "color": "0.2", "linewidth": 0.6}
+    adjust_text(texts, ax=ax, iter_lim=200, expand=(1.02, 1.05), force_explode=(0.0, 0.0), arrowprops=lines)
+
+
+def _known(values: Values, region: int) -> str:
+    """Return a value with the digits that its interval leaves; its upper end where it is not told from zero."""
+    value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
+    if low <= 0:
+        return f"up to {figure_of(max(high, 0.0), 2)}"
+    place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
+    return figure_of(round(value, place), 15)
+
+
+def draw_intervals(values: Values, ax: Axes, level: float) -> None:
+    """Draw answers for regions with their intervals, a row each, the largest first; at most 40."""
+    shown, scale = values.order[:ROWS], values.scale
+    row = np.arange(len(shown))
+    value, low, high = (np.maximum(v[shown], 0.0) for v in (values.value, values.low, values.high))
+    colours = np.where(values.doubtful[shown, None], 1.0, values.faces[shown])
+    ax.hlines(row, low, high, color="0.35", linewidth=1.1, zorder=2)
+    ax.scatter(value, row, s=20, c=colours, edgecolors="0.15", linewidths=0.7, zorder=3, clip_on=False)
+    if scale is not None and len(scale.ticks) > 2 and scale.ticks[-1] > 10 * scale.ticks[1]:
+        ax.set_xscale("asinh", linear_width=scale.ticks[1] / 2)
+        ax.set_xticks(scale.ticks, labels=[figure_of(tick, 6) for tick in scale.ticks])
+        ax.minorticks_off()
+    else:
+        ax.locator_params(axis="x", nbins=5)
+        ax.xaxis.set_major_formatter(lambda value, _: figure_of(value))
+    ax.set_yticks(row, labels=[f"{values.names[i]}  {place}" for place, i in enumerate(shown.tolist(), start=1)])
+    for label in ax.get_yticklabels():
+        label.set_parse_math(False)
+    ax.tick_params(axis="y", length=0)
+    ax.tick_params(labelsize=8)
+    ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=f"{values.unit}, with {level:.0%} intervals")
+    ax.set_xlim(left=0)
+    ax.grid(axis="x", color="0.9")
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right", "left"]].set_visible(False)
