@@ -26,7 +26,7 @@ def plot(
     estimates: Estimates,
     hatch: bool = flag("Hatch cells that do not stand out from the noise, all cells considered at once."),
     per: Literal["area", "region"] = option(
-        "WHAT", "area: points per km², so that large regions do not stand out by size; region (or cell).", default="area"
+        "WHAT", "area: points per km², so that large regions do not stand out; region (or cell).", default="area"
     ),
     context: list[Path] | None = option("FILE", "Geometries drawn thin and grey, such as roads; may be repeated."),
     title: str | None = option("TEXT", "Title of the picture. [default: what is drawn]"),

@@ -77,7 +77,7 @@ def classed_scale(values: NDArray[np.float64]) -> ColourScale:
     most = float(values.max())
     least = max(float(values[values > 0].min()), 1e-4 * most)
     if most <= 6 * least:
-        breaks = [v for v in MaxNLocator(_CLASSES - 2).tick_values(least, most).tolist() if v > 0]
+        breaks = [v for v in MaxNLocator(_CLASSES - 2).tick_values(0.8 * least, most).tolist() if v > 0]
     else:
         for factors in ((1, 2, 5), (1, 3), (1,)):
             breaks = [v for v in _round_values(least, most, factors) if least / 5 < v < most]

@@ -237,7 +237,7 @@ def add_colour_bar(axes: Any, scale: ColourScale, label: str) -> None:
     """Draw the bar of colours below some axes; the last tick is labelled ≥ where values lie beyond it."""
     from matplotlib.cm import ScalarMappable
 
-    where: dict[str, Any] = {"ax": axes, "location": "bottom", "aspect": 35, "fraction": 0.05, "pad": 0.02}
+    where: dict[str, Any] = {"ax": axes, "location": "bottom", "aspect": 35, "fraction": 0.2, "pad": 0.02}
     extend, colours = "max" if scale.beyond else "neither", ScalarMappable(scale.norm, scale.colours)
     bar = np.ravel(axes)[0].figure.colorbar(colours, extend=extend, spacing="uniform", label=label, **where)
     words = [figure_of(tick, 6) for tick in scale.ticks]

@@ -27,7 +27,7 @@ from deltahist.plots.ground import (
     unit_of_area,
 )
 from deltahist.space.geometries import named
-from deltahist.strategies.tiles import spread_blocks, sum_blocks
+from deltahist.strategies.base import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -147,7 +147,7 @@ def _hatch(ax: Axes, domain: Domain, doubtful: NDArray[np.bool_]) -> None:
     x, y = (np.repeat(domain.edges(axis), 2)[1:-1] for axis in (0, 1))
     twice = np.repeat(np.repeat(doubtful.T.astype(float), 2, axis=0), 2, axis=1)
     hatches = ax.contourf(x, y, twice, levels=[0.5, 1.5], colors="none", hatches=["////"])
-    hatches.set(edgecolor="0.55", linewidth=0)
+    hatches.set(edgecolor="0.7", linewidth=0)
 
 
 def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
@@ -396,7 +396,7 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
     shapes[shown].plot(ax=ax, color=values.faces[shown], edgecolor="0.25", linewidth=0.6, aspect=None)
     notes = [f"Estimates: {values.estimator}."]
     if (hatched := values.doubtful & shown).any():
-        shapes[hatched].plot(ax=ax, color="none", edgecolor="0.6", hatch="////", linewidth=0, aspect=None)
+        shapes[hatched].plot(ax=ax, color="none", edgecolor="0.7", hatch="////", linewidth=0, aspect=None)
         notes.append("Hatched regions, with a white dot in lists, do not stand out from the noise.")
     if scale is not None:
         add_colour_bar(ax, scale, values.unit)
@@ -425,7 +425,7 @@ def label_regions(ax: Axes, values: Values, *, numbered: bool) -> None:
         text.set_path_effects([withStroke(linewidth=2, foreground=colours[1], alpha=0.6)])
         texts.append(text)
     lines: dict[str, Any] = {"arrowstyle": "-", "color": "0.2", "linewidth": 0.6}
-    adjust_text(texts, ax=ax, iter_lim=200, expand=(1.02, 1.05), force_explode=(0.0, 0.0), arrowprops=lines)
+    adjust_text(texts, ax=ax, iter_lim=300, expand=(1.02, 1.05), arrowprops=lines)
 
 
 def _known(values: Values, region: int) -> str:

@@ -9,7 +9,6 @@ import html
 import io
 import json
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Self, TypeVar
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
     import xarray as xr
-    from matplotlib.axes import Axes
 
     from deltahist.space.workloads import Workload
 

@@ -461,7 +461,8 @@ def _draw_map(release: BaseRelease) -> str:
     if release.domain.ndim != 2 or release.mechanism.determines_cells is None:
         return ""
     caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
-    return _draw("map", functools.partial(plots.plot_map, release), "Map of the published estimates of points per cell.", caption)
+    draw = functools.partial(plots.plot_map, release)
+    return _draw("map", draw, "Map of the published estimates of points per cell.", caption)
 
 
 def _draw_steps(series: Series) -> str:

@@ -15,11 +15,7 @@ from deltahist.decode.placement import block_error
 from deltahist.errors import InputError
 from deltahist.plots.colours import LINEAR, ColourScale, Ends, find_ends, is_dark, scale_between
 from deltahist.plots.ground import block_areas, cell_areas, unit_of_area
-<<<<<<< HEAD
-=======
 from deltahist.plots.maps import merge_blocks, merge_cells
-from deltahist.releases import TiledRelease
->>>>>>> ce0f2dc1 (Draw pictures with geopandas, adjustText and a scale bar from a library)
 from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source
 from deltahist.server.blocks import Extent, block_ends, summarize_blocks

@@ -51,7 +51,7 @@ def ask(part):
 
 
 def test_maps_are_means_per_step_in_one_scale():
-    figure = draw_steps(series([0, 1, 3]), plain=True, per="cell")
+    figure = draw_steps(series([0, 1, 3]), nonnegative=False, per="cell")
     assert [ax.get_title() for ax in panels(figure)] == [
         *("2010-05-01", "2010-05-02", "2010-05-03", "2010-05-04"),
     ]
