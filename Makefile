@@ -36,19 +36,15 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 	  $(BIN)/python -m webbrowser -t http://127.0.0.1:8000/ >/dev/null) &
 	$(BIN)/deltahist serve build/demo/city.parquet
 
-# Tests that start processes: the service, browsers, R and GDAL that ask it, readers with limits, and commands that are killed.
-PROCESSES = tests/browser tests/server/test_running.py tests/cli/test_serving_private.py \
-	tests/cli/test_year_page.py tests/remote/test_clients.py tests/personal/test_kills.py tests/accounts/test_stress.py tests/test_confined.py
-
 # Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker
 # ends alone.
 test: $(VENV)/.test  ## run the quick tests (ARGS="-k grids" to choose); processes, Spark and statistical audits apart
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow and not audit" \
-	$(addprefix --ignore=,tests/spark $(PROCESSES)) $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow and not audit and not process" \
+	--ignore=tests/spark $(ARGS)
 
 test-processes: $(VENV)/.test  ## run the tests that start processes: services, browsers, limits, kills
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" $(PROCESSES) $(ARGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "process and not slow" --ignore=tests/spark $(ARGS)
 
 test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)

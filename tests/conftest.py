@@ -24,7 +24,12 @@ settings.load_profile("deltahist")
 
 #: Where single tests take seconds: they start first, so that no worker is left alone with them at the end.
 _LONG = (
-    "audits", "experiments", "mechanisms", "accounts/test_stress.py", "accounts/test_window.py", "cli/test_commands.py",
+    "audits", "experiments", "mechanisms", "accounts/test_window.py", "cli/test_commands.py",
+)  # fmt: skip
+#: Tests that start processes: the service, browsers, other clients, and commands that are killed.
+_PROCESSES = (
+    "browser", "server/test_running.py", "cli/test_serving_private.py", "cli/test_year_page.py",
+    "remote/test_clients.py", "personal/test_kills.py", "accounts/test_stress.py",
 )  # fmt: skip
 #: As the running service has it: pytest sets filters anew for each test.
 _UNWARNED = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
@@ -42,6 +47,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if (folder := places[item.path].split(os.sep)[0]) in _MARKS and item.path.name != "test_exact.py":
             item.add_marker(_MARKS[folder])
+        if places[item.path].startswith(_PROCESSES):
+            item.add_marker(pytest.mark.process)
     items.sort(key=lambda item: not places[item.path].startswith(_LONG))
 
 
