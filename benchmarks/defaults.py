@@ -45,7 +45,7 @@ ASKED = {
     "cells not negative, 128²": 0.7,
     "cells not negative, 256²": 3,
     "cells not negative, 512²": 15,
-    "deltahist inspect": 0.7,
+    "deltahist statement": 0.7,
     "deltahist query --box": 0.7,
     "deltahist query, 10,000 boxes in degrees": 2,
     "deltahist query, 10,000 boxes in metres": 1,
@@ -296,7 +296,7 @@ def _sessions() -> Iterator[Task | Command]:
     for side in (128, 256, 512):
         yield Task({f"cells not negative, {side}²": "s"}, nonnegative, (side,), side == 128)
     query = ["query", RELEASE]
-    yield Command("deltahist inspect", ["inspect", RELEASE], quick=True)
+    yield Command("deltahist statement", ["statement", RELEASE], quick=True)
     yield Command("deltahist query --box", [*query, "--box", BOX], quick=True)
     for name, file in (("1,000", "few"), ("10,000", "degrees")):
         asked = f"deltahist query, {name} boxes in degrees"

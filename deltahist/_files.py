@@ -163,7 +163,7 @@ def read_parquet(
         if content[:64].lstrip()[:1] == b"{":
             raise DamagedFile(
                 f"release file {str(path)!r} holds JSON, as that of a quantile does, which answers no ranges: it must "
-                "be Parquet to be served; `deltahist inspect` reads it"
+                "be Parquet to be served; `deltahist statement` reads it"
             )
     try:
         source = pa.BufferReader(content) if isinstance(content, bytes) else content

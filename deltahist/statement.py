@@ -1,13 +1,17 @@
-"""The privacy statement: facts as data, the same in rows of words, and the rows as text."""
+"""The privacy statement: facts as data, and one list of rows that text and pages show."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from deltahist.errors import InputError
 from deltahist.preprocessing import UNPAID
+from deltahist.privacy import Guarantee
 from deltahist.space.crs import scales, unit_of, words
 from deltahist.space.neighbourhood import Neighbourhood
 
@@ -18,16 +22,17 @@ if TYPE_CHECKING:
 Row: TypeAlias = tuple[str, list[str]]
 Facts: TypeAlias = dict[str, Any]
 
-VERDICT, BY_DISTANCE = "May be published", "Protection by distance"
-#: Limits that are named one by one; of more of them a few are.
+#: Limits that a line names. Of more, some are named.
 MOST_NAMED = 4
 #: Distances, in δ, at which the statement says what protection is left.
 _MULTIPLES = (1, 2, 5, 10)
-#: Distances that differ by less are one.
+#: Distances closer than this ratio are one.
 _LESS = 1 - 1e-6
 _PLACES = {"boundary": "the domain's boundary", "left": "the left end", "right": "the right end"}
 #: Groups of noisy numbers that the statement lists.
 _MOST_GROUPS = 12
+#: Letters in a line of text, and in front of its lines.
+_WIDTH, _INDENT = 110, 20
 
 
 def list_facts(mechanism: BaseMechanism) -> Facts:
@@ -56,7 +61,7 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
         "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
         "rho": None if guarantee.rho is None else float(guarantee.rho),
         "limits": list_limits(near, norm),
-        "protection": [_cost_within(mechanism, r) for r in [*list_distances(near), near.diameter]],
+        "protection": [],
         "total_public": mechanism.total_known,
         "total": None,
         "dropped": list(counting.dropped),
@@ -85,17 +90,15 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
         facts["epsilon_at_1e-6"] = mechanism.approximate(1e-6)
     if not near.fixed_membership:
         facts["appear_anywhere"] = float(mechanism.cost_under(near.anywhere()))
+    facts["protection"] = [_cost_within(mechanism, facts, r) for r in [*list_distances(near), near.diameter]]
     return facts
 
 
-def _cost_within(mechanism: BaseMechanism, distance: float) -> dict[str, float | None]:
-    exact, bound = mechanism.cost_within(distance)
-    return {
-        "distance": distance,
-        "deltas": distance / mechanism.neighbourhood.delta_ground,
-        "exact": None if exact == math.inf else float(exact),
-        "bound": None if bound == math.inf else float(bound),
-    }
+def _cost_within(mechanism: BaseMechanism, facts: Facts, distance: float) -> Facts:
+    exact, bound = (None if cost == math.inf else float(cost) for cost in mechanism.cost_within(distance))
+    deltas = distance / mechanism.neighbourhood.delta_ground
+    guess = bound_guess(facts, exact, deltas)
+    return {"distance": distance, "deltas": deltas, "exact": exact, "bound": bound, "guess": guess}
 
 
 def _explain_relation(mechanism: BaseMechanism) -> str:
@@ -112,35 +115,92 @@ def _explain_relation(mechanism: BaseMechanism) -> str:
     return f"{move}, or may be absent if within that distance of {name_sources(near)}"
 
 
-def write_statement(
-    mechanism: BaseMechanism, known: Facts | None = None, rows: Iterable[Row] | None = None
-) -> str:
-    """Return the privacy statement as plain text; `known` are the facts that a release adds, `rows` other rows."""
-    facts = list_facts(mechanism) | (known or {})
+def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None:
+    """Return how often a guess between two equally likely places is right at most; None without a promise.
+
+    Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP implies for any noise: half of one and the total
+    variation distance, by the inequalities of Pinsker and of Bretagnolle and Huber.
+
+    Parameters
+    ----------
+    cost : ε, or ρ, of a move between the places; None if nothing is promised. deltas : their distance in δ.
+
+    >>> round(bound_guess({"rho": None}, 1.0, 1.0), 3)
+    0.731
+    """
+    if cost is None:
+        return None
+    if facts["rho"] is not None:
+        return 0.5 + 0.5 * math.sqrt(min(cost / 2, -math.expm1(-cost)))
+    fails = Fraction(0)
+    if facts.get("probability"):
+        own = Guarantee(Fraction(facts["epsilon"]), probability=Fraction(facts["probability"]))
+        try:
+            fails = own.times(max(1, math.ceil(deltas - 1e-9))).probability
+        except InputError:
+            return None
+    return Guarantee(Fraction(cost), probability=fails).certainty
+
+
+def _share(share: float | None) -> str:
+    """Return how many of a hundred guesses are right at most, rounded up since it is a bound."""
+    return "nearly always" if share is None or share > 0.9995 else f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"
+
+
+# --- texts --------------------------------------------------------------------------------------------------
+
+
+def write_statement(facts: Facts, rows: Iterable[Row]) -> str:
+    """Return the privacy statement as plain text."""
     lines = ["Privacy statement", "================="]
-    if facts["weak_protection"] is not None:
-        lines = [f"WEAK PROTECTION: {facts['weak_protection']}", "", *lines]
-    if "withdrawn" in facts:
-        lines = [f"WITHDRAWN {explain_withdrawal(facts['withdrawn'])}", "", *lines]
-    for label, (first, *rest) in list_rows(mechanism, facts) if rows is None else rows:
-        lines += [f"{label:<18}  {first}", *(f"  {line}" for line in rest)]
+    if (warning := headline(facts)) is not None:
+        lines = [warning, "", *lines]
+    for label, texts in rows:
+        starts = [f"{label:<{_INDENT}}", *[" " * _INDENT] * (len(texts) - 1)]
+        for start, text in zip(starts, texts, strict=True):
+            lines += textwrap.wrap(text, _WIDTH, initial_indent=start, subsequent_indent=" " * _INDENT)
+    table = distance_table(facts)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines += ["", "Protection by distance"]
+    lines += ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in table]
     return "\n".join(lines)
 
 
+def headline(facts: Facts) -> str | None:
+    """Return the warning that a statement begins with, if there is one."""
+    if "withdrawn" in facts:
+        return f"WITHDRAWN {explain_withdrawal(facts['withdrawn'])}"
+    weak = facts["weak_protection"]
+    return None if weak is None else f"WEAK PROTECTION: {weak}"
+
+
+def distance_table(facts: Facts) -> list[tuple[str, ...]]:
+    """Return the protection by distance: a row of headings, then a row for each distance."""
+    letter = "ε" if facts["rho"] is None else "ρ"
+    promised = f"{letter} {'promised' if facts['limits'] else 'bound'}"
+    table: list[tuple[str, ...]] = [("distance", "in δ", "a guess is right in", f"{letter} exact", promised)]
+    for row in facts["protection"]:
+        exact, bound = ("nothing" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
+        far = length(row["distance"], facts["unit"], 4)
+        table.append((far, f"{row['deltas']:.4g}", _share(row["guess"]), exact, bound))
+    table[-1] = (f"any move ({table[-1][0]})", *table[-1][1:])
+    if "appear_anywhere" in facts:
+        cost = facts["appear_anywhere"]
+        share = _share(bound_guess(facts, cost, facts["protection"][-1]["deltas"]))
+        table.append(("being there or not", "", share, f"{cost:.4g}", ""))
+    return table
+
+
 def explain_withdrawal(withdrawn: Facts) -> str:
-    """Return when and why a release was withdrawn, and by which it is replaced, from its notice as data."""
+    """Return when and why a release was withdrawn, from its notice as data."""
     said = f"on {withdrawn['date']}: {withdrawn['reason'].rstrip('.')}"
-    instead = withdrawn["replacement"]
-    if instead is None:
-        return f"{said}; nothing replaces it so far"
-    return f"{said}; use {instead['file']} instead (SHA-256 {instead['digest']})"
+    instead = withdrawn.get("replacement")
+    return said if instead is None else f"{said}; use {instead['file']} instead (SHA-256 {instead['digest']})"
 
 
 def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
-    """Return some lines about a release for whoever opens its file with another program."""
-    domain = mechanism.domain
-    form, asked = (".csv", "--box LOW,HIGH") if domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
-    cells = f"deltahist export FILE --out cells{form}; in Python deltahist.load(FILE).to_pandas()."
+    """Return some lines about a release for people who open its file with another program."""
+    form, asked = (".csv", "--box LOW,HIGH") if mechanism.domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
     return "\n".join(
         [
             "This file is a release of deltahist: figures about places, in which random noise hides people.",
@@ -148,10 +208,10 @@ def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
             f"Hidden: {_explain_relation(mechanism)}.",
             f"May be published: {may_be_published}.",
             f"Column value: {mechanism.size:,} noisy whole numbers ({mechanism.words}).",
-            "Measurements, not cells: one may count many cells, in a unit of its own, and share noise with others.",
-            f"Cells, with their standard errors, which must not be added: {cells}",
-            f"Sums, with theirs: deltahist query FILE {asked}",
-            "All that was promised: deltahist inspect FILE, which verifies the file. Nothing verifies these lines.",
+            "They are measurements, not cells: one may count many cells and share noise with others.",
+            f"Cells with their standard errors: deltahist export FILE --out cells{form}",
+            f"Sums with theirs: deltahist query FILE {asked}",
+            "All promises: deltahist statement FILE, which verifies the file. Nothing verifies these lines.",
         ]
     )
 
@@ -165,38 +225,117 @@ def judge(mechanism: BaseMechanism, publishable: bool) -> str:
 
 
 def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    """Return all rows of the statement, in their order; a mechanism's own facts make no row about a release."""
-    rows = [
-        *_publication_rows(mechanism, facts),
+    """Return all rows of the statement, in order. A mechanism has fewer than a release."""
+    released = facts["may_be_published"] is not None
+    rows: list[Row] = [("May be published", [facts["may_be_published"]])] if released else []
+    if released and not facts["publishable"]:
+        rows.append(("Warning", ["This file protects nobody. The rest says what fresh noise would promise."]))
+    rows += [
+        ("In plain words", _explain_plainly(mechanism, facts)),
         *_promise_rows(mechanism, facts),
-        (BY_DISTANCE, _distance_lines(facts)),
-        *_people_rows(facts),
+        *_publication_rows(mechanism, facts),
+        *_people_rows(mechanism, facts),
         ("Noise", _noise_lines(facts["noise"])),
     ]
-    if "project_file" in facts:
-        said = f"SHA-256 {facts['project_file']}: its public choices, where none was typed in their place"
-        rows.append(("Project file", [said]))
     if facts["determines_cells"] is False:
-        rows.append(("Resolution", ["the numbers do not determine every cell; answers state what is unresolved"]))
-    if facts["may_be_published"] is not None:  # a release's; a mechanism has not been paid for
+        rows.append(("Resolution", ["The numbers do not determine every cell; answers state what is unresolved."]))
+    rows.append(("Use", _explain_use(facts)))
+    if "project_file" in facts:
+        rows.append(("Project file", [f"SHA-256 {facts['project_file']}, the file with the public choices"]))
+    if released:
         rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism, facts)]))
         if facts["digest"] is not None:
             rows.append(("SHA-256", [facts["digest"]]))
-        rows.append((VERDICT, [facts["may_be_published"]]))
     return rows
+
+
+def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
+    points, delta = facts["points_per_user"], length(facts["delta"], facts["unit"])
+    if points is None:
+        protected = "Each single point is protected. A user with several points is protected less for all of them."
+    else:
+        kept = "the one kept point" if points == 1 else f"up to {points:,} kept points"
+        protected = f"Each user is protected, with {kept}."
+    near = _share(facts["protection"][0]["guess"])
+    guess = (
+        "Suppose an attacker knows everything about everyone else, and weighs two guesses about the true place, at "
+        f"most δ = {delta} apart. From this release the better guess is right in {near} cases at most; a coin is right "
+        "in 50. Over longer distances the protection is weaker: see the table."
+    )
+    if mechanism.neighbourhood.fixed_membership:
+        there = "Only places are hidden: who is in the data is taken as known."
+    else:
+        sources = name_sources(mechanism.neighbourhood)
+        there = f"Being in the data is hidden as well for people within {delta} of {sources}."
+    return [protected, guess, there]
+
+
+def _promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
+    cells = " × ".join(number(c) for c in facts["delta_cells"])
+    lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
+    if facts["projection"] is not None and facts["projection"]["jump"]:
+        lost += " and the jump of the projection"
+    raw = f"for raw coordinates {facts['delta_guaranteed']:.10g}: {lost} less"
+    rows = [
+        ("Guarantee", _guarantee_lines(facts)),
+        ("Neighbours", [facts["neighbour_relation"]]),
+        ("δ", [f"{number(facts['delta'])} {facts['unit']} = {cells} cells ({raw})"]),
+        ("Unit of privacy", _unit_lines(mechanism)),
+    ]
+    letter, norm = ("ε", 1) if facts["rho"] is None else ("ρ", 2)
+    if facts["limits"]:
+        rows.append(("Limits", [explain_limits(mechanism.neighbourhood, letter, norm)]))
+    if (step := mechanism.step) is not None:
+        within = "one step" if step.window == 1 else f"{step.window:,} steps in a row"
+        lines = [
+            f"step {step.label} of a stream: {step.words}",
+            f"That is the guarantee of all releases for data that differ within {within}.",
+            f"For data that differ in more steps it is at most {'; '.join(step.beyond)}.",
+        ]
+        rows.append(("Stream", lines))
+    if mechanism.chain is not None:
+        rows.append(("Chain", [mechanism.chain.words(letter)]))
+    return rows
+
+
+def _guarantee_lines(facts: Facts) -> list[str]:
+    if facts["rho"] is not None:
+        epsilon = f"ε = {facts['epsilon_at_1e-6']:.3g} with a failure probability of 10⁻⁶"
+        return [f"ρ = {number(facts['rho'])} zero-concentrated, which is {epsilon}"]
+    ratio = math.exp(min(facts["epsilon"], 700.0))
+    kind = f"with a failure probability of {facts['probability']:g}" if "probability" in facts else "(pure)"
+    return [
+        f"ε = {number(facts['epsilon'])} {kind}: any conclusion from the release is at most e^ε = {ratio:.3g} times "
+        "likelier under one of two neighbouring data sets than under the other"
+    ]
+
+
+def _unit_lines(mechanism: BaseMechanism) -> list[str]:
+    most = mechanism.counting.contributions
+    if not mechanism.counting.user:
+        return ["one point"]
+    lines = [
+        f"one user, at most {f'{most:,} points, all moving at once' if most > 1 else '1 point'}",
+        "The guarantee is about the points that were kept, chosen without looking at places.",
+    ]
+    if not mechanism.neighbourhood.fixed_membership:
+        lines.append(
+            "One record more or less can exchange other kept records of the same user, far from any source too: that "
+            "is protected like appearing, vanishing or moving anywhere, not like absence near a source."
+        )
+    return lines
 
 
 def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     domain, unit, counting = mechanism.domain, facts["unit"], mechanism.counting
     plural = "s" if facts["values"] > 1 else ""
     outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
-    if domain.crs and outside != "dropped":
-        outside += ", δ for them being a length on the map"
     bounds = ", ".join(number(b) for b in domain.bounds)
-    rows = [("What is published", [f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']})"])]
+    numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), nothing else"
+    rows = [("What is published", [numbers])]
     if counting.replaces is not None:
         lines = [f"the release with the SHA-256 {counting.replaces.digest}", f"because: {counting.replaces.reason}"]
-        rows.append(("Replaces", [*lines, "who has both can compare them: what they cost adds up"]))
+        rows.append(("Replaces", [*lines, "An attacker can compare both: what they cost adds up."]))
     rows += [
         ("Map", _map_lines(mechanism, facts)),
         ("Bounds", [f"{bounds} (extended outwards to whole cells; points outside are {outside})"]),
@@ -205,8 +344,8 @@ def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
         lines = [f"one operation for all points: {counting.projection.name}"]
         if counting.projection.jump:
             far = number(domain.ground(counting.projection.jump), 3)
-            lines.append(f"it tears near points up to {far} {unit} apart, as measured: so much less is δ")
-        rows.append(("Way to the map", lines))
+            lines.append(f"It tears neighbouring points up to {far} {unit} apart, as measured; δ is less by that.")
+        rows.append(("Projection", lines))
     return rows
 
 
@@ -221,88 +360,13 @@ def _map_lines(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     side, unit = number(domain.grid), unit_of(domain.crs)
     least, largest = (number(domain.grid / scale, 5) for scale in reversed(scales(domain)))
     return [
-        f"{cells} {side} × {side} {unit} of the map, {domain.crs}, on the grid of their multiples",
-        f"on the ground a side is {least} to {largest} m: ground metres are in δ alone",
+        f"{cells} {side} × {side} {unit} of the map, {domain.crs}, with edges at multiples of the side",
+        f"On the ground a side is {least} to {largest} m; δ is in ground metres.",
         words(domain),
     ]
 
 
-def _promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    cells = " × ".join(number(c) for c in facts["delta_cells"])
-    lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
-    if facts["projection"] is not None and facts["projection"]["jump"]:
-        lost += " and the way to the map"
-    raw = f"for raw coordinates {facts['delta_guaranteed']:.10g}: {lost} less"
-    rows = [
-        ("Neighbours", [facts["neighbour_relation"]]),
-        ("δ", [f"{number(facts['delta'])} {facts['unit']} = {cells} cells ({raw})"]),
-        ("Unit of privacy", _unit_lines(mechanism)),
-        ("Guarantee", _guarantee_lines(facts)),
-    ]
-    letter, norm = ("ε", 1) if facts["rho"] is None else ("ρ", 2)
-    if facts["limits"]:
-        rows.append(("Limits", [explain_limits(mechanism.neighbourhood, letter, norm)]))
-    if (step := mechanism.step) is not None:
-        steps = "one step" if step.window == 1 else f"{step.window:,} steps in a row"
-        lines = [
-            f"step {step.label} of a stream: {step.words};",
-            f"that is the guarantee of all releases for data that differ within {steps};",
-            f"for data that differ in more it is, at most, {'; '.join(step.beyond)}",
-        ]
-        rows.append(("Stream", lines))
-    if mechanism.chain is not None:
-        rows.append(("Chain", [mechanism.chain.words(letter)]))
-    return rows
-
-
-def _unit_lines(mechanism: BaseMechanism) -> list[str]:
-    number = mechanism.counting.contributions
-    if not mechanism.counting.user:
-        return ["one point"]
-    lines = [
-        f"one user, at most {f'{number:,} points, all moving at once' if number > 1 else '1 point'}",
-        "the guarantee is about the points that were kept; which ones is chosen without looking at places",
-    ]
-    if not mechanism.neighbourhood.fixed_membership:
-        lines += [
-            "a record more or less of a user can exchange others that are kept, far from any source too:",
-            "that is protected like appearing, vanishing or moving anywhere, not like absence near a source",
-        ]
-    return lines
-
-
-def _guarantee_lines(facts: Facts) -> list[str]:
-    if facts["rho"] is not None:
-        epsilon = f"ε = {facts['epsilon_at_1e-6']:.3g} but for a probability of 10⁻⁶"
-        return [f"ρ = {number(facts['rho'])} zero-concentrated, which is {epsilon}"]
-    ratio = math.exp(min(facts["epsilon"], 700.0))
-    kind = f"but for a probability of {facts['probability']:g}" if "probability" in facts else "(pure)"
-    return [
-        f"ε = {number(facts['epsilon'])} {kind}: whatever is concluded from the release is at most "
-        f"e^ε = {ratio:.3g} times likelier",
-        "under one of two neighbouring data sets than under the other",
-    ]
-
-
-def _distance_lines(facts: Facts) -> list[str]:
-    letter = "ε" if facts["rho"] is None else "ρ"
-    bound = f"{letter} {'promised' if facts['limits'] else 'bound'}"
-    lines = [
-        "what a move over r costs: the further, the weaker the protection",
-        f"{'r':>14}  {'in δ':>8}  {letter + ' exact':>10}  {bound:>10}",
-    ]
-    for row in facts["protection"]:
-        far = f"{number(row['distance'], 6)} {facts['unit']}"
-        exact, bound = ("nothing" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
-        lines.append(f"{far:>14}  {row['deltas']:>8.4g}  {exact:>10}  {bound:>10}")
-    lines[-1] += "  the domain's diameter: any move at all"
-    if "appear_anywhere" in facts:
-        cost = f"{letter} = {facts['appear_anywhere']:.4g}"
-        lines.append(f"appearing, vanishing or moving anywhere costs {cost}")
-    return lines
-
-
-def _people_rows(facts: Facts) -> list[Row]:
+def _people_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     """Return the rows about the number of points, and about the records that were left out."""
     dropped = facts["dropped"]
     if facts["total_public"]:
@@ -317,28 +381,23 @@ def _people_rows(facts: Facts) -> list[Row]:
         more = ", nor how many rows meet it" if facts["total_public"] else ""
         lines = [
             f"only those where {facts['where']}",
-            "which rows these are is taken as fixed, wherever their points lie: places are protected,",
-            f"what the condition asks for is not{more}",
+            f"Places are protected. What the condition asks for is not{more}.",
         ]
         rows.append(("Rows", lines))
+    if mechanism.counting.user:
+        rows.append(("Users", [f"Of each user at most {mechanism.counting.contributions:,} rows were kept."]))
     if "bad rows" in dropped:
-        lines = [
-            "rows without usable coordinates, user or time were dropped: the guarantee is for data",
-            "sets in which the same rows are unusable; the number of points is therefore not given",
-        ]
+        lines = ["Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."]
         rows.append(("Dropped rows", lines))
     if "points outside" in dropped:
-        rows.append(("Dropped points", ["points outside the bounds were dropped; the boundary is a source"]))
+        rows.append(("Dropped points", ["Points outside the bounds were dropped; the boundary is a source."]))
     if UNPAID in dropped:
-        lines = [
-            "each person has one, from which each of their records was paid for as stated above;",
-            "records of people who could not pay were left out",
-        ]
+        lines = ["Each person's budget paid for their records; records of people who could not pay were left out."]
         rows.append(("Budgets", lines))
     return rows
 
 
-def _noise_lines(noise: list[dict[str, Any]]) -> list[str]:
+def _noise_lines(noise: list[Facts]) -> list[str]:
     first = noise[0]
     if first["std"] is None:
         return [first["law"]]
@@ -346,22 +405,32 @@ def _noise_lines(noise: list[dict[str, Any]]) -> list[str]:
     if len(noise) == 1:
         unit = f" {first['unit']}" if "unit" in first else ""
         return [f"{law} {first['std']:.4g}{unit}"]
-    lines = [f"{law}:", *(f"{each['std']:>10.4g}  {each['rows']}" for each in noise[:_MOST_GROUPS])]
+    lines = [f"{law}:", *(f"{each['std']:.4g} of {each['rows']}" for each in noise[:_MOST_GROUPS])]
     if len(noise) > _MOST_GROUPS:
         lines.append(f"... and {len(noise) - _MOST_GROUPS} more groups of rows")
     return lines
 
 
+def _explain_use(facts: Facts) -> list[str]:
+    lines = ["Nothing that is computed from these figures weakens the promise. Cite: "
+             f"{facts['promise']}, published with deltahist."]  # fmt: skip
+    if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
+        lines.append(
+            "Quote every figure with its standard error. Do not add standard errors: ask for the sum. Single cells can "
+            "be mostly noise; larger areas are known better."
+        )
+    return lines
+
+
 def _explain_no_account(mechanism: BaseMechanism, facts: Facts) -> str:
     if UNPAID in facts["dropped"]:
-        return "one of each person, which keeps the sum of all that was asked of their records"
-    chain = mechanism.chain
-    if chain is not None and chain.copied is not None:
-        apart = "the release that it is a copy of, and other copies of that"
-    else:
-        apart = f"{'those of its chain and ' if chain is not None else ''}more private copies of it"
-    adds = "every further release about the same people adds its own to this one"
-    return f"none: nobody keeps the sum; {adds}, but {apart}"
+        return "each person's own, which keeps the sum of all that was asked of their records"
+    free = "More private copies of this release cost nothing."
+    if mechanism.chain is not None and mechanism.chain.copied is None:
+        free = "Releases of its chain and more private copies cost nothing more."
+    elif mechanism.chain is not None:
+        free = "The release that it is a copy of, and other copies of that, cost nothing more."
+    return f"None. Nothing tracks the total: each further release about the same people adds its own cost. {free}"
 
 
 def number(value: float, digits: int = 10) -> str:

@@ -1,24 +1,28 @@
-"""The privacy statement: each fact of a release stands in its data, its text and its page."""
+"""The privacy statement: each fact of a release is in its data, its text and its page."""
 
+import html.parser
 import json
 import math
+import re
 
 import numpy as np
 import pytest
+import scipy.stats
 import shapely
 
 import deltahist as dh
 from deltahist.counting.private import Private
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import UNPAID, Clock, Preprocessing
-from deltahist.releases.page import render_page
-from deltahist.statement import explain_limits
+from deltahist.releases.page import render_page, save_statement
+from deltahist.statement import bound_guess, explain_limits
 
 DOMAIN = dh.Domain.from_cell((560000, 4480000, 580000, 4500000), "1km", "EPSG:32618")
 FIXED = dh.Neighbourhood(DOMAIN, "1km")
 BOUNDARY = dh.Neighbourhood(DOMAIN, "1km", "boundary")
 LIMITS = [("4km", 2), (math.inf, 4)]
 SQUARE = dh.Domain((0, 0, 1, 1), (16, 16))
+LINE = dh.Neighbourhood(dh.Domain((0, 100), (20,)), 5)
 
 
 def publish(near=FIXED, strategy="identity", **how):
@@ -45,157 +49,115 @@ def kept_points(near=FIXED):
     return dh.publish(counts, near, dh.strategies.Identity(DOMAIN), 1.0)
 
 
-#: What a release is, and words of its text, of its page, and of neither.
+def weak():
+    account = dh.Account.total(epsilon=100, name="people")
+    return publish(epsilon=50, weak_protection_accepted=True, account=account)
+
+
+def rows_of(release):
+    return {label: " ".join(lines) for label, lines in release.rows()}
+
+
+#: What a release is, rows that it must have with words in them, and rows that it must not have.
 CASES = {
     "a map": (
         publish,
-        [
-            "ε = 1 (pure)",
-            "1,000 m = 1 × 1 cells",
-            "Unit of privacy     one point",
-            "who is in the data is fixed",
-            "published exactly",
-            "the domain's diameter",
-            "laplace",
-            "May be published    yes",
-            "EPSG:32618",
-            "ε bound",
-            "nobody keeps the sum",
-        ],
-        [
-            "**May be published: yes.** The noise came from the operating system",
-            "Every single point is protected",
-            "who is in the data, and how many they are, is taken to be known",
-            "the protection is weaker: the table says how much.",
-            "| ε | ε by rule |",
-            "| 1 km | 73.2 of 100 | 1 | 1 |",
-        ],
-        ["Limits", "far from any source", "This file keeps nothing", "a stream", "left out"],
+        {
+            "May be published": "yes",
+            "Guarantee": "ε = 1 (pure)",
+            "In plain words": "73.2 of 100",
+            "δ": "1,000 m = 1 × 1 cells",
+            "Unit of privacy": "one point",
+            "Neighbours": "who is in the data is fixed",
+            "Number of points": "441, published exactly",
+            "Noise": "laplace",
+            "Map": "EPSG:32618",
+            "Account": "Nothing tracks the total",
+        },
+        {"Limits", "Stream", "Chain", "Rows", "Dropped rows", "Dropped points", "Resolution", "Warning"},
     ),
     "gaussian noise from a seed": (
         lambda: publish(rho=0.5, rng=np.random.default_rng(1)),
-        ["ρ = 0.5 zero-concentrated", "no: noise from a seeded generator"],
-        ["**May be published: no.** The noise came from a seeded", "This file keeps nothing of the following"],
-        ["yes"],
+        {"May be published": "no", "Guarantee": "ρ = 0.5", "Warning": "protects nobody"},
+        {"Limits"},
     ),
     "users of several points": (
         lambda: publish(BOUNDARY, contributions=5, dropped=["bad rows", "points outside"]),
-        [
-            "one user, at most 5 points, all moving at once",
-            "may be absent if within that distance of the domain's boundary",
-            "a record more or less of a user can exchange others that are kept, far from any source too:",
-            "like appearing, vanishing or moving anywhere, not like absence near a source",
-            "rows without usable coordinates, user or time were dropped",
-            "points outside the bounds were dropped",
-            "not published: who takes part is protected",
-            "appearing, vanishing or moving anywhere costs ε = 1",
-        ],
-        [
-            "All places that were kept of a person, up to 5, are protected together.",
-            "Of each person at most 5 rows were kept",
-            "for whoever is within 1 km of the domain's boundary",
-            "The number of points is not published.",
-            "Rows whose coordinates could not be used were left out.",
-            "points outside it were left out",
-        ],
-        [],
+        {
+            "Unit of privacy": "far from any source too",
+            "Neighbours": "may be absent if within that distance of the domain's boundary",
+            "In plain words": "people within 1 km of the domain's boundary",
+            "Users": "at most 5 rows",
+            "Dropped rows": "Rows without usable coordinates",
+            "Dropped points": "the boundary is a source",
+            "Number of points": "not published: who takes part is protected",
+        },
+        {"Warning"},
     ),
     "users of one point": (
         kept_points,
-        [
-            "one user, at most 1 point",
-            "the one kept point of one user may be anywhere",
-            "about the points that were kept",
-        ],
-        ["The one place that was kept of each person is protected."],
-        ["far from any source", "point of all"],
+        {"Unit of privacy": "at most 1 point", "Neighbours": "the one kept point of one user"},
+        {"Dropped rows"},
     ),
     "dropped rows": (
         lambda: publish(dropped=["bad rows"]),
-        ["not published: rows were dropped, and how many may depend on a person"],
-        ["The number of points is not published."],
-        ["published exactly"],
+        {"Number of points": "not published: rows were dropped"},
+        {"Users"},
     ),
     "rows by a condition": (
         chosen_rows,
-        ["only those where kind < 'b'", "what the condition asks for is not, nor how many rows meet it"],
-        ["Only rows where kind \\< 'b' were taken", "- **Account**: 'city' has spent ε = 1 of 3"],
-        ["nobody keeps the sum"],
+        {"Rows": "kind < 'b'", "Account": "'city' has spent ε = 1 of 3"},
+        {"Users"},
     ),
     "numbers that do not determine cells": (
         lambda: publish(dh.Neighbourhood(SQUARE, 1 / 16), dh.strategies.ShiftedGrids(SQUARE, width=4, shift=1)),
-        ["the numbers do not determine every cell"],
-        ["The numbers do not determine every cell"],
-        [],
+        {"Resolution": "do not determine every cell"},
+        {"Limits"},
     ),
     "limits": (
         lambda: publish(FIXED.with_limits(LIMITS), "cumulative", epsilon=0.5),
-        ["Limits              a move over up to 4 km costs at most 2 ε, any move at all at most 4 ε", "ε promised"],
-        [
-            "the protection is weaker, but limited (a guess is right in 73.2 of 100 cases at most up to 4 km apart, "
-            "right in 88.1 of 100 cases at most however far apart they are): the table says how much.",
-            "| ε | ε promised |",
-            "and the limits",
-        ],
-        ["ε bound"],
+        {"Limits": "a move over up to 4 km costs at most 2 ε, any move at all at most 4 ε"},
+        set(),
     ),
     "limits of arrivals": (
         lambda: publish(BOUNDARY.with_limits(LIMITS)),
-        [
-            "a move over up to 4 km, or appearing within 4 km of the domain's boundary, costs at most 2 ε; any move at "
-            "all, or appearing anywhere, at most 4 ε"
-        ],
-        [],
-        [],
+        {"Limits": "or appearing within 4 km of the domain's boundary, costs at most 2 ε"},
+        set(),
     ),
     "limits under rho": (
         lambda: publish(FIXED.with_limits(LIMITS), rho=0.1),
-        ["a move over up to 4 km costs at most 4 ρ, any move at all at most 16 ρ"],
-        [],
-        [],
+        {"Limits": "a move over up to 4 km costs at most 4 ρ, any move at all at most 16 ρ"},
+        set(),
     ),
-    "a step": (
-        one_step,
-        ["step 2010-05-01 of a stream: every 8 steps in a row", "for data that differ within 8 steps in a row;"],
-        [
-            "their guess is right in 53.2 of 100 cases at most",
-            "This is step 2010-05-01 of a stream",
-            "within 8 steps, by no more than δ in each, is right in 73.2 of 100 cases at most",
-        ],
-        [],
-    ),
+    "a step": (one_step, {"Stream": "step 2010-05-01 of a stream: every 8 steps in a row"}, {"Chain"}),
     "weak protection": (
-        lambda: publish(
-            epsilon=50,
-            weak_protection_accepted=True,
-            account=dh.Account.total(epsilon=100, name="people"),
-        ),
-        ["WEAK PROTECTION: whoever", "can be 100% sure", "only if everybody in the data accepts weak protection"],
-        [
-            "**May be published: only if everybody in the data accepts weak protection.** Hardly anybody is protected",
-            "can be 100% sure",
-            "- **Account**: 'people' has spent ε = 50 of 100",
-        ],
-        ["published: yes"],
+        weak,
+        {"May be published": "only if everybody", "Account": "'people' has spent ε = 50 of 100"},
+        {"Warning"},
     ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_statement_says(name):
-    make, in_text, on_page, nowhere = CASES[name]
+    make, expected, absent = CASES[name]
     release = make()
-    text, page = release.statement(), render_page(release, "markdown")
+    rows = rows_of(release)
     json.dumps(release.facts())
-    assert [words for words in in_text if words not in text] == []
-    assert [words for words in on_page if words not in page] == []
-    assert [words for words in nowhere if words in text + page] == []
+    assert {label: words for label, words in expected.items() if words not in rows.get(label, "")} == {}
+    assert not absent & rows.keys()
+    # Text and pages show the same rows.
+    text, page = " ".join(release.statement().split()), Page(render_page(release, "html")).text
+    assert all(" ".join(f"{label} {words}".split()) in text for label, words in rows.items())
+    assert all(line in page for _, lines in release.rows() for line in lines)
+    assert release.statement().startswith("WEAK PROTECTION") == (name == "weak protection")
 
 
 def test_the_facts_are_complete():
     facts = publish().facts()
     assert [round(row["deltas"]) for row in facts["protection"][:-1]] == [1, 2, 5, 10]
     assert facts["protection"][-1]["distance"] == pytest.approx(FIXED.diameter)
+    assert facts["protection"][0]["guess"] == pytest.approx(math.e / (1 + math.e))
     assert facts["total"] == DOMAIN.size
     assert facts["delta"] == pytest.approx(1000)
     assert 1000 - facts["delta_guaranteed"] < 0.0011
@@ -218,8 +180,7 @@ def test_delta_for_raw_coordinates_is_less_by_lattice_steps(sources, steps):
     facts = release.facts()
     assert facts["delta_guaranteed"] == pytest.approx(1000 - steps * step, abs=step / 100)
     assert facts["delta_guaranteed"] < facts["delta"]
-    words = {1: "one lattice step less", 2: "two lattice steps less"}[steps]
-    assert f"for raw coordinates {1000 - steps * step:.10g}: {words}" in release.statement()
+    assert f"for raw coordinates {1000 - steps * step:.10g}" in rows_of(release)["δ"]
 
 
 def test_limits_are_facts():
@@ -235,7 +196,6 @@ def test_limits_are_facts():
     assert all(row["exact"] <= row["bound"] for row in facts["protection"])
     line = "ε = 0.5 for each point moving up to 1000 m, at most 2 ε up to 4 km, at most 4 ε however far"
     assert release.mechanism.promise == line
-    assert f"promise: {line}" in repr(release)
     facts = publish(FIXED.with_limits(LIMITS), rho=0.1).facts()
     assert facts["protection"][-1]["bound"] == pytest.approx(1.6)
     assert [limit["times"] for limit in facts["limits"]] == [4, 16]
@@ -243,16 +203,12 @@ def test_limits_are_facts():
     # Having said that there are none makes no other promise.
     free = publish(dh.Neighbourhood(DOMAIN, "1km", limits=()))
     assert free.mechanism.statement() == publish().mechanism.statement()
-    assert free.mechanism.promise.endswith("moving up to 1000 m")
 
 
 def test_of_many_limits_a_few_are_named():
     near = FIXED.with_limits("proportional")
     assert len(near.profile) > 50
-    words = explain_limits(near, "ε", 1)
-    assert words.startswith(f"as a function of the distance, in {len(near.profile)} steps: a move over up to ")
-    assert words.count("at most") == 4
-    assert "any move at all" in words
+    assert explain_limits(near, "ε", 1).count("at most") == 4
     facts = publish(near).facts()
     assert len(facts["limits"]) == len(near.profile)
     assert len(facts["protection"]) <= 8
@@ -266,3 +222,99 @@ def test_people_who_pay_by_themselves_are_stated():
     assert not found.total_known
     assert "records of people who could not pay were left out" in " ".join(found.statement().split())
     assert dh.Mechanism.from_description({**found.describe(), "version": 2}).counting == counting
+
+
+# --- guesses
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 3])
+def test_a_guess_under_laplace_noise_is_right_as_often_as_said(epsilon):
+    """One count that differs by 1: half of one and the total variation distance, which ε allows for exactly."""
+    p = math.exp(-epsilon)
+    k = np.arange(-2000, 2001)
+    law = (1 - p) / (1 + p) * p ** np.abs(k)
+    right = 0.5 + 0.25 * np.abs(law[1:] - law[:-1]).sum()
+    assert bound_guess({"rho": None}, epsilon, 1) == pytest.approx(right)
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.02, 0.5, 2, 20])
+def test_a_guess_under_gaussian_noise_is_right_no_more_often_than_said(rho):
+    right = scipy.stats.norm.cdf(math.sqrt(2 * rho) / 2)
+    said = bound_guess({"rho": rho}, rho, 1)
+    assert right <= said <= min(1, 0.5 + 1.4 * (right - 0.5) + 1e-12)
+
+
+def test_a_failure_probability_is_added_and_grows_with_the_distance():
+    facts = {"rho": None, "epsilon": 1.0, "probability": 0.01}
+    near, far = (bound_guess(facts, float(d), float(d)) for d in (1, 2))
+    assert near == pytest.approx((math.e + 0.01) / (math.e + 1))
+    assert far == pytest.approx((math.e**2 + 0.01 * (1 + math.e)) / (math.e**2 + 1))
+    assert bound_guess(facts, 50.0, 50.0) is None
+    assert bound_guess(facts, None, 50.0) is None
+
+
+# --- pages
+
+TITLE = 'Visits <script>alert("1")</script> & | more'
+#: Elements that have no end.
+EMPTY = {"meta", "br", "img"}
+
+
+class Page(html.parser.HTMLParser):
+    """The elements and the text of a page; a wrong end of an element is an error."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], ""
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in EMPTY:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+def test_the_page_needs_no_other_file_and_runs_nothing():
+    release = publish()
+    shown = render_page(release, "html", TITLE)
+    read = Page(shown)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in read.tags}
+    places = re.findall(r"""(?:src|href)="([^"]*)|url\(([^)]*)\)""", shown)
+    assert all((one or other).startswith("data:image/svg+xml;base64,") for one, other in places)
+    assert read.text.count(TITLE) == 2  # of the window, and at the top
+    assert read.all("html") == [{"lang": "en"}]
+    assert all(cell["scope"] in ("col", "row") for cell in read.all("th"))
+    assert all(each["alt"] for each in read.all("img"))
+    assert render_page(release, "html", TITLE) == shown
+
+
+def test_every_kind_of_release_has_its_page():
+    sorted_points = dh.publish_sorted(np.arange(100), LINE, 1.0)
+    line = dh.publish(np.arange(20), LINE, "identity", rho=0.5)
+    made = {2: [publish()], 1: [sorted_points, line, dh.publish_quantile(np.arange(99), 0.5, LINE, 1.0)]}
+    for pictures, releases in made.items():
+        for release in releases:
+            assert len(Page(render_page(release, "html")).all("img")) == pictures
+
+
+def test_the_suffix_chooses_the_form(tmp_path):
+    release = publish()
+    for name, start in (("s.md", "# Visits \\<script\\>"), ("s.txt", "Visits <script>"), ("s.HTM", "<!DOCTYPE html>")):
+        save_statement(release, tmp_path / name, TITLE)
+        assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
+    table = [line for line in (tmp_path / "s.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in table} == {6}
+    assert release.statement() in (tmp_path / "s.txt").read_text(encoding="utf-8")
+    with pytest.raises(dh.InputError):
+        save_statement(release, tmp_path / "s.pdf")

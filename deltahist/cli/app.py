@@ -39,7 +39,6 @@ COMMANDS = {
     "share": "Share noisy values over a network: the closer the user, the less noise.",
     "ask": "Answer a query, charged to the people whose records it uses.",
     "query": "Count the points in boxes or regions, with intervals.",
-    "inspect": "Print the privacy statement of a release.",
     "statement": "Show the privacy statement of a release, or write it as a page.",
     "plot": "Draw the map and the protection by distance.",
     "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
@@ -48,7 +47,7 @@ COMMANDS = {
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 #: Commands whose function is in the file of another one.
-_FILES = {"tighten": "refine", "inspect": "statement", "allocate": "stream"}
+_FILES = {"tighten": "refine", "allocate": "stream"}
 #: The project file of the current folder, and the commands that use its keys above all headings.
 PROJECT = Path("deltahist.toml")
 _SHARING = ("publish", "stream", "plan")

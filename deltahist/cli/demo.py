@@ -54,7 +54,7 @@ def demo(
     publish += ["--cell", "250m", "--delta", "500m", "--epsilon", "1", "--out", str(city)]
     publish += ["--overwrite"] if city.exists() else []
     release, counted = _run(publish)
-    _run(["inspect", str(city)])
+    _run(["statement", str(city)])
     _compare(release, counted.counts, sample)
     _run(["plot", str(city), "--out", str(picture)])
     box = ",".join(map(str, PLACES["the centre, 3 km"]))

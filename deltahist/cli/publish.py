@@ -200,7 +200,7 @@ def publish(
             **about_map(domain),
             **about,
             account=release.payment,
-            inspect_it=f"deltahist inspect {out}",
+            statement=f"deltahist statement {out}",
             state=describe_state(state),
         )
     )

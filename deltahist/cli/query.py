@@ -199,7 +199,7 @@ def query(
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
 
-    Boxes are in the release's coordinates (`inspect` shows its bounds), or in longitude and latitude. The standard
+    Boxes are in the release's coordinates (`statement` shows its bounds), or in longitude and latitude. The standard
     error and the interval cover the noise and, where a query cuts cells, where in them the points lie (all forms but
     the table have both parts); `cut` is the share of its area in such cells, `inner` and `outer` the answers with all
     their points outside or inside. `unresolved` is the share of a query that the release did not measure.

@@ -21,7 +21,7 @@ from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, read_lasting
-from deltahist.statement import list_facts, summarize_limits, write_statement
+from deltahist.statement import list_facts, list_rows, summarize_limits, write_statement
 from deltahist.strategies.base import Members
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
@@ -472,7 +472,8 @@ class BaseMechanism(abc.ABC):
 
     def statement(self) -> str:
         """Write the privacy statement: the promise of a release of this mechanism."""
-        return write_statement(self)
+        facts = self.facts()
+        return write_statement(facts, list_rows(self, facts))
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:

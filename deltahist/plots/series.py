@@ -83,7 +83,7 @@ def _write_about(series: Series, heading: str, kind: str, title: str | None, not
     words += notes
     if missing:
         words.append(f"{missing:,} of {len(series.labels):,} steps have no release.")
-    return title, " ".join([*words, series.costs.total])
+    return title, " ".join([*words, series.cost_words])
 
 
 def draw_steps(

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
-from deltahist._progress import progress
 from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of
 from deltahist.mechanisms import BaseMechanism
@@ -28,7 +27,7 @@ from deltahist.releases.notices import Notice, find_notice
 from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.statement import judge, write_readme, write_statement
+from deltahist.statement import Row, judge, list_rows, write_readme, write_statement
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -275,10 +274,13 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the privacy statement as data."""
         return self.mechanism.facts() | self._known()
 
-    @progress("writing the statement")
+    def rows(self) -> list[Row]:
+        """Return the privacy statement as labelled lines."""
+        return list_rows(self.mechanism, self.facts())
+
     def statement(self) -> str:
         """Return the privacy statement as text."""
-        return write_statement(self.mechanism, self._known())
+        return write_statement(self.facts(), self.rows())
 
     def readme(self) -> str:
         """Return some lines for whoever opens the file without this package."""

@@ -172,6 +172,6 @@ def refusal(release: BaseRelease, path: str | Path) -> InputError:
     """Return the error for whoever wants to use a release that was withdrawn."""
     assert release.withdrawn is not None
     return InputError(
-        f"{path} was withdrawn {release.withdrawn.words}; what it promised is told by `deltahist inspect` and "
-        "`statement` alone"
+        f"{path} was withdrawn {release.withdrawn.words}; what it promised is told by `deltahist statement` "
+        "alone"
     )

@@ -10,8 +10,9 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import read_described
-from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
 from deltahist.preprocessing import Clock, seconds
 from deltahist.releases.base import heed_notice
-from deltahist.releases.costs import Costs
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
-from deltahist.releases.together import list_facts, list_rows
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
-from deltahist.statement import Row, judge, write_statement
+from deltahist.statement import Facts, Row, bound_guess, judge, list_rows, write_statement
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
 _OF_A_STEP = (
@@ -40,6 +38,8 @@ _OF_A_STEP = (
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
+#: Guesses that are right more often are as good as knowing.
+_KNOWING = 0.9995
 #: Bytes per cell and per value of a release that is kept open.
 _BYTES = 24
 
@@ -57,7 +57,6 @@ class Series:
     mean : whether answers are divided by the number of steps that have a release.
     skipping : whether missing steps were left out on purpose (`present`).
     withdrawn : step -> its release that was withdrawn: such steps are missing, too, but what they cost is spent.
-    ledger : costs as a ledger tells them (`with_ledger`); None for what the releases themselves say.
 
     Raises
     ------
@@ -83,7 +82,6 @@ class Series:
     mean: bool = False
     skipping: bool = False
     withdrawn: Mapping[int, Release] = field(default_factory=dict)
-    ledger: Costs | None = None
 
     def __post_init__(self) -> None:
         if not self.releases:
@@ -130,11 +128,7 @@ class Series:
             _BYTES * len(files) * (first.domain.size + len(first.values)),
             f"{len(files):,} releases in {str(folder)!r}",
         )
-        read = [first]
-        with progress("reading releases", len(files)) as advance:
-            for file in files[1:]:
-                read.append(_open_step(file))
-                advance(1)
+        read = [first, *map(_open_step, files[1:])]
         return cls.of_named({file.stem: release for file, release in zip(files, read, strict=True)})
 
     @classmethod
@@ -203,40 +197,84 @@ class Series:
         return [label if notice is None else f"{label} (withdrawn {notice.words})" for label, notice in said]
 
     @functools.cached_property
-    def costs(self) -> Costs:
-        """Costs of all releases together: as they state them, or their ledger."""
-        return self.ledger or Costs.of(self.clock, {**self.releases, **self.withdrawn})
-
-    def with_ledger(self, spans: Iterable[tuple[int | None, Any]], charges: Mapping[int, int]) -> Series:
-        """Return the series with costs as the ledger of its account tells them (`Costs.with_ledger`)."""
-        return replace(self, ledger=self.costs.with_ledger(spans, charges))
+    def spent(self) -> dict[int, Fraction]:
+        """Step -> ε, or ρ, that its release states, withdrawn ones included: what was spent stays spent."""
+        stated = {**self.releases, **self.withdrawn}
+        guarantees = {step: stated[step].guarantee for step in sorted(stated)}
+        return {step: each.epsilon if each.rho is None else each.rho for step, each in guarantees.items()}  # type: ignore[misc]
 
     @property
-    def dearest(self) -> int:
+    def cost_words(self) -> str:
+        """The cost of all releases together, in a sentence."""
+        total, letter = sum(self.spent.values()), self.example.mechanism.letter
+        return (
+            f"All {len(self.spent):,} releases together cost {letter} = {float(total):.6g} for a user who is in every "
+            "step and moves by at most δ in each: costs add up."
+        )
+
+    @property
+    def _costliest(self) -> int:
         """The step whose release spends most, the first of several: its promise holds for every step."""
-        return max(sorted(self.releases), key=self.costs.spent.__getitem__)
+        return max(sorted(self.releases), key=self.spent.__getitem__)
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
         """The mechanism of the release that spends most, as that of no step in particular."""
-        return replace(self.releases[self.dearest].mechanism, step=None)
+        return replace(self.releases[self._costliest].mechanism, step=None)
 
     @property
     def may_be_published(self) -> str:
         """The judgement on all releases: "yes", or "no: ..." or "only if ..." with the reason."""
         return judge(self.mechanism, self.publishable)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Facts:
         """Return the privacy statement as data: of the step that spends most, with `series` for all of them."""
-        return list_facts(self)
+        step, label = self.example.mechanism.step, self.clock.label
+        together = {
+            "first": label(self.first),
+            "last": label(self.last),
+            "period": self.clock.period or None,
+            "steps": self.last - self.first + 1,
+            "published": len(self.releases),
+            "missing": self.missing,
+            "withdrawn": [label(each) for each in sorted(self.withdrawn)],
+            "window": None if step is None else {k: v for k, v in step.describe().items() if k != "number"},
+            "spent": {label(each): float(amount) for each, amount in self.spent.items()},
+            "in_all": float(sum(self.spent.values())),
+        }
+        own = {"publishable": self.publishable, "may_be_published": self.may_be_published, "series": together}
+        return self.mechanism.facts() | own
 
     def rows(self) -> list[Row]:
         """Return all rows of the statement: of all steps together, then of the step that spends most."""
-        return list_rows(self)
+        facts, step, letter = self.facts(), self.example.mechanism.step, self.mechanism.letter
+        each = f" of {self.clock.period}" if self.clock.period else ""
+        steps = [f"{self.last - self.first + 1:,}{each}, from {self.clock.label(self.first)} to {self._label_last}"]
+        if missing := self.missing_words:
+            named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+            steps.append(f"{len(missing):,} without a release, which is not the same as empty: {named}")
+        least, most = (float(end(self.spent.values())) for end in (min, max))
+        amount = [f"{letter} = {most:.6g}"]
+        if least < most:
+            label = self.clock.label(self._costliest)
+            amount = [f"{letter} = {least:.6g} to {most:.6g}", f"What follows is about {label}, which spends most."]
+        guess = bound_guess(facts, float(sum(self.spent.values())), float(len(self.spent)))
+        right = "nearly always" if guess is None or guess > _KNOWING else f"in {100 * guess:.3g} of 100 cases at most"
+        rows: list[Row] = [
+            ("Steps", steps),
+            ("Spent in each", amount),
+            ("In all", [self.cost_words, f"From all of them an attacker's better guess is right {right}."]),
+        ]
+        if step is not None:
+            rows.append(("Promise", [step.words, f"For data that differ in more steps: {'; '.join(step.beyond)}."]))
+        payment = self.releases[max(self.releases)].payment
+        if payment is not None:
+            rows.append(("Account", [str(payment)]))
+        return rows + [row for row in list_rows(self.mechanism, facts) if row[0] not in ("Account", "Stream")]
 
     def statement(self) -> str:
         """Return the privacy statement as text: what all releases cost together, and what each of them promises."""
-        return write_statement(self.mechanism, self.facts(), self.rows())
+        return write_statement(self.facts(), self.rows())
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
         """Return each step's name and its release, None where it is missing."""
@@ -260,7 +298,7 @@ class Series:
         """Return the steps from one to another by their numbers; InputError if none of them has a release."""
         own = {step: release for step, release in self.releases.items() if first <= step <= last}
         gone = {step: release for step, release in self.withdrawn.items() if first <= step <= last}
-        return replace(self, first=first, last=last, releases=own, withdrawn=gone, ledger=None)
+        return replace(self, first=first, last=last, releases=own, withdrawn=gone)
 
     def present(self) -> Series:
         """Return the series without its missing steps, so that answers are about the others."""
@@ -304,8 +342,12 @@ class Series:
         steps = self.last - self.first + 1
         each = f" of {self.clock.period}" if self.clock.every else ""
         missing = f", {len(self.missing):,} missing" if self.missing else ""
-        first, last = self.clock.label(self.first), self.clock.label(self.last)
-        return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {last}{missing}"
+        first = self.clock.label(self.first)
+        return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {self._label_last}{missing}"
+
+    @property
+    def _label_last(self) -> str:
+        return self.clock.label(self.last)
 
 
 @dataclass(frozen=True, eq=False)

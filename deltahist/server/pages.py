@@ -18,8 +18,6 @@ from deltahist.errors import InputError
 from deltahist.plots import protection_curve
 from deltahist.plots.ground import context_on
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.guesses import bound_guess
-from deltahist.releases.page import explain_release
 from deltahist.server.blocks import longest_side
 from deltahist.server.landing import list_links
 from deltahist.server.service import Service, tag_of
@@ -27,6 +25,7 @@ from deltahist.server.settings import Settings
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, read_geometries
+from deltahist.statement import bound_guess
 
 #: Lines of a context lose bends that are smaller than this part of the map's longer side.
 _SIMPLE = 1 / 4000
@@ -137,7 +136,7 @@ def _explain(release: BaseRelease) -> dict[str, Any]:
     pairs = zip(curve["exact"].tolist(), curve["distance"].tolist(), strict=True)
     guess = [bound_guess(facts, plain(cost), distance / near) for cost, distance in pairs]
     return {
-        "sections": explain_release(release),
+        "sections": dict(release.rows()),
         "points_per_user": facts["points_per_user"],
         "unit": facts["unit"],
         "delta": near,

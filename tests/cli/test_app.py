@@ -69,7 +69,7 @@ INSTANT = {*HEAVY, "numpy", "scipy", "pyarrow", "shapely"}  # seconds would depe
     ("line", "unwanted"),
     [
         (["--help"], INSTANT),
-        (["inspect", "r.parquet"], HEAVY | PARTS | {f"deltahist.cli.{name}" for name in COMMANDS} - {STATEMENT}),
+        (["statement", "r.parquet"], HEAVY | PARTS | {f"deltahist.cli.{name}" for name in COMMANDS} - {STATEMENT}),
         # Whole cells, and some that are cut.
         (["query", "r.parquet", "--boxes", "boxes.csv"], HEAVY | PARTS),
         (["plan", *PLACE, "--bounds", "0,0,4,3"], HEAVY),
@@ -88,7 +88,7 @@ def test_matrices_are_small_and_garbage_is_looked_for_rarely(folder):
     before = "import sys, deltahist.cli; assert 'numpy' not in sys.modules"
     after = "import gc, os; print(os.environ['OPENBLAS_NUM_THREADS'], gc.get_threshold()[0])"
     for said, expected in (({}, "1 100000"), ({"OPENBLAS_NUM_THREADS": "2"}, "2 100000")):
-        assert printed(folder, "inspect", "r.parquet", before=before, after=after, **said) == expected
+        assert printed(folder, "statement", "r.parquet", before=before, after=after, **said) == expected
     threshold = gc.get_threshold()
-    assert main(["inspect", str(folder / "r.parquet")]) == 0
+    assert main(["statement", str(folder / "r.parquet")]) == 0
     assert gc.get_threshold() == threshold

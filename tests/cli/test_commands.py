@@ -55,7 +55,7 @@ def publish(folder, source, out, *more, bounds=BOUNDS, epsilon="1", strategy="id
 def test_publish_makes_the_release_that_was_asked_for(folder, run):
     output, error = run(*publish(folder, "visits.parquet", "again.parquet"))
     assert "Identity" in output
-    assert "deltahist inspect" in output
+    assert "deltahist statement" in output
     assert "3,000" in error
     assert "3,000" not in output
     release = dh.Release.load(folder / "again.parquet")
@@ -123,7 +123,7 @@ def test_rows_of_a_condition_from_standard_input(folder, run, monkeypatch):
         assert ("warning: no row meets the condition" in error) == (kept == 0)
         release = dh.load(folder / "few.parquet")
         assert (release.total, release.counting.where) == (kept, where)
-        assert f"only those where {where}" in run("inspect", folder / "few.parquet").out
+        assert f"only those where {where}" in run("statement", folder / "few.parquet").out
 
 
 def test_library_warnings_are_one_line(tmp_path, run):
@@ -182,15 +182,15 @@ def test_level_and_output_file(folder, tmp_path, run):
 
 def test_inspect(folder, run):
     release = dh.Release.load(folder / "city.parquet")
-    assert run("inspect", folder / "city.parquet").out.strip() == release.statement().strip()
-    assert json.loads(run("inspect", folder / "city.parquet", "--json").out) == json.loads(
+    assert run("statement", folder / "city.parquet").out.strip() == release.statement().strip()
+    assert json.loads(run("statement", folder / "city.parquet", "--json").out) == json.loads(
         json.dumps(release.facts())
     )
 
 
 def test_seeded_releases_are_pointed_out(tmp_path, run):
     save_unit(tmp_path / "seeded.parquet")
-    assert "not for publication" in run("inspect", tmp_path / "seeded.parquet").err
+    assert "not for publication" in run("statement", tmp_path / "seeded.parquet").err
 
 
 def test_plan_ranks_as_the_library_does(run):
@@ -386,7 +386,7 @@ def test_what_the_machine_refuses_is_one_line(monkeypatch, capsys, problem, word
         raise problem
 
     monkeypatch.setattr(run_module, "invoke", fail)
-    assert main(["inspect", "x"]) == 2
+    assert main(["statement", "x"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert words in error
@@ -399,7 +399,7 @@ def test_programming_errors_keep_their_traceback(monkeypatch):
 
     monkeypatch.setattr(run_module, "invoke", fail)
     with pytest.raises(ZeroDivisionError):
-        main(["inspect", "x"])
+        main(["statement", "x"])
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP], ids=["to end", "that its terminal was closed"])

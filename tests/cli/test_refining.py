@@ -37,7 +37,7 @@ def test_a_chain_from_a_table_to_a_copy(run):
     run("statement", "copy.parquet", "--out", "copy.html")
     words = "whoever has both, or several copies of it, may learn what the finer one allows, and no more"
     assert words in Path("copy.html").read_text()
-    facts = json.loads(run("inspect", "copy.parquet", "--json").out)
+    facts = json.loads(run("statement", "copy.parquet", "--json").out)
     assert (facts["epsilon"], facts["chain"]["amounts"], facts["chain"]["copied"]) == (0.1, ["1/2", "2"], "1/10")
     run("statement", "city-2.parquet", "--out", "page.html")
     assert "This is release 2 of a chain of ever finer releases of the same data" in Path("page.html").read_text()

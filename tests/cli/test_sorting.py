@@ -43,7 +43,7 @@ def test_from_a_table_to_quantiles(folder, run):
     line = run("query", folder / "ages.parquet", "--box", "20,40").out.splitlines()[2].split()
     low, high = (float(v.replace(",", "")) for v in line[-2:])
     assert low <= ((AGES > 20) & (AGES < 40)).sum() <= high
-    assert "sorted coordinates" in run("inspect", folder / "ages.parquet").out
+    assert "sorted coordinates" in run("statement", folder / "ages.parquet").out
     median = ["query", folder / "ages.parquet", "--quantiles", "0.5"]
     assert run(*median, "--format", "csv").out.startswith("q,estimate,low,high\n0.5,")
     assert run(*median).out.splitlines()[0].split() == ["q", "estimate", "low", "high"]

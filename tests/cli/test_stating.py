@@ -1,9 +1,18 @@
-"""`deltahist statement`: by suffix, without --out, and what stops it."""
+"""`deltahist statement`: printed, as data, and by suffix; of one release and of a folder."""
 
+import json
+import warnings
+
+import geopandas as gpd
 import numpy as np
+import pandas as pd
 import pytest
+import shapely
 
 import deltahist as dh
+from deltahist.cli import main
+
+DAYS = [f"2020-03-{day:02}" for day in range(1, 8)]
 
 
 @pytest.fixture
@@ -13,25 +22,64 @@ def city(tmp_path):
     return tmp_path / "city.parquet"
 
 
-def test_the_statement_is_written_in_the_form_of_its_suffix(city, run):
+def test_the_statement_is_printed_or_written_by_suffix(city, run):
     out = city.with_name("statement.html")
-    assert f"wrote {out}" in run("statement", city, "--out", out, "--title", "A <city>").err
+    run("statement", city, "--out", out, "--title", "A <city>")
     assert "<h1>A &lt;city&gt;</h1>" in out.read_text(encoding="utf-8")
+    release = dh.load(city)
+    assert run("statement", city).out.strip() == release.statement()
+    assert json.loads(run("statement", city, "--json").out) == json.loads(json.dumps(release.facts()))
 
 
-def test_without_a_file_it_is_printed_as_inspect_does(city, run):
-    printed = run("statement", city).out
-    assert run("inspect", city).out == printed
-    assert "Guarantee" in printed
-
-
-@pytest.mark.parametrize(
-    ("out", "words"),
-    [
-        ("statement.pdf", "its suffix must be one of .html, .htm, .md, .txt"),
-        ("nowhere/statement.html", "does not exist: make it first"),
-    ],
-)
-def test_what_cannot_be_written_is_said_first(city, refused, out, words):
-    refused(["statement", city, "--out", str(city.parent / out)], words)
+@pytest.mark.parametrize("out", ["statement.pdf", "nowhere/statement.html"])
+def test_a_page_that_cannot_be_written_is_refused(city, refused, out):
+    refused(["statement", city, "--out", str(city.parent / out)])
     assert list(city.parent.iterdir()) == [city]
+
+
+@pytest.fixture
+def year(tmp_path):
+    """A stream of seven days, ε = 2 for any four of them."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame({"when": np.repeat(DAYS, 50), "x": rng.random(350) * 10, "y": rng.random(350) * 10})
+    table.to_csv(tmp_path / "visits.csv", index=False)
+    options = {
+        "time": "when", "every": "1d", "start": DAYS[0], "until": DAYS[-1], "window": "4", "epsilon": "2",
+        "x": "x", "y": "y", "bounds": "0,0,10,10", "cell": "2", "delta": "2", "strategy": "identity",
+        "state": tmp_path / "city.ledger", "out": tmp_path / "city",
+    }  # fmt: skip
+    line = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    assert main(["stream", str(tmp_path / "visits.csv"), *line]) == 0
+    return tmp_path
+
+
+def test_a_folder_says_what_all_its_releases_cost(year, run):
+    facts = json.loads(run("statement", year / "city", "--json").out)
+    assert facts["epsilon"] == 0.5
+    assert facts["series"]["spent"] == dict.fromkeys(DAYS, 0.5)
+    assert facts["series"]["in_all"] == 3.5
+    said = " ".join(run("statement", year / "city").out.split())
+    assert "every 4 steps in a row, of 1 day each, spend at most ε = 2 together" in said
+    assert "All 7 releases together cost ε = 3.5" in said
+    run("statement", year / "city", "--out", year / "year.html")
+    assert (year / "year.html").read_text(encoding="utf-8").count("data:image/svg+xml") == 2
+
+
+def test_missing_and_withdrawn_steps_are_named_and_what_was_spent_stays_spent(year, run):
+    run("withdraw", year / "city" / f"{DAYS[2]}.parquet", "--reason", "rows of another city")
+    (year / "city" / f"{DAYS[4]}.parquet").unlink()
+    said = " ".join(run("statement", year / "city").out.split())
+    assert "2020-03-03 (withdrawn on" in said
+    assert "2020-03-05" in said
+    assert "All 6 releases together cost ε = 3 " in said
+
+
+def test_a_folder_is_drawn(year, run, monkeypatch):
+    monkeypatch.chdir(year)
+    halves = [shapely.box(0, 0, 5, 10), shapely.box(5, 0, 10, 10)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they have no CRS
+        gpd.GeoDataFrame({"name": ["west", "east"]}, geometry=halves).to_file("halves.gpkg")
+    for name, more in (("part.png", ()), ("lines.svg", ("--regions", "halves.gpkg"))):
+        run("plot", "city", "--out", name, "--between", DAYS[1], DAYS[3], *more)
+        assert (year / name).stat().st_size > 1000

@@ -120,9 +120,9 @@ def test_commands_that_use_a_release_refuse(command, folder, run, refused):
 
 def test_a_statement_says_it_at_the_top(folder, run):
     run("withdraw", "free.parquet", "--reason", REASON)
-    for line in (["inspect", "free.parquet"], ["statement", "free.parquet"]):
+    for line in (["statement", "free.parquet"],):
         assert run(*line).out.startswith(f"WITHDRAWN on {datetime.date.today()}: {REASON}")
-    facts = json.loads(run("inspect", "free.parquet", "--json").out)
+    facts = json.loads(run("statement", "free.parquet", "--json").out)
     assert facts["withdrawn"]["reason"] == REASON
     assert facts["may_be_published"].startswith("no: withdrawn")
     run("statement", "free.parquet", "--out", "a.md")
@@ -146,10 +146,10 @@ def test_a_corrected_release_and_the_old_one_name_each_other(way, folder, run, r
     said = run(*line, "--out", "new.parquet")
     assert cost in said.err
     assert "has spent ε = 2 of 3" in said.out
-    old, new = json.loads(run("inspect", "city.parquet", "--json").out), dh.load("new.parquet")
+    old, new = json.loads(run("statement", "city.parquet", "--json").out), dh.load("new.parquet")
     assert notice()["replacement"] == {"digest": new.digest, "file": "new.parquet"} == old["withdrawn"]["replacement"]
     assert new.facts()["replaces"] == {"digest": old["digest"], "reason": REASON}
-    statement = run("inspect", "new.parquet").out
+    statement = run("statement", "new.parquet").out
     assert old["digest"] in statement
     assert REASON in statement
     run("statement", "new.parquet", "--out", "new.md")

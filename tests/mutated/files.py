@@ -52,7 +52,7 @@ _BOXES = dict.fromkeys((
 
 def _release(name, box):
     lines = (
-        ("inspect", "FILE"),
+        ("statement", "FILE"),
         ("query", "FILE", "--box", box),
         ("tighten", "FILE", "--epsilon", "0.1", *_TO),
     )
@@ -90,7 +90,7 @@ FORMATS = (
     Format("weights", "weights.csv", (("allocate", "FILE", "--window", "2", "--epsilon", "1"),)),
     Format("users", "users.csv", ((*_ADVISE, "--points-per-user", "FILE"),)),
     *(_release(*each) for each in _BOXES.items()),
-    *(Format(f"quantile {f}", f"quantile_{f}.json", (("inspect", "FILE"),)) for f in ("inverse", "smooth_laplace")),
+    *(Format(f"quantile {f}", f"quantile_{f}.json", (("statement", "FILE"),)) for f in ("inverse", "smooth_laplace")),
     Format("series", "2020-03-02.parquet", (("query", "FOLDER", "--box", "2,2,6,6"),), folder="series"),
     Format("state", "chain.state", (("refine", "--state", "FILE", "--epsilon", "2", *_TO),), secret=True),
     Format("key", "share.key", (

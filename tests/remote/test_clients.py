@@ -64,9 +64,8 @@ def rounded(said):
         "query city --quantiles 0.5",
         "query ages --quantiles 0.5 --format json",
         "query ages --box 1,2",
-        "inspect city",
-        "inspect line --json",
         "statement city",
+        "statement line --json",
     ],
 )
 def test_an_address_is_as_good_as_a_file(folder, published, service, said, monkeypatch, line):
@@ -96,7 +95,7 @@ def test_what_an_address_cannot_be(service, said):
     code, out, err = said("query", f"{service}/releases/city", "--box", "1,2", "--each")
     assert (code, out) == (2, "")
     assert f"--each is given, but '{service}/releases/city' is one release" in err
-    code, _, err = said("inspect", f"{service}/releases")
+    code, _, err = said("statement", f"{service}/releases")
     assert code == 2
     assert f"this service has {service}/releases/ages" in err
 
