@@ -223,14 +223,12 @@ def allocation(folder: Path, steps: int) -> Iterator[tuple[float, ...]]:
 
 
 def nonnegative(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
-    """Find what counts may be, which must not be given up, and answer with intervals."""
+    """Find non-negative estimates, and answer from them."""
     points = np.random.default_rng(1).beta(4, 4, (12 * side**2, 2)) * side
     asked = near(side)
     release = dh.publish(dh.count(points, asked.domain), asked, epsilon=1)
     work = dh.workloads.boxes(SETTINGS["default"].boxes(TIMES, side, True))
     yield _spent(lambda: dh.answer(release, work, nonnegative=True))
-    if release.posterior is None:
-        raise RuntimeError("there is no posterior to measure")
 
 
 def _spent(task: Callable[[], Any]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Non-negative estimates: of the nearest cells steps, seconds and certificate, and seconds of calibrated answers.
+"""Non-negative estimates: steps, seconds and certificate.
 
 At 128 × 128 cells the steps stand beside those of plain splitting. Calibrated are a thousand ranges, with all that is
 found for them, of up to 512 × 512 cells; target: three seconds at 128 × 128.
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 import datasets
 import deltahist as dh
 from deltahist.decode import Metric, nonnegative
-from deltahist.decode.posterior import MOST_CELLS
 from deltahist.decode.projection import CLOSE
 from deltahist.errors import DeltaHistWarning
 from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Tents
@@ -73,14 +72,6 @@ def counts_of(data: Path | None, n: int) -> NDArray[np.int64]:
     return split.reshape(side, side, parts, parts).swapaxes(1, 2).reshape(n, n)
 
 
-def calibrated(release: dh.Release) -> float:
-    """Seconds until a thousand ranges are answered, of a release that nothing was asked yet."""
-    work = dh.workloads.all_ranges(release.domain).sample(1000, seed=1)
-    start = time.perf_counter()
-    dh.answer(release, work, nonnegative=True)
-    return time.perf_counter() - start
-
-
 def main() -> None:
     """Print a table, a row for each strategy and grid."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -88,7 +79,7 @@ def main() -> None:
     parser.add_argument("--sides", default=SIDES)
     parser.add_argument("--strategies", default="flow,spectral")
     chosen = parser.parse_args()
-    columns = f"{'steps':>6} {'seconds':>8} {'distance':>9} {'calibrated':>11}  plain splitting"
+    columns = f"{'steps':>6} {'seconds':>8} {'distance':>9}   plain splitting"
     print(f"{'strategy':<13} {'side':>5} {columns}")
     for name in chosen.strategies.split(","):
         make, budget = STRATEGIES[name]
@@ -102,7 +93,6 @@ def main() -> None:
                 warnings.simplefilter("ignore", DeltaHistWarning)
                 found = nonnegative(field, metric, release.total)
             row = f"{name:<13} {n:5} {found.steps:6} {time.perf_counter() - start:8.2f} {found.distance**0.5:9.3f}"
-            row += f" {calibrated(release):9.2f} s" if n * n <= MOST_CELLS else " " * 12
             if n <= 128 and release.total is not None:
                 row += f"  {plain_splitting(field, metric, release.total, found.cells)} steps"
             print(row, flush=True)

@@ -20,7 +20,6 @@ SCRIPTS = (
     "figure7",
     "figure8",
     "decoding",
-    "nonnegative_intervals",
     "gradual_city",
     "sample_paths",
     "rappor_relaxing",

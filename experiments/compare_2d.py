@@ -155,7 +155,6 @@ def _linear(
 
     def run(rng: np.random.Generator, *, nearest: bool) -> Cells:
         release = dh.publish(contest.counts, mechanism, rng=rng, weak_protection_accepted=True)
-        # As peers are decoded; calibrated estimates are nearer still.
         return release.projection.cells if nearest else release.cells()
 
     for suffix, positive in (("", False), (_DECODED, True)):

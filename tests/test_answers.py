@@ -41,7 +41,7 @@ def test_nonnegative_answers_say_what_they_are():
     release = dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0), "identity", 1.0, rng=rng)
     assert "estimator" not in dh.answer(release, work)
     found = dh.answer(release, work, nonnegative=True)
-    assert found["estimator"].tolist() == 2 * ["non-negative (calibrated)"]
+    assert found["estimator"].tolist() == 2 * ["non-negative"]
     assert found.columns[-1] == "estimator"
     line = dh.publish_sorted(np.arange(50), dh.Neighbourhood(dh.Domain((0, 50), (50,)), 5), 1.0)
     for nonnegative in (False, True):  # there is one kind of them
@@ -246,28 +246,18 @@ def test_whole_noise_is_held_by_whole_numbers(scale, draws):
 
 
 @pytest.mark.parametrize("name", ["flow", "hierarchical"])
-def test_nonnegative_answers_are_known_no_less_than_unbiased_ones_and_the_public_total_exactly(name):
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_nonnegative_answers_have_the_unbiased_interval_cut_to_counts_that_can_be(name, level):
     near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
-    counts = np.random.default_rng(5).poisson(300, (16, 16))
+    counts = np.random.default_rng(5).poisson(0.2, (16, 16))
     release = dh.publish(counts, near, name, 0.5, rng=np.random.default_rng(3))
-    assert release.posterior is not None
     work = [[0, 0, 16, 16], *([x, y, x + 4, y + 7] for x in range(12) for y in range(9))]
-    found, unbiased = dh.answer(release, work, nonnegative=True), dh.answer(release, work)
-    assert found["std_error"][0] == 0
-    assert (found["std_error"] <= unbiased["std_error"]).all()
-
-
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.999999])
-def test_nonnegative_intervals_of_whole_cells_are_never_wider_than_unbiased_ones(level):
-    """Dense maps with little noise: half a point more would make them wider."""
-    near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
-    counts = np.random.default_rng(5).poisson(300, (16, 16))
-    release = dh.publish(counts, near, "flow", 4.0, rng=np.random.default_rng(3))
-    assert release.posterior is not None
-    work = dh.workloads.all_ranges(near.domain).sample(300, seed=1)
     found, unbiased = (dh.answer(release, work, level=level, nonnegative=kind) for kind in (True, False))
-    width, own = ((each["high"] - each["low"]) for each in (unbiased, found))
-    assert (own <= width + 1e-9 * counts.sum()).all()
+    assert found["std_error"].equals(unbiased["std_error"])
+    assert found["std_error"][0] == 0
+    low, high = (unbiased[end].clip(0, release.total) for end in ("low", "high"))
+    assert np.allclose(found["low"], np.minimum(low, found["estimate"]))
+    assert np.allclose(found["high"], np.maximum(high, found["estimate"]))
 
 
 def test_no_specks_of_rounding_are_left_of_empty_places():
@@ -276,23 +266,10 @@ def test_no_specks_of_rounding_are_left_of_empty_places():
     release = dh.publish(np.eye(12, dtype=int), near, "identity", 1.0, rng=np.random.default_rng(3))
     shown = np.random.default_rng(4).random((12, 12)) * 1e6
     shown[4:, 4:] = 0
-    release.__dict__["posterior"] = None
     release.__dict__["projection"] = ProjectedCells(shown, 0.0, 0)
     found = dh.answer(release, dh.workloads.all_ranges(near.domain), nonnegative=True)
     assert found["estimate"].min() == 0
     assert found["low"].min() == 0
-
-
-def test_nonnegative_intervals_know_that_places_in_cut_cells_are_not_known():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 16, 16), (16, 16)), 1)
-    counts = np.random.default_rng(5).poisson(300, (16, 16))
-    release = dh.publish(counts, near, "flow", 20.0, rng=np.random.default_rng(3))
-    assert release.posterior is not None
-    found = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)], nonnegative=True)
-    assert (found["placement_error"] > 3 * found["noise_error"]).all()
-    own = dh.answer(release, [[x + 0.5, 3, x + 2.5, 9] for x in range(12)])["noise_error"]
-    assert (found["noise_error"] <= own * (1 + 1e-9)).all()
-    assert (found["high"] - found["low"] > 3 * found["placement_error"]).all()
 
 
 def test_many_boxes_are_answered_as_few():

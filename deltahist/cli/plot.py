@@ -34,8 +34,8 @@ def plot(
 ) -> None:
     """Draw the published map and, below it, what protection is left at which distance.
 
-    The map has the non-negative estimate of every cell; with --unbiased, or where these are not calibrated, unbiased
-    ones, merged until they stand out from the noise. With --regions the map has a colour for each region, hatched
+    The map has unbiased estimates, merged until they stand out from the noise; with --nonnegative, every cell has its
+    non-negative estimate. With --regions the map has a colour for each region, hatched
     where nothing stands out from the noise, and below it are all values with their intervals, as `query` gives them.
     The text below every picture states what was promised.
 

@@ -28,7 +28,6 @@ from deltahist.decode.base import (
     interval,
 )
 from deltahist.decode.placement import Placement, placement
-from deltahist.decode.posterior import Posterior, posterior
 from deltahist.decode.projection import Metric, ProjectedCells, nonnegative, simulated_metric
 from deltahist.space.workloads.cover import aligned_spans, box_sums, prefix_sums, sums_between
 
@@ -39,7 +38,6 @@ __all__ = [
     "Metric",
     "Moments",
     "Placement",
-    "Posterior",
     "ProjectedCells",
     "aligned_spans",
     "box_sums",
@@ -48,7 +46,6 @@ __all__ = [
     "interval",
     "nonnegative",
     "placement",
-    "posterior",
     "prefix_sums",
     "simulated_metric",
     "sums_between",

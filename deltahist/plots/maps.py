@@ -62,8 +62,7 @@ def plot_map(
     ----------
     release : Release
     ax : where to draw; a new figure when None.
-    nonnegative : draw non-negative estimates of every cell, or else unbiased ones, merged. By default non-negative
-        ones where there are calibrated ones (`Release.draws_nonnegative`).
+    nonnegative : draw non-negative estimates of every cell; unbiased ones, merged, by default.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     hatched : hatch cells whose unbiased estimate does not stand out from the noise, all cells considered at once.
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.

@@ -113,9 +113,7 @@ def draw_steps(
     domain, example, number = series.domain, series.example, len(periods)
     sums = [each.series.summed for each in periods if each.series is not None]
     numbers = [len(each.series.releases) for each in periods if each.series is not None]
-    positive = example.shows_nonnegative(nonnegative)
-    if positive and nonnegative is None:  # as of a single map
-        positive = all(each.posterior is not None for each in sums)
+    positive = example.draws_nonnegative(nonnegative)
     branching = int(getattr(example.strategy, "branching", 2))
     found = [
         each.cells(nonnegative=True) if positive else merge_blocks(each.cells(), each.decoder, branching)
@@ -250,8 +248,7 @@ def save_series(
     series : what was published. path : of the file, which appears whole or not at all.
     ask : what answers regions from a part of the series, such as `lambda part: dh.answer(part, districts)`, with a
         column `name`. level : of its intervals, for the words.
-    nonnegative : as of `plot_map`; non-negative estimates are drawn by default where every step has
-        calibrated ones. per : "area" or "cell". title : of the picture.
+    nonnegative : as of `plot_map`. per : "area" or "cell". title : of the picture.
 
     Raises
     ------

@@ -92,21 +92,14 @@ class Answerer:
         if nonnegative:
             found, inner, outer, _ = self._nonnegative.over(cover)
             estimate = np.maximum(found, 0.0)  # no specks of rounding
-        error, around = np.sqrt(noise.variance), unbiased
+        error = np.sqrt(noise.variance)
         reach = [interval(each, decoder.laws[0], level) for each in (noise, noise.and_normal(misplaced))]
-        posterior = release.posterior if nonnegative else None
-        if posterior is not None:
-            variance = posterior.inflate_variance(posterior.variance(cover.sums), noise.variance)
-            error, around, whole, touched = np.sqrt(variance), estimate, inner, outer
-            own = [posterior.interval(estimate, each, level) for each in (variance, variance + misplaced)]
-            # An answer that is nearer to the truth needs no wider interval than the unbiased one.
-            reach = [(np.minimum(a, c), np.minimum(b, d)) for (a, b), (c, d) in zip(reach, own, strict=True)]
         (least, most), (down, up) = reach
         columns = {}
         if cut:
             # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
-            least = np.maximum(around - np.minimum(whole, touched), 0.0) + _BEYOND * least
-            most = np.maximum(np.maximum(whole, touched) - around, 0.0) + _BEYOND * most
+            least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * least
+            most = np.maximum(np.maximum(whole, touched) - unbiased, 0.0) + _BEYOND * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
             columns = {
                 "noise_error": error,
@@ -115,7 +108,7 @@ class Answerer:
                 "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
                 "outer": np.maximum(outer, estimate),
             }
-        low, high = around - down, around + up
+        low, high = unbiased - down, unbiased + up
         if nonnegative:
             ceiling = np.inf if release.total is None else float(release.total)
             low = np.minimum(np.clip(low, 0.0, ceiling), estimate)

@@ -198,8 +198,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         return bool(asked)
 
     def draws_nonnegative(self, asked: bool | None = None) -> bool:
-        """Return the same for pictures, which do not show them unasked where single cells are mostly noise."""
-        return self.shows_nonnegative(asked)
+        """Return whether pictures show non-negative estimates: only if asked, since their specks are noise."""
+        return bool(asked)
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""

@@ -16,7 +16,7 @@ import numpy as np
 from deltahist._files import form_of, write_whole
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.releases.series import PeriodDifference, Series
-from deltahist.releases.tables import NEAREST, UNBIASED, cells_frame, geo_frame
+from deltahist.releases.tables import NONNEGATIVE, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
@@ -272,7 +272,7 @@ def _describe(facts: Facts, estimator: str) -> dict[str, Any]:
 def _describe_columns(
     names: Iterable[str], estimator: str, domain: Domain | None, level: str, unit: str
 ) -> dict[str, dict[str, str]]:
-    whose = "unbiased estimate" if estimator == NEAREST else "estimate"
+    whose = "unbiased estimate" if estimator == NONNEGATIVE else "estimate"
     crs = "units of the bounds" if domain is None or domain.crs is None else domain.crs
     words = {"estimator": estimator, "level": level, "whose": whose, "crs": crs}
     return {

@@ -17,11 +17,9 @@ from deltahist.decode import (
     Decoder,
     Metric,
     Placement,
-    Posterior,
     ProjectedCells,
     nonnegative,
     placement,
-    posterior,
 )
 from deltahist.decode.placement import block_variance
 from deltahist.errors import InputError, whole
@@ -29,7 +27,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
-from deltahist.releases.tables import CALIBRATED, NEAREST, UNBIASED
+from deltahist.releases.tables import NONNEGATIVE, UNBIASED
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
 from deltahist.strategies.base import Strategy
@@ -66,31 +64,22 @@ class CountEstimates(abc.ABC):
     def _metric(self) -> Metric: ...
 
     @functools.cached_property
-    def posterior(self) -> Posterior | None:
-        """Counts that may be, none negative: their mean and its errors; None where that is not sure of itself."""
-        return posterior(self._field, self._metric, self.total, self.decoder.noise)
-
-    @functools.cached_property
     def projection(self) -> ProjectedCells:
-        """The nearest non-negative cells with their certificate: what stands in where there is no `posterior`."""
+        """The nearest non-negative cells with their certificate."""
         return nonnegative(self._field, self._metric, self.total)
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Return estimates of all cells (domain.shape).
 
-        Least squares by default: unbiased, so that some are negative. With `nonnegative` the mean of what counts may
-        be (`posterior`), or else the nearest cells in the noise's own metric (`projection`): none is negative, and they
-        add up to the total if that is public. They are biased, but usually much nearer where many cells are empty.
+        Least squares by default: unbiased, so that some are negative. With `nonnegative`, the nearest cells in the
+        noise's own metric (`projection`): none is negative, and they add up to the total if that is public. They are
+        biased, but usually much closer to the truth where many cells are empty.
         """
-        if not nonnegative:
-            return self._unbiased
-        return self.projection.cells if self.posterior is None else self.posterior.cells
+        return self.projection.cells if nonnegative else self._unbiased
 
     def estimator(self, nonnegative: bool) -> str:
         """Return the name of the estimates, as files and pictures have it."""
-        if not nonnegative:
-            return UNBIASED
-        return NEAREST if self.posterior is None else CALIBRATED
+        return NONNEGATIVE if nonnegative else UNBIASED
 
     def answerer(self) -> Answerer:
         """Return all that answers need, made once."""
@@ -156,25 +145,13 @@ class Release(CountEstimates, BaseRelease):
         usual = bool(self.strategy.determines_cells) and self.domain.size <= MOST_NONNEGATIVE
         return usual if asked is None else asked
 
-    def draws_nonnegative(self, asked: bool | None = None) -> bool:
-        """Return what was asked; else `shows_nonnegative`, but not of nearest cells: their specks are noise."""
-        return self.shows_nonnegative(asked) and (asked is not None or self.posterior is not None)
-
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return estimates of all cells and their standard errors; nearest cells have the errors of unbiased ones."""
-        if nonnegative and self.posterior is not None:
-            return self.posterior.cells, self._own_errors
+        """Return estimates of all cells and the standard errors of the unbiased ones."""
         return self.cells(nonnegative=nonnegative), self._errors
 
     @functools.cached_property
     def _errors(self) -> NDArray[np.float64]:
         return _cell_errors(self.domain, self.decoder)
-
-    @functools.cached_property
-    def _own_errors(self) -> NDArray[np.float64]:
-        assert self.posterior is not None
-        own = self.posterior.variance(lambda cells: cells.ravel()).reshape(self.domain.shape)
-        return np.sqrt(self.posterior.inflate_variance(own, self._errors**2))
 
     @functools.cached_property
     def placement(self) -> Placement:

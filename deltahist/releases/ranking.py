@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -113,18 +111,12 @@ class _Listed:
         return shares
 
 
-def _dot(rows: scipy.sparse.csr_array, cells: Field) -> Field:
-    """Return the sums of cells by rows (m, N)."""
-    return np.asarray(rows @ cells.ravel())
-
-
 def _compare(
     counts: CountEstimates, listed: _Listed, order: NDArray[np.int64], weights: Field, gap: Field, nonnegative: bool
 ) -> Field:
     """Return how sure it is (m - 1,) that each query of an order is above the next; `gap` of estimates."""
     domain, decoder = listed.domain, counts.decoder
     spreads = [field.ravel() for field in counts.placement.spreads((slice(None),) * domain.ndim)]
-    posterior = counts.posterior if nonnegative else None
     sure = []
     parts = list(in_parts(listed.cells[order[:-1]] + listed.cells[order[1:]], _CELLS_AT_A_TIME))
     for some in parts:
@@ -135,9 +127,6 @@ def _compare(
         asked = scipy.sparse.csr_array(upper - lower)
         asked.eliminate_zeros()
         noise = decoder.moments(asked if domain.ndim == 1 else RegionCover.of_rows(asked, domain.shape))
-        if posterior is not None:
-            own = posterior.variance(partial(_dot, asked))
-            noise = replace(noise, variance=posterior.inflate_variance(own, noise.variance))
         # A point in the upper alone counts by its weight, in the lower alone by minus its own, in both by both.
         squares = one @ upper + other @ lower - 2 * one @ other @ listed.common(items[:-1], items[1:])
         apart = [np.maximum(squares @ u - asked.power(2) @ u, 0.0) for u in spreads]

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 #: Level of intervals of blocks, of which errors alone are taken.
 _LEVEL = 0.95
-#: Names of estimates: right on average; never below zero; and the nearest cells, which stand in where the posterior is
-#: not sure of itself (errors are then those of the unbiased estimates).
-UNBIASED, CALIBRATED, NEAREST = "unbiased", "non-negative (calibrated)", "non-negative (nearest cells)"
+#: Names of estimates. Errors and intervals of non-negative ones are those of the unbiased estimates.
+UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
 #: Columns that tell of cells that a query cuts: what they are where it cuts none.
 UNCUT: dict[str, Callable[[dict[str, NDArray[Any]]], NDArray[Any]]] = {
     "noise_error": lambda found: found["std_error"],

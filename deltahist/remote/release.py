@@ -18,7 +18,7 @@ from deltahist._progress import progress
 from deltahist.answers import answer
 from deltahist.errors import InputError, one_of
 from deltahist.releases.base import BaseRelease, from_bytes
-from deltahist.releases.tables import CALIBRATED, NEAREST, UNBIASED, UNCUT, join_answers
+from deltahist.releases.tables import NONNEGATIVE, UNBIASED, UNCUT, join_answers
 from deltahist.remote.transport import TooLarge, as_json, printable, send, understanding
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Span, Workload
@@ -274,7 +274,7 @@ def _checked(columns: Mapping[str, Any], number: int) -> Columns:
     out: Columns = {}
     for name, values in columns.items():
         if name == "estimator":
-            out[name] = np.array([one_of((UNBIASED, CALIBRATED, NEAREST), estimator=each) for each in values], object)
+            out[name] = np.array([one_of((UNBIASED, NONNEGATIVE), estimator=each) for each in values], object)
         elif name in _NUMBERS:
             out[name] = np.array(values, dtype=np.float64)  # None is not known: NaN
         else:

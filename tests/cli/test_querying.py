@@ -86,11 +86,11 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run)
     run("query", *ask, tmp_path / f"other{suffix}", "--nonnegative")
     if suffix == ".txt":
         lines = (tmp_path / "other.txt").read_text().splitlines()
-        assert lines[-2].startswith("Points, non-negative (calibrated); low to high: 95% interval.")
+        assert lines[-2].startswith("Points, non-negative; low to high: 95% interval.")
         assert "estimator" not in lines[0]
         assert "\nPoints, unbiased; " in (tmp_path / "unbiased.txt").read_text()
     else:
-        assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative (calibrated)"]
+        assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative"]
         assert "estimator" not in read(tmp_path / f"unbiased{suffix}")
 
 

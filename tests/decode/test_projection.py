@@ -10,8 +10,25 @@ import pytest
 import deltahist as dh
 from deltahist.decode import nonnegative, projection
 from deltahist.decode.projection import Anderson
+from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Tents
 from tests.decode.test_metric import random_metric, waves
-from tests.decode.test_posterior import STRATEGIES, clumpy
+
+STRATEGIES = {
+    "flow": (lambda near: Flow.tuned(near), {"epsilon": 1.0}),
+    "tents": (Tents.tuned, {"epsilon": 1.0}),
+    "spectral": (Spectral, {"rho": 0.05}),
+    "identity": (lambda near: Identity(near.domain), {"epsilon": 1.0}),
+    "hierarchical": (lambda near: Hierarchical(near.domain, 4), {"epsilon": 1.0}),
+}
+
+
+def clumpy(n, rng):
+    """Clusters on a mostly empty map, as people live."""
+    centres = rng.integers(0, n, (6, 2))
+    points = np.concatenate(
+        [c + rng.normal(0, n / 40, (int(300 / (i + 1)), 2)) for i, c in enumerate(centres)]
+    )
+    return np.histogram2d(*points.clip(0, n - 0.01).T, bins=n, range=[(0, n), (0, n)])[0].astype(int)
 
 
 def exact(metric, field, total):

@@ -50,7 +50,7 @@ def table(results, name):
 #: Small runs of about a second and more; what their figures show is tested with them.
 LONG = (
     "figure3", "figure4", "figure5", "figure6", "figure8", "flow_squares", "gradual_city", "live_city",
-    "nonnegative_intervals", "sample_paths", "table5",
+    "sample_paths", "table5",
 )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def test_xarray_is_right_side_up():
     assert found["estimate"].attrs["long_name"] == "points per cell, unbiased"
     kinds = (RELEASE.to_xarray(nonnegative=True), SORTED.to_xarray())
     assert [each["estimate"].attrs["long_name"] for each in kinds] == [
-        "points per cell, non-negative (calibrated)",
+        "points per cell, non-negative",
         "points per cell, non-negative (isotonic regression)",
     ]
     assert SORTED.to_xarray()["estimate"].dims == ("x",)

