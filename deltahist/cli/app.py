@@ -47,7 +47,7 @@ COMMANDS = {
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 #: Commands whose function is in the file of another one.
-_FILES = {"tighten": "refine", "allocate": "stream"}
+_FILES = {"tighten": "refine", "quantile": "publish", "allocate": "stream"}
 #: The project file of the current folder, and the commands that use its keys above all headings.
 PROJECT = Path("deltahist.toml")
 _SHARING = ("publish", "stream", "plan")

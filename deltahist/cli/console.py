@@ -90,7 +90,7 @@ def check_target(
     if (notice := Path(notice_of(out))).exists():
         raise InputError(f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name")
     if out.exists() and not replace:
-        raise InputError(f"{said}, which exists already: choose another name, or add --overwrite")
+        raise InputError(f"{said}, which exists already: choose another name")
 
 
 def check_writable(folder: Path, said: str) -> None:

@@ -1,122 +1,83 @@
-"""`deltahist publish`: from private points to a release file."""
+"""`deltahist publish` and `deltahist quantile`: from private points to a release file."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Context
+import typer
 
-from deltahist.cli import console
+from deltahist.cli import shared
 from deltahist.cli.app import write_project
-from deltahist.cli.groups import (
-    KEPT,
-    OVERWRITE,
-    PLAN,
-    PRIVACY,
-    SORTED,
-    WEAK,
-    AccountOptions,
-    RowOptions,
-    SpendingWithFailure,
-    describe_state,
-    mark_points,
-    note_rows,
-    read_line,
-)
-from deltahist.cli.maps import Coordinates, PaidPlace, PlanOptions, about_map, choose_map, describe_limit
-from deltahist.cli.options import LONG, argument, flag, option, whole_number
-from deltahist.cli.withdraw import CorrectionOptions
+from deltahist.cli.console import check_target, facts, note, put
+from deltahist.cli.shared import LETTERS
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.preprocessing import Preprocessing
+    from deltahist.releases import BaseRelease
     from deltahist.strategies import Strategy
 
-
-@dataclass(frozen=True, kw_only=True)
-class _NoisyBudget(SpendingWithFailure):
-    """A budget, and the noise that spends it."""
-
-    noise: str | None = option(
-        "LAW", "laplace (with --epsilon) or gaussian (with --rho or --probability).", panel=PRIVACY
-    )
-
-    def keywords(self) -> dict[str, Any]:
-        from deltahist.privacy import NOISES
-
-        budget = super().keywords()
-        if self.noise is not None and NOISES.get(self.noise) == "epsilon":  # it never fails
-            budget.pop("probability", None)
-        return budget
-
-
-@dataclass(frozen=True, kw_only=True)
-class SortedOptions:
-    """Sorted points instead of counts."""
-
-    in_order: bool = flag(
-        "Publish the points of one dimension in order, not counts of cells.", names="--sorted", panel=SORTED
-    )
-    group: int | None = option(
-        "K", "Points per sum. [default: from public figures]", whole_number, panel=SORTED
-    )
-    most: int | None = option(
-        "N", "With --sources left or right: public bound on the points.", whole_number, panel=SORTED
-    )
-
-
-#: Endings of other forms, which programs would open in vain.
-_NO_RELEASES = tuple(
-    f".{kind}"
-    for kind in ("csv", "tsv", "txt", "json", "geojson", "gpkg", "shp", "xlsx", "tif", "png", "svg", "pdf", "html")
-)
+#: Cells of the line of a quantile: the lattice has a million steps per cell.
+_CELLS = 1000
+#: Parameters of strategies that are too long to be shown.
+_LONG = ("strategy", "sets", "kernel", "matrix")
 
 
 def publish(
-    context: Context,
+    context: typer.Context,
+    source: shared.Input,
     *,
-    source: str = argument(
-        "INPUT",
-        "CSV, JSON lines, Parquet, Excel, ...; a folder, s3://, gs://, az://; - is stdin.",
-    ),
-    coordinates: Coordinates,
-    place: PaidPlace,
-    out: Path = option("FILE", "The release file (Parquet).", default=...),
-    spending: _NoisyBudget,
-    dry_run: bool = flag("Tell what would be published, and its error; read no rows, draw nothing."),
-    strategy: str = option(
-        "NAME",
-        "auto, flow[:block], spectral, optimal, identity, wavelet, hierarchical[:b], cumulative[:prefix], "
-        "shifted:w,shift[,m], dyadic[:w], tents[:w[,degree]]; in cells.",
-        default="auto",
-        panel=PLAN,
-    ),
-    asked: PlanOptions,
-    rows: RowOptions,
-    order: SortedOptions,
-    accounts: AccountOptions,
-    correction: CorrectionOptions,
-    state: Path | None = option(
-        "FILE", "New file for the secret state, to refine the release later.", panel=KEPT
-    ),
-    weak_protection_accepted: bool = WEAK,
-    overwrite: bool = OVERWRITE,
-    write_config: Path | None = option(
-        "FILE.toml", "With --dry-run: write the options to a file, such as deltahist.toml.", panel=KEPT
-    ),
+    x: shared.X = None,
+    y: shared.Y = None,
+    crs: shared.PointsCrs = None,
+    project: shared.Project = None,
+    bounds: shared.Bounds,
+    cell: shared.Cell = None,
+    delta: shared.Delta,
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    limit: shared.Limit = None,
+    sources: shared.Sources = "none",
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
+    dry_run: shared.DryRun = False,
+    write_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --dry-run: write the options to a project file.")
+    ] = None,
+    strategy: shared.Strategy = "auto",
+    regions: shared.Regions = None,
+    points: shared.Points = None,
+    user: shared.User = None,
+    max_per_user: shared.MaxPerUser = None,
+    where: shared.Where = None,
+    outside: shared.Outside = None,
+    drop_bad_rows: shared.DropBadRows = False,
+    table: shared.Table = None,
+    in_order: Annotated[
+        bool, typer.Option("--sorted", help="In one dimension: publish the points in order, not counts of cells.")
+    ] = False,
+    ledger: shared.LedgerFile = None,
+    account: shared.AccountName = None,
+    account_limit: shared.AccountLimit = None,
+    replaces: Annotated[
+        Path | None, typer.Option(metavar="OLD", help="Release that this one corrects; it is withdrawn.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="New file for the secret state, to refine the release later.")
+    ] = None,
 ) -> Any:
-    """Publish a file of points as one release file that may be handed out.
+    """Publish a file of points as one release file, which may be handed out.
 
-    All choices are public. Cells and δ are in ground metres ("250m"), or plain numbers without a CRS; bounds are
-    extended to whole cells. What stderr says of rows is not for publication.
+    All options are public. Lengths are in ground metres ("250m"), or plain numbers without a CRS. Bounds are extended
+    to whole cells. Row counts on stderr are private.
 
     \b
     Examples:
       deltahist publish visits.csv --x lon --y lat --crs EPSG:4326 --project auto \\
           --bounds -74.3,40.45,-73.6,40.95 --cell 250m --delta 500m --epsilon 1 --out city.parquet
-      deltahist publish visits.csv --out city.parquet --dry-run      # with a deltahist.toml, which `init` writes
+      deltahist publish visits.csv --out city.parquet --dry-run      # the other options from deltahist.toml
     """
     from deltahist.budget import Budget
     from deltahist.counting.files import count_file, open_rows
@@ -125,142 +86,231 @@ def publish(
     from deltahist.publishers.publication import check_protection, refuse_weak
     from deltahist.strategies.base import kind_named
 
-    budget = spending.keywords()
-    files = [source, *asked.files()]
-    console.check_target(out, *files, correction.replaces, replace=overwrite or dry_run)
-    console.check_target(write_config, *files, out, state, replace=overwrite, option="--write-config")
+    budget = shared.read_budget(epsilon, rho)
+    check_target(out, source, regions, replaces, replace=dry_run)
+    check_target(write_config, source, regions, out, state, option="--write-config")
     if write_config is not None and not dry_run:
-        raise InputError("--write-config is given without --dry-run: it writes what would be published")
-    if out.suffix.lower() in _NO_RELEASES:
-        raise InputError(
-            f"--out is {str(out)!r}: a release is a Parquet file, call it {str(out.with_suffix('.parquet'))!r}; "
-            "`deltahist export` makes other forms of it, `deltahist plot` pictures"
-        )
-    old = correction.check(budget, accounts)
-    accounts.check(budget, out=out, state=state, write_config=write_config)
+        raise InputError("--write-config requires --dry-run")
+    if out.suffix.lower() != ".parquet":
+        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
     if state is not None and not dry_run:
-        from deltahist.publishers.gradual import check_new  # a map without a state does not wait for chains
+        from deltahist.publishers.gradual import check_new
 
         check_new(state)
         if state.resolve() == out.resolve():
-            raise InputError(
-                f"--state is {str(state)!r}, as --out is: the release is public, the state is secret; name two files"
-            )
-    asked_for = Budget(**budget, noise=spending.noise)
-    if not weak_protection_accepted:
-        refuse_weak(asked_for, weakness_of(asked_for.guarantee))
+            raise InputError(f"--state is {str(state)!r}, as --out is: the state is secret, so name two files")
+    payer = shared.Payer(ledger, account, account_limit)
+    correction = _Correction.check(replaces, reason, budget, payer)
+    payer.check(budget, out=out, state=state, write_config=write_config)
+    refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
     if strategy != "auto":
         kind_named(strategy)
-    counting = correction.mark(rows.counting(context), old)
-    columns = coordinates.columns(len(place.bounds) // 2)
-    ways: dict[str, Any] = {"weak_protection_accepted": weak_protection_accepted, "state": state}
-    for name in ("group", "most"):
-        if getattr(order, name) is not None and not order.in_order:
-            raise InputError(f"--{name} is given without --sorted: it goes with it")
-    if order.in_order:
-        _refuse_for_sorted(strategy=strategy != "auto", outside=rows.outside == "drop", dry_run=dry_run,
-                           drop_bad_rows=rows.drop_bad_rows, probability="probability" in budget)  # fmt: skip
-    opened: Any = source  # a cheap mistake is told before anything takes long
-    if not dry_run:
-        opened = context.with_resource(open_rows(source, axes=len(place.bounds) // 2, **columns, **vars(rows)))
-    if order.in_order:
-        sorted_release = _publish_sorted(
-            opened, columns, coordinates, place, order, rows, accounts, out, budget, ways, counting
-        )
-        correction.finish(out, old, accounts)
-        return sorted_release
-    how = {"strategy": strategy, "noise": spending.noise, "counting": counting, **budget}
-    chosen = choose_map(place, coordinates, asked, **how)
-    mechanism = chosen.mechanism(**how)
-    check_protection(mechanism, weak_protection_accepted)
-    domain = mechanism.domain
+    counting = shared.describe_rows(user, max_per_user, where, outside, drop_bad_rows)
+    if correction is not None:
+        counting = correction.mark(counting)
+    reading: dict[str, Any] = {
+        **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
+        **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
+    }
+    place = shared.MapOptions(
+        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
+    )
+    opened: Any = source
+    if not dry_run:  # a misspelt column is found before cells and strategies are compared
+        opened = context.with_resource(open_rows(source, axes=len(bounds) // 2, **reading))
+    if in_order:
+        if strategy != "auto" or outside == "drop" or dry_run or drop_bad_rows:
+            raise InputError("--sorted excludes --strategy, --outside drop, --drop-bad-rows and --dry-run")
+        return _publish_sorted(opened, place, reading, counting, budget, payer, out, state, correction)
+    how = {"strategy": strategy, "counting": counting, **budget}
+    chosen = shared.choose(place, points, regions, **how)
+    mechanism = chosen.mechanism
+    check_protection(mechanism, accepted=False)
     about = {
+        **shared.about_map(mechanism.domain),
         "strategy": _describe_strategy(mechanism.strategy),
         "guarantee": mechanism.promise,
-        "limit": describe_limit(mechanism, place.limits),
+        "limit": shared.describe_limit(mechanism, limit),
     }
     if dry_run:
-        shape = " × ".join(map(str, domain.shape))
-        print(console.facts(would_publish=f"{shape} cells of {domain.size_of_cells}", **about))
-        print(chosen.describe_error(mechanism, asked))
-        print(f"\nCells that were compared:\n{chosen.table()}\n" if chosen.cells else "")
-        print(mechanism.statement())
+        print(facts(**about), chosen.describe_error(float(points or shared.USUAL_POINTS)), sep="\n")
+        if chosen.cells:
+            print(f"\nCells that were compared:\n{chosen.table_of_cells()}")
+        print(f"\n{mechanism.statement()}")
         if write_config is not None:
             write_project(context, write_config)
-            console.note(f"wrote {write_config}")
+            note(f"wrote {write_config}")
         return None
-    with place.suggesting_options(coordinates):
-        counted = count_file(opened, domain, **columns, **vars(rows))
-    note_rows(counted, " counted", "dropped" if rows.outside == "drop" else "counted in the nearest cell")
-    with accounts.open(budget) as account:
-        release = publish_counts(counted.counts, mechanism, account=account, out=out, **ways)
-    print(
-        console.facts(
-            published=str(out),
-            **about_map(domain),
-            **about,
-            account=release.payment,
-            statement=f"deltahist statement {out}",
-            state=describe_state(state),
-        )
-    )
-    correction.finish(out, old, accounts)
+    counted = count_file(opened, mechanism.domain, **reading)
+    shared.note_rows(counted, outside)
+    with payer.open(budget) as paying:
+        release = publish_counts(counted.counts, mechanism, account=paying, out=out, state=state)
+    print(facts(published=out, **about, account=release.payment, state=describe_state(state)))
+    if correction is not None:
+        correction.finish(out)
     return release, counted
-
-
-def _refuse_for_sorted(**given: bool) -> None:
-    """Raise InputError on options that do not go with sorted points, whose number is public."""
-    for name, there in given.items():
-        if there:
-            raise InputError(f"--{name.replace('_', '-')} is given with --sorted: it goes with counts; leave it out")
 
 
 def _publish_sorted(
     source: Any,
-    columns: dict[str, Any],
-    coordinates: Coordinates,
-    place: PaidPlace,
-    order: SortedOptions,
-    rows: RowOptions,
-    accounts: AccountOptions,
-    out: Path,
-    budget: dict[str, Any],
-    ways: dict[str, Any],
+    place: shared.MapOptions,
+    reading: dict[str, Any],
     counting: Preprocessing,
+    budget: dict[str, Any],
+    payer: shared.Payer,
+    out: Path,
+    state: Path | None,
+    correction: _Correction | None,
 ) -> Any:
     """Publish sorted points as a release file."""
+    from deltahist.counting import points_file
+    from deltahist.counting.private import Private
     from deltahist.kinds.sorted import check_membership, places_for
     from deltahist.publishers.points import publish_sorted
 
-    near = place.near(coordinates)
-    domain = near.domain
+    near = place.near()
     check_membership(near)
-    places_for(1, near, order.most)  # whether a bound is due is known before the points are
-    with place.suggesting_options(coordinates):
-        located = read_line(source, domain, **columns, **vars(rows))
-    points = mark_points(located.points, replaces=counting.replaces)
-    with accounts.open(budget) as account:
-        release = publish_sorted(
-            points, near, group=order.group or "auto", most=order.most, account=account, **budget, **ways
-        )
+    places_for(1, near, None)
+    located = points_file(source, near.domain, **reading)
+    shared.note_rows(located)
+    points = located.points
+    points = Private.of(points, replace(points.counting, replaces=counting.replaces), points.domain)
+    with payer.open(budget) as paying:
+        release = publish_sorted(points, near, account=paying, state=state, **budget)
         release.save(out)
-    what = "points" if near.fixed_membership else "places for points"
     print(
-        console.facts(
-            published=str(out),
-            line=f"{domain.low[0]:.10g} to {domain.high[0]:.10g}" + (f" in {domain.crs}" if domain.crs else ""),
-            sorted=f"{release.mechanism.number:,} {what}, {release.mechanism.group:,} per sum",
+        facts(
+            published=out,
+            sorted=f"{release.mechanism.number:,} points, {release.mechanism.group:,} per sum",
             guarantee=release.mechanism.promise,
             account=release.payment,
             ask_it=f"deltahist query {out} --quantiles 0.25,0.5,0.75",
-            state=describe_state(ways["state"]),
+            state=describe_state(state),
         )
     )
+    if correction is not None:
+        correction.finish(out)
     return release
 
 
+class _Correction:
+    """The release that is withdrawn when a corrected one is published."""
+
+    def __init__(self, path: Path, reason: str, old: BaseRelease, ledger: str | None) -> None:
+        self.path, self.reason, self.old, self.ledger = path, reason, old, ledger
+
+    @classmethod
+    def check(
+        cls, path: Path | None, reason: str | None, budget: dict[str, Any], payer: shared.Payer
+    ) -> _Correction | None:
+        """Return the correction, and print what it costs; None if nothing is replaced."""
+        from deltahist.publishers.withdrawal import check_replaceable
+
+        if (path is None) != (reason is None):
+            raise InputError("--replaces requires --reason, and the reverse")
+        if path is None or reason is None:
+            return None
+        old = check_replaceable(path, reason)
+        same = old.payment is not None and old.payment.account == payer.account
+        ((unit, amount),) = budget.items()
+        before = old.mechanism.budget
+        note(
+            f"the correction costs {LETTERS[unit]} = {float(amount):.10g} on top of {LETTERS[before.unit]} = "
+            f"{float(before.amount):.10g} of the old release: a reader can compare both"
+        )
+        return cls(path, reason, old, payer.ledger if same else None)
+
+    def mark(self, counting: Preprocessing) -> Preprocessing:
+        """Return how rows are prepared, with the release that is replaced."""
+        from deltahist.preprocessing import Correction
+
+        return replace(counting, replaces=Correction(self.old.digest, self.reason))
+
+    def finish(self, out: Path) -> None:
+        """Withdraw the old release, now that the new one is written."""
+        from deltahist.publishers.withdrawal import withdraw
+
+        try:
+            withdraw(self.path, self.reason, ledger=self.ledger, replacement=out)
+        except BaseException:
+            note(f"warning: {out} is published, but {self.path} is not withdrawn: run `deltahist withdraw {self.path}`")
+            raise
+        note(f"{self.path} is withdrawn")
+
+
+def describe_state(state: Path | None) -> str | None:
+    """Return where the state of a release is, as text."""
+    return None if state is None else f"{state}: secret, as the data are; `deltahist refine` needs it"
+
+
 def _describe_strategy(strategy: Strategy) -> str:
-    """Render a strategy with its parameters."""
-    parameters = {name: value for name, value in strategy.describe().items() if name not in ("strategy", *LONG)}
+    """Return a strategy with its parameters, as text."""
+    parameters = {name: value for name, value in strategy.describe().items() if name not in _LONG}
     detail = ", ".join(f"{name} {value}" for name, value in parameters.items() if value not in (None, ""))
     return f"{strategy.name} ({detail})" if detail else strategy.name
+
+
+def quantile(
+    source: shared.Input,
+    *,
+    q: Annotated[float, typer.Option(metavar="Q", help="Which quantile: 0.5 is the median.")],
+    x: Annotated[str, typer.Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
+    bounds: Annotated[
+        Any,
+        typer.Option(metavar="LOW,HIGH", parser=shared.corners, help="Ends of the line; values outside count as ends."),
+    ],
+    delta: shared.Delta,
+    limit: shared.Limit = None,
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="auto takes the least expected error.")] = "auto",
+    user: shared.User = None,
+    max_per_user: shared.MaxPerUser = None,
+    where: shared.Where = None,
+    outside: shared.Outside = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result as JSON, too.")
+    ] = None,
+    ledger: shared.LedgerFile = None,
+    account: shared.AccountName = None,
+    account_limit: shared.AccountLimit = None,
+) -> Any:
+    """Publish the median or another quantile of one column.
+
+    The number of values is public, and printed. The scale of the noise is not published: with smooth sensitivity it
+    depends on the data.
+
+    \b
+    Examples:
+      deltahist quantile ages.csv --x age --q 0.5 --bounds 0,120 --delta 5 --epsilon 1
+      deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --out median.json
+    """
+    from deltahist.counting import points_file
+    from deltahist.kinds.quantile import METHODS, check_quantile
+    from deltahist.publishers.points import publish_quantile
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
+
+    budget = shared.read_budget(epsilon, rho)
+    payer = shared.Payer(ledger, account, account_limit)
+    payer.check(budget, out=out)
+    check_target(out, source, replace=False)
+    if len(bounds) != 2:
+        raise InputError(f"--bounds has {len(bounds)} numbers: a quantile takes two, LOW,HIGH")
+    shared.describe_rows(user, max_per_user, where, outside, False)
+    near = Neighbourhood(Domain(bounds, (_CELLS,)), delta, limits=shared.read_limits(limit))
+    near.check_on_map()
+    check_quantile(q, near)
+    if method not in ("auto", *METHODS):
+        raise InputError(f"--method is {method!r}: it must be one of auto, {', '.join(METHODS)}")
+    reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside}
+    located = points_file(source, near.domain, **reading)
+    shared.note_rows(located)
+    with payer.open(budget) as paying:
+        found = publish_quantile(located.points, q, near, method=method, account=paying, **budget)
+        if out is not None:
+            put(found.to_json(), out)
+    print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")
+    if found.payment is not None:
+        print(f"account {found.payment}")
+    return found

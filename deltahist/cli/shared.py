@@ -1,0 +1,534 @@
+"""Options that several commands share, and what is made of them: a map, its queries, a budget and an account.
+
+Each option is a type for a command's parameter: `epsilon: Epsilon = None`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeGuard
+
+import typer
+
+from deltahist._objects import is_address, is_stored_file
+from deltahist.cli.console import facts, note, table
+from deltahist.errors import BudgetExceeded, InputError, typed
+
+if TYPE_CHECKING:
+    import geopandas as gpd
+
+    from deltahist.accounts.window import Account
+    from deltahist.mechanisms import Mechanism
+    from deltahist.planning import CellChoice
+    from deltahist.preprocessing import Preprocessing
+    from deltahist.releases import BaseRelease, Series
+    from deltahist.space.domain import Domain
+    from deltahist.space.neighbourhood import Neighbourhood
+    from deltahist.space.workloads import Workload
+
+    Queries: TypeAlias = Callable[[Domain], Workload]
+
+#: Letters of the units of budgets.
+LETTERS = {"epsilon": "ε", "rho": "ρ"}
+#: Value of --crs for plain numbers.
+PLAIN = "none"
+#: Number of points where nobody says how many there are.
+USUAL_POINTS = 100_000
+#: Squares that represent all places of one size.
+_SQUARES = 2_000
+
+
+# --- how texts are read --------------------------------------------------------------------------------------
+
+
+def amount(text: Any) -> Fraction:
+    """Read a number above zero as the exact fraction that its decimals (or a/b) say."""
+    number = typed(str(text))
+    if number is None or number <= 0:
+        raise typer.BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
+    return number
+
+
+def corners(text: Any) -> tuple[float, ...]:
+    """Read the corners of a box, or the ends of an interval; the library checks their order."""
+    try:
+        values = tuple(map(float, str(text).split(",")))
+    except ValueError:
+        values = ()
+    if len(values) not in (2, 4) or not all(abs(value) <= 1e12 for value in values):
+        raise typer.BadParameter(f"{str(text)[:80]!r} is not W,S,E,N, or LOW,HIGH in one dimension")
+    return values
+
+
+def length(text: Any) -> float | str:
+    """Read a length: a plain number, or a number with its unit, which the library reads."""
+    from deltahist.space.domain import read_length
+
+    try:
+        return float(text)
+    except ValueError:
+        if text != "auto":
+            read_length(text)
+        return str(text).strip()
+
+
+def place(text: str) -> Path | str:
+    """Read the place of a release: a file or folder, or an address, which stays text."""
+    return text if is_address(text) else Path(text)
+
+
+def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
+    """Return the caps of longer moves as a neighbourhood takes them; None where nobody gave any.
+
+    >>> read_limits(["2km:2", "any:4"]), read_limits(["any:none"]), read_limits(None)
+    ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [], None)
+    """
+    found: list[Any] = []
+    for text in texts or ():
+        distance, _, factor = (part.strip() for part in text.rpartition(":"))
+        if text == "proportional":
+            found.append(text)
+        elif factor == "none" and distance == "any":
+            continue
+        elif not distance or typed(factor) is None:
+            raise InputError(f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none")
+        else:
+            found.append((distance if distance == "any" else length(distance), typed(factor)))
+    return found if texts else None
+
+
+# --- options -------------------------------------------------------------------------------------------------
+
+Input = Annotated[
+    str, typer.Argument(metavar="INPUT", help="A table, a folder, s3://, gs:// or az://; - for standard input.")
+]
+Release = Annotated[
+    Any, typer.Argument(metavar="RELEASE", parser=place, help="A file of `publish`, or its address at a service.")
+]
+Published = Annotated[
+    Any,
+    typer.Argument(metavar="RELEASE", parser=place, help="As for `export`, or a folder of `deltahist stream`."),
+]
+X = Annotated[str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")]
+Y = Annotated[str | None, typer.Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
+PointsCrs = Annotated[
+    str | None, typer.Option("--crs", help='CRS of the points, such as EPSG:4326; "none" for plain numbers.')
+]
+Project = Annotated[
+    str | None,
+    typer.Option(metavar="CRS", help="Projected CRS of the map; auto chooses one for --bounds in degrees."),
+]
+Bounds = Annotated[
+    Any,
+    typer.Option(metavar="W,S,E,N", parser=corners, help="Corners of the map; degrees with --project auto; LOW,HIGH."),
+]
+Cell = Annotated[
+    Any,
+    typer.Option(
+        metavar="LENGTH", parser=length, help="Side of a cell, such as 250m; auto: the least error. [default: auto]"
+    ),
+]
+Delta = Annotated[
+    Any, typer.Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden at full strength.")
+]
+Sources = Annotated[
+    str, typer.Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, or a file.")
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="DISTANCE:FACTOR",
+        help="Cap the privacy loss of longer moves: 2km:2, any:4, any:none (repeatable). [default: any:4]",
+    ),
+]
+Epsilon = Annotated[
+    Fraction | None, typer.Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")
+]
+Rho = Annotated[
+    Fraction | None, typer.Option(metavar="R", parser=amount, help="Instead: budget ρ of zCDP, with Gaussian noise.")
+]
+Strategy = Annotated[str, typer.Option(metavar="NAME", help="auto, or a strategy with its parameters: flow, wavelet.")]
+Regions = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Polygons that will be asked: cells and strategy suit them.")
+]
+Points = Annotated[
+    Fraction | None,
+    typer.Option(metavar="N", parser=amount, help="Rough number of points, a public figure. [default: 100000]"),
+]
+User = Annotated[str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")]
+MaxPerUser = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help="Points kept of each user; ε protects all K together.")
+]
+Where = Annotated[
+    str | None,
+    typer.Option(metavar="EXPR", help="Count only rows that match: \"kind = 'bus'\". The condition is published."),
+]
+Outside = Annotated[
+    str | None,
+    typer.Option(metavar="HOW", help="Points outside: clamp to the edge, or drop. [default: clamp up to 1%]"),
+]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
+Table = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://..., sc://...")
+]
+LedgerFile = Annotated[
+    str | None, typer.Option("--ledger", metavar="FILE", help="Ledger that adds up budgets: a file or postgresql://...")
+]
+AccountName = Annotated[
+    str | None, typer.Option("--account", metavar="NAME", help="Account of the ledger that pays for this release.")
+]
+AccountLimit = Annotated[
+    Fraction | None,
+    typer.Option(metavar="E", parser=amount, help="All that the account may ever spend; needed the first time."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
+Nonnegative = Annotated[
+    bool, typer.Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")
+]
+RegionLayer = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="Layer of --regions.")]
+RegionName = Annotated[str | None, typer.Option("--name", metavar="COL", help="Column of --regions with the names.")]
+
+
+def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any]:
+    """Return the budget as the keyword of `publish` and `plan`."""
+    if (epsilon is None) == (rho is None):
+        raise InputError("give a budget: exactly one of --epsilon and --rho")
+    return {"epsilon": epsilon} if rho is None else {"rho": rho}
+
+
+# --- the map and its queries ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapOptions:
+    """The map, its cells, and who may be confused with whom on it. `crs` is that of the points."""
+
+    bounds: tuple[float, ...]
+    delta: float | str
+    cell: float | str | None = None
+    crs: str | None = None
+    project: str | None = None
+    sources: str = "none"
+    limit: list[str] | None = None
+    columns: tuple[str | None, ...] = ()
+
+    @property
+    def chooses_cells(self) -> bool:
+        """Whether cells are chosen by their expected error; in one dimension they are δ unless --cell says auto."""
+        return self.cell == "auto" or (self.cell is None and len(self.bounds) == 4)
+
+    def extent(self) -> tuple[tuple[float, ...], str | None]:
+        """Return the corners and the CRS of the map; InputError if its units would be degrees."""
+        from deltahist.space.crs import are_degrees, extent_of, read_crs
+
+        if self.project == "auto":
+            extent = extent_of(self.bounds)
+            return extent.bounds, extent.crs
+        crs = self.project or self.crs
+        if crs == PLAIN:
+            return self.bounds, None
+        if crs is None and are_degrees(self.bounds, *self.columns):
+            raise InputError(
+                "--bounds look like degrees, which are not lengths: add --crs EPSG:4326 --project auto, or --crs none"
+            )
+        if crs is not None and read_crs(crs, "--project" if self.project else "--crs").is_geographic:
+            raise InputError(f"the map would be in {crs}, and degrees are not lengths: add --project auto")
+        return self.bounds, crs
+
+    def near(self, side: float | str | None = None) -> Neighbourhood:
+        """Return the neighbourhood on cells of a side; by default --cell, or else δ."""
+        from deltahist.space.domain import Domain, check_room
+        from deltahist.space.geometries import read_sources
+        from deltahist.space.neighbourhood import Neighbourhood, is_far
+
+        box, crs = self.extent()
+        cell = self.delta if self.cell in (None, "auto") else self.cell
+        domain = Domain.from_cell(box, side or cell, crs)  # type: ignore[arg-type]
+        check_room(domain)
+        near = Neighbourhood(domain, self.delta, limits=read_limits(self.limit))
+        near.check_on_map()
+        entry = read_sources(self.sources, domain, "--sources")
+        if entry is not None and not isinstance(entry, str) and is_far(entry, domain, near.radius):
+            raise InputError(f"--sources is {self.sources!r}: none of it is within δ of the map")
+        return near.with_sources(entry)
+
+    def nears(self) -> Iterator[Neighbourhood]:
+        """Return the neighbourhood on cells of several sizes, from large to small."""
+        from deltahist.planning import on_cells
+        from deltahist.planning.advice import SIDES
+        from deltahist.space.domain import CellTooLarge, length_times
+
+        try:
+            near = self.near(self.delta)
+        except CellTooLarge:  # δ may still fit between the corners
+            near = self.near(length_times(self.delta, SIDES[-1]))
+        box, crs = self.extent()
+        return on_cells(box, near.delta, crs, sources=near.sources, limits=read_limits(self.limit))
+
+
+def read_queries(
+    domain: Domain, regions: Path | None = None, squares: Any = None, boxes: Path | None = None
+) -> tuple[Queries | None, str]:
+    """Return a function from a domain, whatever its cells, to its queries, and their name; None without any."""
+    from deltahist import workloads
+    from deltahist.space.fitting import fit
+    from deltahist.space.geometries import read_shapes
+
+    if sum(each is not None for each in (regions, squares, boxes)) > 1:
+        raise InputError("give at most one of --regions, --squares and --boxes")
+    if regions is not None:
+        drawn, crs = read_shapes(regions, domain, "--regions")
+        fitted = fit(drawn, domain, crs)
+        return lambda on: _within(fitted.shapes, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
+    if squares is not None:
+        side = domain.length(squares, name="squares")
+        return lambda on: workloads.random_squares(side, _SQUARES, on), f"{_SQUARES:,} squares of side {squares}"
+    if boxes is not None:
+        sides, _ = read_boxes(None, boxes, domain)
+        return lambda on: workloads.boxes(sides), f"the {len(sides):,} boxes of {boxes}"
+    return None, "boxes of any size at any place"
+
+
+def _within(shapes: Any, domain: Domain) -> Workload:
+    """Return regions clipped to a map, whose other cells may end a little earlier; named by their numbers."""
+    import numpy as np
+    import shapely
+
+    from deltahist import workloads
+
+    parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
+    there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
+    return workloads.regions(parts[there], [str(number) for number in there])
+
+
+def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
+    """Return the boxes of --box and of a file as an array (m, 2 d), and the name of each."""
+    import numpy as np
+
+    from deltahist.space.geometries import read_box_file
+
+    wanted = 2 * domain.ndim
+    names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
+    for values, name in zip(box or (), names, strict=True):
+        if len(values) != wanted:
+            raise InputError(f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)")
+    array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
+    if file is None:
+        return array, names
+    more, labels = read_box_file(file, wanted, "--boxes")
+    return np.concatenate([array, more]), names + labels
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A mechanism, the queries that it was chosen for, and the sizes of cells that were compared, best first."""
+
+    mechanism: Mechanism
+    work: Workload | None
+    name: str
+    cells: list[CellChoice]
+
+    def describe_error(self, points: float) -> str:
+        """Return the expected error of a query, and its two parts, as text."""
+        from deltahist.planning import CellChoice
+
+        expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, points, self.work)
+        return facts(
+            error=f"{expected.rmse:,.4g} points (root mean square) over {self.name}, for about {points:,.0f} points",
+            of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
+        )
+
+    def table_of_cells(self) -> str:
+        """Return the sizes of cells that were compared, with their expected errors, as text."""
+        rows = [
+            (
+                each.neighbourhood.domain.size_of_cells,
+                *(f"{error:,.4g}" for error in (each.rmse, each.noise_error, each.placement_error)),
+            )
+            for each in self.cells
+        ]
+        return table(("cell", "error", "by noise", "by placement"), rows)
+
+
+def choose(options: MapOptions, points: Fraction | None, regions: Path | None = None, **how: Any) -> Chosen:
+    """Choose the cells, unless they are given, and the mechanism; no rows are read."""
+    from deltahist.planning import mechanism_for, plan_cells
+
+    number = float(points or USUAL_POINTS)
+    if options.chooses_cells:
+        nears = list(options.nears())
+        queries, name = read_queries(nears[0].domain, regions)
+        cells = plan_cells(nears, number, queries, **how)
+        best = cells[0].mechanism
+        return Chosen(best, queries and queries(best.domain), name, cells)
+    near = options.near()
+    queries, name = read_queries(near.domain, regions)
+    work = queries and queries(near.domain)
+    return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
+
+
+def about_map(domain: Domain) -> dict[str, str]:
+    """Return cells, bounds and map, for `facts`."""
+    from deltahist.space.crs import words
+
+    about = {
+        "cells": f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells}",
+        "bounds": ",".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else ""),
+    }
+    return about if domain.crs is None else about | {"map": words(domain)}
+
+
+def describe_limit(mechanism: Mechanism, asked: Any) -> str:
+    """Return the cost of any move, and how to change it, in one line."""
+    hint = ""
+    if asked is None:
+        hint = " (the default; --limit any:none removes it)"
+        if not mechanism.neighbourhood.profile:
+            hint = " (--limit any:4 allows 4 times the cost of a move within δ)"
+    return f"any move at all costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
+
+
+# --- rows, and the account that pays -------------------------------------------------------------------------
+
+
+def describe_rows(
+    user: str | None, max_per_user: int | None, where: str | None, outside: str | None, drop_bad_rows: bool
+) -> Preprocessing:
+    """Return how rows are prepared, as releases state it."""
+    from deltahist.preprocessing import Preprocessing
+
+    if (user is None) != (max_per_user is None):
+        raise InputError("--user requires --max-per-user, and the reverse")
+    if outside not in (None, "clamp", "drop"):
+        raise InputError(f"--outside is {outside!r}: it must be clamp or drop")
+    dropped = ["points outside"] * (outside == "drop") + ["bad rows"] * drop_bad_rows
+    return Preprocessing(max_per_user or 1, user is not None, tuple(dropped), where=where)
+
+
+def note_rows(read: Any, outside: str | None = None) -> None:
+    """Print figures about the rows, which are private, on stderr."""
+    note(f"{read.rows:,} rows read, {read.kept:,} points kept (row counts on stderr are private)")
+    if read.bad_rows:
+        note(f"{read.bad_rows:,} unusable rows dropped")
+    if read.users is not None:
+        note(f"{read.users:,} users")
+    if read.outside:
+        note(f"{read.outside:,} points outside the bounds {'dropped' if outside == 'drop' else 'moved to the edge'}")
+
+
+@dataclass(frozen=True)
+class Payer:
+    """The account of a ledger that pays for a release, if there is one."""
+
+    ledger: str | None
+    account: str | None
+    limit: Fraction | None
+
+    def check(self, budget: dict[str, Any], chain: str | None = None, **written: Path | None) -> None:
+        """Refuse what the account cannot pay, before any data are read; nothing is charged yet.
+
+        A chain of releases pays only what the next one costs more than those before it. The files that are `written`,
+        by option, must differ from the ledger.
+        """
+        if (self.ledger is None) != (self.account is None) or (self.limit is not None and self.ledger is None):
+            raise InputError("--ledger requires --account, and both are needed for --account-limit")
+        if self.ledger is None:
+            return
+        for name, path in written.items():
+            if path is not None and path.resolve() == Path(self.ledger).resolve():
+                raise InputError(f"--{name} is {str(path)!r}, which is the ledger: name two files")
+        ((unit, wanted),) = budget.items()
+        account = self._open(unit)
+        left = account.left + (Fraction(0) if chain is None else account.paid(chain))
+        if wanted > left:
+            raise BudgetExceeded(
+                f"--{unit} is {float(wanted):.10g}: account {self.account!r} has {LETTERS[unit]} = {float(left):.10g} "
+                "left; nothing was published or charged"
+            )
+
+    @contextlib.contextmanager
+    def open(self, budget: dict[str, Any]) -> Iterator[Account | None]:
+        """Open the account. If the run fails after a charge, a warning says what stays charged."""
+        account = None if self.ledger is None else self._open(next(iter(budget)))
+        try:
+            yield account
+        except BaseException:
+            for paid in () if account is None else account.payments:
+                note(f"warning: account {paid}: the charge stays, although the release failed")
+            raise
+
+    def _open(self, unit: str) -> Account:
+        from deltahist.accounts.ledger import Ledger
+        from deltahist.accounts.window import Account
+
+        assert self.ledger is not None
+        assert self.account is not None
+        limit = self.limit
+        if limit is None:
+            known = Ledger(self.ledger).accounts() if Ledger.exists(self.ledger) else {}
+            if self.account not in known:
+                raise InputError(f"--account-limit is missing: account {self.account!r} is new in {self.ledger!r}")
+            limit = Ledger(self.ledger).standing(self.account).limit
+        return Account.total(**{unit: limit}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
+
+
+# --- releases ------------------------------------------------------------------------------------------------
+
+
+def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
+    """Warn of a release that must not be published, or hardly protects anybody."""
+    if not publishable:
+        note(f"warning: {path} is not for publication: its noise is seeded, or no publisher of deltahist drew it")
+    elif weakness is not None:
+        note(f"warning: {path} hardly protects anybody: {weakness}")
+
+
+def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
+    """Open a release of any kind; warn if it must not be published. A release at a service is downloaded.
+
+    Raises InputError for one that is withdrawn, unless `refuse_withdrawn` is False, which only warns.
+    """
+    from deltahist.kinds import read_release
+    from deltahist.releases.notices import refusal
+
+    if isinstance(path, str) and not is_stored_file(path):
+        from deltahist.remote import connect
+
+        release = connect(path).load()
+    else:
+        release = read_release(path)
+    if release.withdrawn is not None:
+        if refuse_withdrawn:
+            raise refusal(release, path)
+        note(f"warning: {path} was withdrawn {release.withdrawn.words}")
+    warn_of(path, release.publishable, release.mechanism.weakness)
+    return release
+
+
+def is_folder(path: Path | str) -> TypeGuard[Path]:
+    """Return whether a place is a folder, as `deltahist stream` writes it."""
+    return isinstance(path, Path) and path.is_dir()
+
+
+def open_series(folder: Path) -> Series:
+    """Open a folder of releases; warn if they must not be published."""
+    from deltahist.releases import Series
+
+    series = Series.load(folder)
+    warn_of(folder, series.publishable, series.weakness)
+    return series
+
+
+def read_zones(
+    regions: Path | None, layer: str | None, name: str | None, domain: Domain
+) -> gpd.GeoDataFrame | None:
+    """Read the regions, with their names in front; None if there are none."""
+    from deltahist.space.geometries import named, read_geometries
+
+    if regions is None:
+        return None
+    return named(read_geometries(regions, domain, "--regions", layer), name, "--name")
