@@ -52,7 +52,7 @@ def demo(
     publish = ["publish", str(visits), "--x", "lon", "--y", "lat", "--user", "user", "--max-per-user", "5"]
     publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
     publish += ["--cell", "250m", "--delta", "500m", "--epsilon", "1", "--out", str(city)]
-    publish += ["--overwrite"] if city.exists() else []
+    city.unlink(missing_ok=True)
     release, counted = _run(publish)
     _run(["statement", str(city)])
     _compare(release, counted.counts, sample)

@@ -55,7 +55,8 @@ def publish(
     drop_bad_rows: shared.DropBadRows = False,
     table: shared.Table = None,
     in_order: Annotated[
-        bool, typer.Option("--sorted", help="In one dimension: publish the points in order, not counts of cells.")
+        bool,
+        typer.Option("--sorted", help="In one dimension: publish the points in order, not counts of cells."),
     ] = False,
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
@@ -65,7 +66,8 @@ def publish(
     ] = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
     state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="New file for the secret state, to refine the release later.")
+        Path | None,
+        typer.Option(metavar="FILE", help="New file for the secret state, to refine the release later."),
     ] = None,
 ) -> Any:
     """Publish a file of points as one release file, which may be handed out.
@@ -92,13 +94,17 @@ def publish(
     if write_config is not None and not dry_run:
         raise InputError("--write-config requires --dry-run")
     if out.suffix.lower() != ".parquet":
-        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
+        raise InputError(
+            f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)"
+        )
     if state is not None and not dry_run:
         from deltahist.publishers.gradual import check_new
 
         check_new(state)
         if state.resolve() == out.resolve():
-            raise InputError(f"--state is {str(state)!r}, as --out is: the state is secret, so name two files")
+            raise InputError(
+                f"--state is {str(state)!r}, as --out is: the state is secret, so name two files"
+            )
     payer = shared.Payer(ledger, account, account_limit)
     correction = _Correction.check(replaces, reason, budget, payer)
     payer.check(budget, out=out, state=state, write_config=write_config)
@@ -109,11 +115,24 @@ def publish(
     if correction is not None:
         counting = correction.mark(counting)
     reading: dict[str, Any] = {
-        **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
+        **{
+            "x": x,
+            "y": y,
+            "crs": None if crs == shared.PLAIN else crs,
+            "user": user,
+            "max_per_user": max_per_user,
+        },
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
     place = shared.MapOptions(
-        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
+        bounds=bounds,
+        delta=delta,
+        cell=cell,
+        crs=crs,
+        project=project,
+        sources=sources,
+        limit=limit,
+        columns=(x, y),
     )
     opened: Any = source
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
@@ -233,7 +252,9 @@ class _Correction:
         try:
             withdraw(self.path, self.reason, ledger=self.ledger, replacement=out)
         except BaseException:
-            note(f"warning: {out} is published, but {self.path} is not withdrawn: run `deltahist withdraw {self.path}`")
+            note(
+                f"warning: {out} is published, but {self.path} is not withdrawn: run `deltahist withdraw {self.path}`"
+            )
             raise
         note(f"{self.path} is withdrawn")
 
@@ -257,13 +278,17 @@ def quantile(
     x: Annotated[str, typer.Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
     bounds: Annotated[
         Any,
-        typer.Option(metavar="LOW,HIGH", parser=shared.corners, help="Ends of the line; values outside count as ends."),
+        typer.Option(
+            metavar="LOW,HIGH", parser=shared.corners, help="Ends of the line; values outside count as ends."
+        ),
     ],
     delta: shared.Delta,
     limit: shared.Limit = None,
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="auto takes the least expected error.")] = "auto",
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="auto takes the least expected error.")
+    ] = "auto",
     user: shared.User = None,
     max_per_user: shared.MaxPerUser = None,
     where: shared.Where = None,
@@ -310,7 +335,9 @@ def quantile(
         found = publish_quantile(located.points, q, near, method=method, account=paying, **budget)
         if out is not None:
             put(found.to_json(), out)
-    print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")
+    print(
+        f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})"
+    )
     if found.payment is not None:
         print(f"account {found.payment}")
     return found

@@ -2,134 +2,86 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from deltahist.cli import console
-from deltahist.cli.groups import (
-    OVERWRITE,
-    RELEASE,
-    WEAK,
-    AccountOptions,
-    Spending,
-    describe_state,
-    open_release,
-)
-from deltahist.cli.maps import WorkloadOptions
-from deltahist.cli.options import amount, argument, option
+import typer
+
+from deltahist.cli import shared
+from deltahist.cli.console import check_target, facts
+from deltahist.cli.publish import describe_state
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Budget(Spending):
-    """The budget of the finer release: an amount, or as much as an error takes."""
-
-    until: Fraction | None = option(
-        "POINTS",
-        "Instead: as much as it takes for this expected error (root mean square), from public figures.",
-        amount,
-    )
-
-    def amounts(self, release: BaseRelease, asked: WorkloadOptions) -> dict[str, Any]:
-        """Return the budget as keyword of `refine`."""
-        if self.until is None:
-            for name, value in vars(asked).items():
-                if value:
-                    raise InputError(f"--{name} is given without --until: it says which error is meant")
-            if self.epsilon is None and self.rho is None:
-                raise InputError(
-                    "none of --epsilon, --rho and --until is given: it must be one of them; without RELEASE, too, the "
-                    "state's own release is written once more"
-                )
-            return self.keywords()
-        if self.epsilon is not None or self.rho is not None:
-            raise InputError("--until is given with a budget: it must be one of --until, --epsilon and --rho")
-        from deltahist.mechanisms import Mechanism
-        from deltahist.planning import budget_for
-
-        mechanism = release.mechanism
-        if not isinstance(mechanism, Mechanism):
-            raise InputError("--until is given with sorted points: it goes with counts; give --epsilon or --rho")
-        queries, name = asked.queries(mechanism.domain)
-        found = budget_for(mechanism, float(self.until), queries and queries(mechanism.domain))
-        budget = f"{mechanism.letter} = {float(found.amount):g}"
-        if found.amount <= mechanism.budget.amount:
-            raise InputError(
-                f"--until is {float(self.until):g} over {name}, which {budget} meets, and the release has "
-                f"{float(mechanism.budget.amount):g}: it need not be refined"
-            )
-        console.note(f"{budget} for an error of {float(self.until):g} points over {name}")
-        return {found.unit: found.amount}
-
-
 def refine(
+    release: Annotated[
+        Path | None,
+        typer.Argument(metavar="RELEASE", help="Last release of the chain. [default: the state's own]"),
+    ] = None,
     *,
-    release: Path | None = argument(
-        "RELEASE", "The last release of the chain. [default: the one in the state]", default=None
-    ),
-    state: Path = option("FILE", "The state that `deltahist publish --state` wrote.", default=...),
-    out: Path = option("FILE", "The finer release (Parquet).", default=...),
-    relaxing: _Budget,
-    asked: WorkloadOptions,
-    accounts: AccountOptions,
-    weak_protection_accepted: bool = WEAK,
-    overwrite: bool = OVERWRITE,
+    state: Annotated[
+        Path, typer.Option(metavar="FILE", help="The state that `deltahist publish --state` wrote.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The finer release (Parquet).")],
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    ledger: shared.LedgerFile = None,
+    account: shared.AccountName = None,
 ) -> Any:
     """Publish a finer release of the same data: all releases of the chain together cost what this one does.
 
-    The data are not read again: the state holds the noise, and goes on to the new release. The error is that of a
-    single release at the new budget. The account that paid for the first release pays the difference. Without a budget
-    the state's own release is written once more, which is how nothing is lost where a run ended in the middle; with
-    the account, if one paid.
+    The data are not read again. The state holds the noise, and is updated for the new release. The account that paid
+    for the first release pays the difference. Without RELEASE and budget the state's own release is written once more,
+    for a run that was interrupted.
 
     \b
     Examples:
       deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 0.5 \\
           --state city.state --out city.parquet
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet
-      deltahist refine --state city.state --until 25 --squares 5km --out city-3.parquet
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
     from deltahist.publishers.gradual import State, check_payer, once_more, refine as finer
 
-    console.check_target(out, state, *asked.files(), release, replace=overwrite)
-    given: Any = State.load(state).release if release is None else open_release(release)
-    check_payer(given, accounts.account)
-    again = release is None and relaxing.until is None and relaxing.epsilon is None and relaxing.rho is None
+    check_target(out, state, release, replace=False)
+    given: Any = State.load(state).release if release is None else shared.open_release(release)
+    check_payer(given, account)
+    again = release is None and epsilon is None and rho is None
     spent = given.mechanism.budget
-    budget = {spent.unit: spent.amount} if again else relaxing.amounts(given, asked)
+    budget = {spent.unit: spent.amount} if again else shared.read_budget(epsilon, rho)
+    payer = shared.Payer(ledger, account, None)
     chain = given.mechanism.chain
-    accounts.check(budget, None if chain is None else chain.name, out=out, state=state)
-    with accounts.open(budget) as account:
+    payer.check(budget, None if chain is None else chain.name, out=out, state=state)
+    with payer.open(budget) as paying:
         if again:
-            made = once_more(state, account=account)
+            made = once_more(state, account=paying)
         else:
-            accepted: Any = {"weak_protection_accepted": weak_protection_accepted}
-            made = finer(None if release is None else given, state, account=account, **accepted, **budget)
+            made = finer(None if release is None else given, state, account=paying, **budget)
         made.save(out)
     print(_summarize(made, out, state))
     return made
 
 
 def tighten(
+    release: shared.Release,
     *,
-    release: Path | str = RELEASE,
-    out: Path = option("FILE", "The more private copy (Parquet).", default=...),
-    spending: Spending,
-    state: Path | None = option("FILE", "State of its chain; needed for flows with sums along the lines."),
-    overwrite: bool = OVERWRITE,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The more private copy (Parquet).")
+    ],
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="State of its chain, which some strategies need.")
+    ] = None,
 ) -> Any:
-    """Make a more private copy of a release, for others than have it; the data are not needed.
+    """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
-    Further noise makes it as if it had been released at the smaller budget. Nothing is spent. Where the strategy is
-    a flow with sums along the lines, which `auto` often takes, the release alone does not suffice: give the state
-    of its chain.
+    Further noise makes it as if it had been released at the smaller budget. Nothing is spent. Flows with sums along
+    the lines, which `auto` often takes, need the state of their chain.
 
     \b
     Examples:
@@ -138,19 +90,21 @@ def tighten(
     """
     from deltahist.publishers.gradual import tighten as coarser
 
-    console.check_target(out, release, state, replace=overwrite)
-    made = coarser(open_release(release), state=state, **spending.keywords())
+    if isinstance(release, Path) and release.is_dir():
+        raise InputError(f"RELEASE is {str(release)!r}: it must be one release, not a folder")
+    check_target(out, release, state, replace=False)
+    made = coarser(shared.open_release(release), state=state, **shared.read_budget(epsilon, rho))
     made.save(out)
     print(_summarize(made, out, None))
     return made
 
 
 def _summarize(release: BaseRelease, out: Path, state: Path | None) -> str:
-    """Render a release of a chain, what pays for it, and where its state is."""
+    """Return a release of a chain, what pays for it, and where its state is, as text."""
     mechanism = release.mechanism
     assert mechanism.chain is not None
-    return console.facts(
-        published=str(out),
+    return facts(
+        published=out,
         guarantee=mechanism.promise,
         chain=mechanism.chain.words(mechanism.letter),
         account=release.payment,

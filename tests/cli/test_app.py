@@ -1,8 +1,10 @@
-"""A command imports what it needs, and nothing besides that takes long to import."""
+"""How commands run: imports, the project file, errors, and signals."""
 
-import gc
+import os
+import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,85 +12,243 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import main
+from deltahist.cli import console, main
 from deltahist.cli.app import COMMANDS
 
 ROOT = Path(dh.__file__).parent.parent
-#: Packages that no command on a plane needs, as long as nothing is drawn, kept in a ledger or read of a database.
-HEAVY = {"cvxpy", "duckdb", "geopandas", "ibis", "matplotlib", "pandas", "pyproj", "rasterio", "sqlalchemy"}
-#: What answers of the usual strategy do without.
-PARTS = {"shapely", *(f"scipy.{part}" for part in ("fft", "linalg", "ndimage", "optimize", "sparse", "special"))}
-STATEMENT = "deltahist.cli.statement"
-PLACE = ["--bounds", "0,0,12,10", "--cell", "1", "--delta", "1", "--epsilon", "1"]
-RUN = (
-    "import runpy, sys\n"
-    "sys.argv[0] = 'deltahist'\n"
-    "try: runpy.run_module('deltahist.cli', run_name='__main__')\n"
-    "except SystemExit as end: assert not end.code, end.code\n"
-    "print('\\nmodules', *sys.modules)"
-)
+#: Packages that take long to import, and that no help needs.
+SLOW = {
+    "cvxpy",
+    "duckdb",
+    "geopandas",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pyproj",
+    "scipy",
+    "shapely",
+}
+PLACE = ["--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--strategy", "identity"]
+#: Set before a run, as a process of its own has them.
+FRESH = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("light")
-    near = dh.Neighbourhood(dh.Domain((0, 0, 12, 10), (12, 10)), 1)
-    release = dh.publish(np.ones((12, 10), dtype=int), near, "flow", 1.0)
-    release.save(folder / "r.parquet")
-    places = np.random.default_rng(3).random((50, 2)) * (12, 10)
-    frame = pd.DataFrame(places, columns=["x", "y"])
-    frame.to_csv(folder / "p.csv", index=False)
-    frame.to_parquet(folder / "p.parquet", index=False)
-    (folder / "zones.geojson").write_text(
-        f'{{"type": "FeatureCollection", "features": [{{"type": "Feature", "properties": {{}}, "geometry": {ZONES}}}]}}'
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    places = np.random.default_rng(3).random((50, 2)) * 8
+    pd.DataFrame(places, columns=["x", "y"]).to_csv(tmp_path / "v.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", [[], ["publish"], ["plan"], ["query"]])
+def test_help_imports_nothing_slow(line):
+    code = (
+        f"import sys\nfrom deltahist.cli import main\nsys.argv = {['deltahist', *line, '--help']}\n"
+        "assert main() == 0\nprint('modules', *sys.modules)"
     )
-    (folder / "boxes.csv").write_text("west,south,east,north\n1,1,5,6\n0.5,1.2,5,6\n")
-    return folder
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=FRESH, check=True)
+    assert not SLOW & set(done.stdout.splitlines()[-1].split())
 
 
-def printed(folder, *line, before="", after="", **environment):
-    """The last line that a process prints when a command line is done."""
-    code = f"{before}\n{RUN}\n{after}"
-    environment |= {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *line], capture_output=True, text=True, cwd=folder, env=environment
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(run, name):
+    assert "Usage:" in run(name, "--help").out
+
+
+def test_no_command_is_help(run):
+    assert run().out == run("--help").out
+    assert dh.__version__ in run("--version").out
+
+
+# the project file
+
+
+def test_typed_values_win_over_the_project_file(run, folder):
+    (folder / "deltahist.toml").write_text(
+        'x = "x"\ny = "y"\nbounds = "0,0,8,8"\ncell = 1\ndelta = 1\nepsilon = 0.10\nstart = 0\n'
+        '[publish]\nlimit = ["3:2", "any:3"]\nstrategy = "identity"\n[query]\nlevel = 0.9\n'
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    said = run("publish", "v.csv", "--out", "a.parquet")
+    release = dh.load("a.parquet")
+    assert (str(release.epsilon), release.domain.shape) == ("1/10", (8, 8))
+    assert [str(limit.factor) for limit in release.neighbourhood.limits] == ["2", "3"]
+    assert "epsilon is 1/10, from deltahist.toml" in said.err  # an amount that is spent is named
+    said = run("publish", "v.csv", "--out", "b.parquet", "--epsilon", "2", "--limit", "any:4")
+    release = dh.load("b.parquet")
+    assert release.epsilon == 2
+    assert [str(limit.factor) for limit in release.neighbourhood.limits] == ["4"]
+    assert "epsilon is" not in said.err
+    assert run("query", "b.parquet", "--box", "0,0,4,4").out != run("query", "b.parquet", "--box", "0,0,4,4",
+                                                                    "--level", "0.95").out  # fmt: skip
 
 
-ZONES = '{"type": "Polygon", "coordinates": [[[1, 1], [60, 1], [60, 50], [1, 50], [1, 1]]]}'
-ARROW = {"pyarrow.compute", "deltahist.counting.databases", "deltahist.publishers.gradual"}
-CHOSEN = ["--bounds", "0,0,70,60", "--delta", "1", "--epsilon", "1", "--regions", "zones.geojson", "--points", "900"]
-TABLE = ["--x", "x", "--y", "y"]
-LARGE = [*PLACE, "--bounds", "0,0,70,70"]  # smaller maps are decoded by general matrices
-INSTANT = {*HEAVY, "numpy", "scipy", "pyarrow", "shapely"}  # seconds would depend on the machine
+def test_a_dry_run_writes_a_project_file(run, folder):
+    line = [
+        "publish",
+        "v.csv",
+        "--x",
+        "x",
+        "--y",
+        "y",
+        *PLACE,
+        "--epsilon",
+        "0.1",
+        "--limit",
+        "3:2",
+        "--out",
+        "r.parquet",
+    ]
+    run(*line, "--dry-run", "--write-config", "c.toml")
+    assert not (folder / "r.parquet").exists()
+    run("--config", "c.toml", "publish", "v.csv")
+    release = dh.load("r.parquet")
+    assert (str(release.epsilon), release.domain.shape, len(release.neighbourhood.limits)) == (
+        "1/10",
+        (8, 8),
+        1,
+    )
 
 
 @pytest.mark.parametrize(
-    ("line", "unwanted"),
+    "text",
     [
-        (["--help"], INSTANT),
-        (["statement", "r.parquet"], HEAVY | PARTS | {f"deltahist.cli.{name}" for name in COMMANDS} - {STATEMENT}),
-        # Whole cells, and some that are cut.
-        (["query", "r.parquet", "--boxes", "boxes.csv"], HEAVY | PARTS),
-        (["plan", *PLACE, "--bounds", "0,0,4,3"], HEAVY),
-        (["publish", "p.csv", *TABLE, *PLACE, "--strategy", "flow", "--out", "new.parquet"], HEAVY),
-        (["publish", "p.csv", *TABLE, *CHOSEN, "--crs", "none", "--out", "c.parquet"], HEAVY - {"pyproj"}),
-        (["publish", "p.parquet", *TABLE, *LARGE, "--out", "auto.parquet"], (PARTS | ARROW) - {"scipy.sparse"}),
+        'colour = "red"',
+        "[publish]\ncolour = 1",
+        "[paint]\nx = 1",
+        "x = ",
+        '[publish]\nledger = "postgresql://ann:secret@host/city"',
     ],
-    ids=lambda given: " ".join(given[:2]) if isinstance(given, list) else "",
 )
-def test_a_command_imports_nothing_slow_that_it_does_not_use(folder, line, unwanted):
-    assert not unwanted & set(printed(folder, *line).split())
+def test_a_project_file_that_cannot_be_meant(refused, folder, text):
+    (folder / "c.toml").write_text(text)
+    refused(
+        [
+            "--config",
+            "c.toml",
+            "publish",
+            "v.csv",
+            "--x",
+            "x",
+            "--y",
+            "y",
+            *PLACE,
+            "--epsilon",
+            "1",
+            "-o",
+            "r.parquet",
+        ]
+    )
+    refused(["--config", "none.toml", "publish", "v.csv"])
+    assert not (folder / "r.parquet").exists()
 
 
-def test_matrices_are_small_and_garbage_is_looked_for_rarely(folder):
-    """NumPy's linear algebra looks at the environment once; modules stay, so that they hold no garbage."""
-    before = "import sys, deltahist.cli; assert 'numpy' not in sys.modules"
-    after = "import gc, os; print(os.environ['OPENBLAS_NUM_THREADS'], gc.get_threshold()[0])"
-    for said, expected in (({}, "1 100000"), ({"OPENBLAS_NUM_THREADS": "2"}, "2 100000")):
-        assert printed(folder, "statement", "r.parquet", before=before, after=after, **said) == expected
-    threshold = gc.get_threshold()
-    assert main(["statement", str(folder / "r.parquet")]) == 0
-    assert gc.get_threshold() == threshold
+def test_no_password_is_written(refused, folder):
+    line = [
+        "publish",
+        "v.csv",
+        "--x",
+        "x",
+        "--y",
+        "y",
+        *PLACE,
+        "--epsilon",
+        "1",
+        "--out",
+        "r.parquet",
+        "--dry-run",
+    ]
+    account = [
+        "--ledger",
+        "postgresql://ann:secret@nowhere.invalid/city",
+        "--account",
+        "a",
+        "--account-limit",
+        "2",
+    ]
+    refused([*line, *account, "--write-config", "c.toml"])
+    assert not (folder / "c.toml").exists()
+
+
+# errors and signals
+
+
+def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
+    lines = console.table(
+        ["name", "count"], [["[bold]a", "1"], ["東京", "1,000"], ["two\nlines \x1b[1m", "3"]]
+    ).splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["[bold]a", "東京", "two"]
+    assert len(lines) == 5
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        MemoryError("5 GiB"),
+        PermissionError(13, "Permission denied", "/x"),
+        OSError("disk on fire"),
+        KeyboardInterrupt(),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line(monkeypatch, refused, problem):
+    def fail(arguments):
+        raise problem
+
+    monkeypatch.setattr(import_module("deltahist.cli.app"), "invoke", fail)
+    error = refused(["query", "x"])
+    assert error.startswith("error: ")
+    assert len(error.splitlines()) == 1
+
+
+def test_programming_errors_keep_their_traceback(monkeypatch):
+    def fail(arguments):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(import_module("deltahist.cli.app"), "invoke", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["query", "x"])
+
+
+def test_a_warning_of_the_library_is_one_line(run):
+    said = run("publish", "v.csv", "--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "2.05",
+               "--epsilon", "1", "--strategy", "identity", "--out", "r.parquet")  # fmt: skip
+    assert any(line.startswith("warning: delta is 2.05 cells") for line in said.err.splitlines())
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_nothing_half_written(folder, told):
+    old = folder / ".o.parquet.abcd1234.parquet"  # of a process that was killed long ago
+    old.write_bytes(b"part")
+    os.utime(old, (0, 0))
+    line = [
+        "deltahist",
+        "publish",
+        "v.csv",
+        "--x",
+        "x",
+        "--y",
+        "y",
+        *PLACE,
+        "--epsilon",
+        "1",
+        "--out",
+        "o.parquet",
+    ]
+    code = (
+        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.app import main\n"
+        f"signal.signal({int(told)}, signal.default_int_handler if {int(told)} == 2 else signal.SIG_DFL)\n"
+        f"sys.argv = {line}\nreal = base.write_parquet\n"
+        "def slow(*given):\n    real(*given)\n    print('writing', flush=True)\n    time.sleep(60)\n"
+        "base.write_parquet = slow\nsys.exit(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=FRESH
+    ) as process:
+        while b"writing" not in process.stdout.readline():
+            assert process.poll() is None
+        assert len(list(folder.iterdir())) == 2  # the table and one part: the old one is gone
+        process.send_signal(told)
+        assert process.wait(20) == 128 + told
+    assert [each.name for each in folder.iterdir()] == ["v.csv"]

@@ -18,13 +18,12 @@ MANY = "id,t,x,y\n" + "".join(f"u{n % 40},{n % 3},{n % 90 / 10},{n % 70 / 10}\n"
 MANY += "u1,0,99,99\nu2,1,55,55\nu3,1,here,1\nu4,2,,1\n,0,1,1\n"
 NOBODY = "id,t,x,y\n"
 PLACE = ["--bounds", "0,0,10,10", "--cell", "2", "--delta", "2", "--strategy", "identity", "--sources", "boundary"]
-PAID = ["--ledger", "l.ledger", "--account", "all", "--limit", "9"]
+PAID = ["--ledger", "l.ledger", "--account", "all", "--account-limit", "9"]
 #: With these a run is stopped only where all rows are bad, which docs/counting.md says.
 ALL_SAID = ["--outside", "clamp", "--drop-bad-rows", "--user", "id", "--max-per-user", "2"]
 STEPS = ["--start", "0", "--until", "2", "--window", "3", "--epsilon", "3", "--state", "s.ledger", "--out", "steps"]
 MAP = ["publish", "v.csv", "--x", "x", "--y", "y", *PLACE, *ALL_SAID, *PAID, "--epsilon", "1", "--out", "r.parquet"]
 STREAM = ["--x", "x", "--y", "y", *PLACE, *ALL_SAID, *STEPS]
-LINE = ["publish", "v.csv", "--x", "x", "--sorted", "--bounds", "0,10", "--delta", "1", "--sources", "left"]
 RUNS = {
     "a map": [MAP],
     "a chain": [
@@ -35,9 +34,6 @@ RUNS = {
     "a map with points outside dropped": [["drop" if word == "clamp" else word for word in MAP]],
     "steps of a table": [["stream", "v.csv", "--time", "t", *STREAM]],
     "steps of a folder": [["stream", "daily", *STREAM]],
-    "sorted points": [
-        [*LINE, "--most", "400", "--outside", "clamp", *PAID, "--epsilon", "1", "--out", "r.parquet"]
-    ],
 }
 
 
@@ -74,7 +70,7 @@ def test_a_run_tells_nothing_of_who_is_there(tmp_path, monkeypatch, capsys, name
 def test_a_quantile_tells_nothing_but_its_value(tmp_path, monkeypatch, capsys, method):
     """All at one end, all at one place and spread ones, some beyond the ends; their number is public."""
     line = ["quantile", "v.csv", "--x", "x", "--q", "0.5", "--bounds", "0,10", "--delta", "1", "--outside", "clamp"]
-    line += ["--epsilon", "1", "--method", method, "--compare", *PAID, "--out", "q.json"]
+    line += ["--epsilon", "1", "--method", method, *PAID, "--out", "q.json"]
     spread = np.linspace(-1, 11, 50)
     found = []
     for number, values in enumerate((np.zeros(50), np.full(50, 5.0), np.full(50, 99.0), spread)):

@@ -172,7 +172,7 @@ def test_cheap_mistakes_of_a_correction_come_first(folder, run, refused, monkeyp
     run("withdraw", "city.parquet", "--reason", "another")
     refused([*line, "new.parquet", "--replaces", "city.parquet"], "withdrawn on", "'another'")
     refused([*line[:-3], "--overwrite", "--out", "city.parquet"], "a release of that name was withdrawn")
-    paid = ["--ledger", "others.ledger", "--account", "visits", "--limit", "3"]
+    paid = ["--ledger", "others.ledger", "--account", "visits", "--account-limit", "3"]
     dh.Ledger("others.ledger").open("visits", epsilon=3)
     refused([*line, "new.parquet", "--replaces", "city.parquet", *paid], "'another'")
     (folder / "city.withdrawn.json").unlink()
@@ -201,7 +201,7 @@ def test_a_correction_that_breaks_off_is_ended_by_hand(folder, run, refused, mon
 
 
 def test_another_account_may_pay_for_a_corrected_release(folder, run):
-    other = ["--ledger", "other.ledger", "--account", "more", "--limit", "2"]
+    other = ["--ledger", "other.ledger", "--account", "more", "--account-limit", "2"]
     run("publish", "visits.csv", *HOW, *other, "--out", "new.parquet", "--replaces", "city.parquet", "--reason", REASON)
     assert notice()["replacement"]["file"] == "new.parquet"
     assert dh.Ledger("city.ledger").standing("visits").withdrawn == ()

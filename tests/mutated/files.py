@@ -177,7 +177,7 @@ def _write_releases(folder, points):
     )
     source = str(folder / "p.csv")
     stream = [*_XY, *_MAP, "--state", str(folder / "days.ledger"), "--out", str(folder / "series")]
-    account = ["--ledger", str(folder / "city.ledger"), "--account", "city", "--limit", "5"]
+    account = ["--ledger", str(folder / "city.ledger"), "--account", "city", "--account-limit", "5"]
     for arguments in (
         ["publish", source, *_XY, *_MAP, *account, "--out", str(folder / "paid.parquet")],
         ["stream", str(folder / "days.csv"), *days, *stream],

@@ -70,7 +70,7 @@ def test_a_lost_executor_costs_time_or_ends_the_count(cluster, tmp_path, frame, 
         monkeypatch.setattr("deltahist.counting.databases.open_engine", lambda where: open_engine(session))
         out, ledger = tmp_path / "out.parquet", tmp_path / "city.ledger"
         bounds = ["--bounds", "0,0,4,2", "--cell", "1", "--delta", "1", "--epsilon", "1"]
-        account = ["--ledger", str(ledger), "--account", "city", "--limit", "5"]
+        account = ["--ledger", str(ledger), "--account", "city", "--account-limit", "5"]
         words = ["publish", "sc://here", "--table", "slow", "--x", "east", "--y", "north", *bounds, *account]
         assert main([*words, "--out", str(out)]) == 2
         assert "did not read all records" in capfd.readouterr().err
