@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import json
 import os
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 _BYTES_PER_PAIR = 160
 #: Bytes of a key.
 KEY = 32
-#: What a key file begins with, and its version.
-_KIND, _VERSION = b"deltahist diffusion key ", b"1"
+_FORMAT = "deltahist-diffusion-key-1"
 #: A whole file has fewer bytes.
 _MOST_BYTES = 1 << 10
 
@@ -243,52 +243,38 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     import pandas as pd
 
     columns = list(mechanism.columns)
-    if isinstance(data, Mapping):
-        try:
-            rows = np.array([np.ravel(value) for value in data.values()], dtype=np.float64).reshape(len(data), -1)
-        except (TypeError, ValueError):
-            raise InputError(f"data are no {len(columns)} number(s) for each user: they must be") from None
-        data = pd.DataFrame(rows, index=list(data))
-    elif isinstance(data, pd.Series):
-        data = data.to_frame(columns[0])
-    elif isinstance(data, pd.DataFrame):
-        lacking = [name for name in columns if name not in data.columns]
-        if lacking:
-            listed = ", ".join(map(str, data.columns[:20]))
-            raise InputError(f"data have no column {lacking[0]!r}: they have {listed}; users' names are the index")
-        data = data[columns]
-    else:
-        raise InputError(f"data are a {type(data).__name__}: they must be a mapping of users to values, or a frame")
-    names, number = [str(name) for name in data.index], len(data)
-    if not number or data.shape[1] != len(columns):
-        raise InputError(
-            f"data are of {number:,} users with {data.shape[1]} number(s) each: there must be {len(columns)} number(s) "
-            f"for each ({', '.join(columns)})"
-        )
-    twice = data.index[pd.Index(names).duplicated()]
-    if len(twice):
-        raise InputError(f"user {str(twice[0])!r} has several rows: there must be one for each user")
     try:
-        values = data.to_numpy(np.float64)
-    except (TypeError, ValueError):
-        raise InputError("data are no numbers: each user must have numbers") from None
+        if isinstance(data, Mapping):
+            rows = np.array([np.ravel(value) for value in data.values()])
+            frame = pd.DataFrame(rows, index=list(data), columns=columns)
+        elif isinstance(data, pd.Series):
+            frame = data.to_frame(columns[0])
+        else:
+            frame = pd.DataFrame(data)[columns]
+        values = frame.to_numpy(np.float64)
+    except (KeyError, TypeError, ValueError) as why:
+        raise InputError(f"data are not {len(columns)} number(s) ({', '.join(columns)}) per user: {why}") from None
+    names, number = [str(name) for name in frame.index], len(frame)
+    if not number or values.shape[1] != len(columns):
+        raise InputError(f"data have the shape {values.shape}: there must be {len(columns)} numbers per user")
+    if not frame.index.astype(str).is_unique:
+        raise InputError("data have several rows for one user: there must be one for each")
 
     def refuse(bad: NDArray[np.bool_], problem: str) -> None:
         if bad.any():
             first = names[int(np.argmax(bad))]
             raise InputError(f"{int(bad.sum()):,} of {number:,} users (such as {first!r}) {problem}")
 
-    refuse(~np.isfinite(values).all(axis=1), "have missing, NaN or infinite data: mend them, or leave these users out")
+    refuse(~np.isfinite(values).all(axis=1), "have missing, NaN or infinite data")
     if mechanism.bits:
         odd = ((values != 0) & (values != 1)).all(axis=1)
-        refuse(odd, "have other bits than 0 and 1: for numbers state alpha")
+        refuse(odd, "have bits other than 0 and 1: numbers need alpha")
         return names, values.astype(np.int64)
     area = mechanism.area
     if area is not None:
-        outside = ~((values >= area.low) & (values <= area.high)).all(axis=1)
+        outside = ((values < area.low) | (values > area.high)).any(axis=1)
         bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
-        problem = f"are outside the area of {mechanism.crs} ({bounds}): are x and y swapped, or is it another CRS?"
-        refuse(outside, problem)
+        refuse(outside, f"are outside the area of {mechanism.crs} ({bounds}): are x and y swapped?")
     return names, on_lattice(values, mechanism.lattice)
 
 
@@ -305,48 +291,30 @@ def open_key(path: Path, bound: bytes) -> bytes:
     The file holds a keyed hash of `bound`: parameters and data, as bytes. The same noise on other data would tell how
     they differ, and with another α or lattice what they are.
 
-    Raises DamagedFile if the file is cut short, changed or something else; InputError if it is for other parameters or
-    data, of a newer version, others can read it, or its folder cannot be written.
+    Raises DamagedFile if the file is cut short or something else; InputError if it is for other parameters or data,
+    others can read it, or its folder cannot be written.
     """
     if not path.exists():
         key = os.urandom(KEY)
-        lines = [_KIND + _VERSION, key.hex().encode(), _digest(key, bound)]
-        content = b"\n".join([*lines, _check(lines), b""])
-        if write_whole(path, lambda part: part.write_bytes(content), secret=True, replace=False):
+        content = json.dumps({"format": _FORMAT, "key": key.hex(), "bound": _digest(key, bound)})
+        if write_whole(path, lambda part: part.write_text(content), secret=True, replace=False):
             return key
-    return _read_key(path, bound)
-
-
-def _digest(key: bytes, bound: bytes) -> bytes:
-    return hmac.new(key, b"bound " + bound, hashlib.sha256).hexdigest().encode()
-
-
-def _check(lines: list[bytes]) -> bytes:
-    return hashlib.sha256(b"\n".join(lines)).hexdigest().encode()
-
-
-def _read_key(path: Path, bound: bytes) -> bytes:
-    what = f"key file {str(path)!r}"
-    if not path.is_file():
-        raise InputError(f"{what} is no file: name one, or one that is to be made")
-    with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    lines = content.split(b"\n")
-    if not content.startswith(_KIND):
-        raise DamagedFile(f"{what} is no key of a diffusion, or cut short: nothing was answered; name the right file")
     check_secret(path, "key file")
-    if len(content) > _MOST_BYTES or len(lines) < 5 or lines[-1] or _check(lines[:-2]) != lines[-2]:
-        raise DamagedFile(
-            f"{what} is damaged or cut short: bring the file back from where it was kept (with a new key, a second "
-            "answer about the same data, ε adds up)"
-        )
-    if lines[0] != _KIND + _VERSION:
-        stated = lines[0].removeprefix(_KIND).decode()
-        raise InputError(f"{what} is of version {stated}: this program reads version {_VERSION.decode()}; update it")
-    key = bytes.fromhex(lines[1].decode())
-    if not hmac.compare_digest(_digest(key, bound), lines[2]):
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(_MOST_BYTES))
+        key, known = bytes.fromhex(said["key"]), said["bound"].encode()
+        if said["format"] != _FORMAT or len(key) != KEY:
+            raise ValueError("another format")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DamagedFile(f"key file {str(path)!r} is damaged or no key of a diffusion ({problem})") from None
+    if not hmac.compare_digest(_digest(key, bound).encode(), known):
         raise InputError(
-            f"{what} is for other data, other users, another α or another lattice: the same noise would tell the "
-            "change; take the data that it was made for, or another file, whose ε adds to the old one"
+            f"key file {str(path)!r} is for other data, other users, another α or another lattice: take the data that "
+            "it was made for, or another file, whose ε adds to the old one"
         )
     return key
+
+
+def _digest(key: bytes, bound: bytes) -> str:
+    return hmac.new(key, bound, hashlib.sha256).hexdigest()

