@@ -272,7 +272,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
         return names, values.astype(np.int64)
     area = mechanism.area
     if area is not None:
-        outside = ((values < area.low) | (values > area.high)).any(axis=1)
+        outside = np.any((values < area.low) | (values > area.high), axis=1)
         bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
         refuse(outside, f"are outside the area of {mechanism.crs} ({bounds}): are x and y swapped?")
     return names, on_lattice(values, mechanism.lattice)
@@ -299,7 +299,6 @@ def open_key(path: Path, bound: bytes) -> bytes:
         content = json.dumps({"format": _FORMAT, "key": key.hex(), "bound": _digest(key, bound)})
         if write_whole(path, lambda part: part.write_text(content), secret=True, replace=False):
             return key
-    check_secret(path, "key file")
     try:
         with path.open("rb") as file:
             said = json.loads(file.read(_MOST_BYTES))
@@ -308,6 +307,7 @@ def open_key(path: Path, bound: bytes) -> bytes:
             raise ValueError("another format")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedFile(f"key file {str(path)!r} is damaged or no key of a diffusion ({problem})") from None
+    check_secret(path, "key file")
     if not hmac.compare_digest(_digest(key, bound).encode(), known):
         raise InputError(
             f"key file {str(path)!r} is for other data, other users, another α or another lattice: take the data that "
