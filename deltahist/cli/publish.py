@@ -142,12 +142,12 @@ def publish(
             raise InputError("--sorted excludes --strategy, --outside drop, --drop-bad-rows and --dry-run")
         return _publish_sorted(opened, place, reading, counting, budget, payer, out, state, correction)
     how = {"strategy": strategy, "counting": counting, **budget}
-    chosen = shared.choose(place, points, regions, **how)
+    chosen = shared.choose(place, points, {"regions": regions}, **how)
     mechanism = chosen.mechanism
     check_protection(mechanism, accepted=False)
     about = {
         **shared.about_map(mechanism.domain),
-        "strategy": _describe_strategy(mechanism.strategy),
+        "strategy": describe_strategy(mechanism.strategy),
         "guarantee": mechanism.promise,
         "limit": shared.describe_limit(mechanism, limit),
     }
@@ -264,7 +264,7 @@ def describe_state(state: Path | None) -> str | None:
     return None if state is None else f"{state}: secret, as the data are; `deltahist refine` needs it"
 
 
-def _describe_strategy(strategy: Strategy) -> str:
+def describe_strategy(strategy: Strategy) -> str:
     """Return a strategy with its parameters, as text."""
     parameters = {name: value for name, value in strategy.describe().items() if name not in _LONG}
     detail = ", ".join(f"{name} {value}" for name, value in parameters.items() if value not in (None, ""))

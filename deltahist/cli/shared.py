@@ -255,7 +255,7 @@ class MapOptions:
     project: str | None = None
     sources: str = "none"
     limit: list[str] | None = None
-    columns: tuple[str | None, ...] = ()
+    columns: tuple[str | None, ...] = (None, None)
 
     @property
     def chooses_cells(self) -> bool:
@@ -401,19 +401,22 @@ class Chosen:
         return table(("cell", "error", "by noise", "by placement"), rows)
 
 
-def choose(options: MapOptions, points: Fraction | None, regions: Path | None = None, **how: Any) -> Chosen:
-    """Choose the cells, unless they are given, and the mechanism; no rows are read."""
+def choose(options: MapOptions, points: Fraction | None, asked: dict[str, Any], **how: Any) -> Chosen:
+    """Choose the cells, unless they are given, and the mechanism; no rows are read.
+
+    `asked` names the queries, as `read_queries` takes them; `how` is for `mechanism_for`.
+    """
     from deltahist.planning import mechanism_for, plan_cells
 
     number = float(points or USUAL_POINTS)
     if options.chooses_cells:
         nears = list(options.nears())
-        queries, name = read_queries(nears[0].domain, regions)
+        queries, name = read_queries(nears[0].domain, **asked)
         cells = plan_cells(nears, number, queries, **how)
         best = cells[0].mechanism
         return Chosen(best, queries and queries(best.domain), name, cells)
     near = options.near()
-    queries, name = read_queries(near.domain, regions)
+    queries, name = read_queries(near.domain, **asked)
     work = queries and queries(near.domain)
     return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
 
