@@ -4,46 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import warnings
 from collections.abc import AsyncIterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from fastapi import Depends, FastAPI, Response
+import xstatic.pkg.leaflet
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import Scope
-from starlette_compress import CompressMiddleware, add_compress_type
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.responses import FileResponse, JSONResponse
+from starlette.staticfiles import StaticFiles
 
-from deltahist._http import ARROW, Gate, Manners, as_json, make_app, refuse_unknown
-from deltahist.server import cells, docs, features, landing, pages, queries, releases, series, tiles, tilesets
+from deltahist import __version__
+from deltahist.errors import DeltaHistWarning, InputError
+from deltahist.server import cells, features, pages, queries, series
 from deltahist.server.catalogue import Catalogue
-from deltahist.server.logs import log_request
-from deltahist.server.metrics import Metrics
-from deltahist.server.queries import FREE
-from deltahist.server.schemas import Health, problems, shape
-from deltahist.server.service import Service
-from deltahist.server.settings import Settings
+from deltahist.server.models import PROBLEMS
+from deltahist.server.service import PARQUET, Service, Settings
 
 #: Seconds between two looks at the files.
-PACE = 1.0
-#: Headers of responses that pages of other origins may read, besides those that all may.
-_READABLE = (
-    *("Accept-Ranges", "Content-Disposition", "Content-Range", "ETag", "Link", "Retry-After"),
-    *("Server-Timing", "X-Request-ID"),
-)
+_PACE = 1.0
+_ABOUT = """Range queries over releases that were published under distance-aware differential privacy.
+
+Answers are computed from what was published: asking again costs no privacy."""
 
 
-def create_app(
-    catalogue: Catalogue,
-    settings: Settings | None = None,
-    *,
-    refresh: bool = True,
-    metrics: Metrics | None = None,
-) -> FastAPI:
+def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
     """Return the application that answers range queries from the releases of a catalogue.
 
-    Parameters
-    ----------
-    refresh : whether to look for files that change, while the application's lifespan runs.
-    metrics : that count its requests.
+    While its lifespan runs, it looks for files that change.
 
     >>> import tempfile, numpy as np, deltahist as dh
     >>> from fastapi.testclient import TestClient
@@ -54,55 +51,99 @@ def create_app(
     ...         client.get("/releases/city/answer?bbox=0,0,4,4").json()["estimate"]
     16.0
     """
-    choices = settings or Settings()
-    service = Service(catalogue, choices)
+    settings = settings or Settings()
+    # FastAPI's own pages of documentation load scripts from elsewhere, which would tell others who reads.
+    app = FastAPI(
+        title="deltahist",
+        version=__version__,
+        description=_ABOUT,
+        lifespan=_watch,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_name_route,
+    )
+    app.state.service = Service(catalogue, settings)
+    policy = _policy(settings)
 
-    @contextlib.asynccontextmanager
-    async def watch(_: FastAPI) -> AsyncIterator[None]:
-        task = asyncio.create_task(_refresh_for_ever(catalogue)) if refresh else None
-        yield
-        if task is not None:
-            task.cancel()
+    @app.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
+    async def land(request: Request) -> Response:
+        """Return the map to a browser (Accept: text/html), and to programs the links that OGC requires."""
+        if "text/html" not in request.headers.get("accept", ""):
+            return JSONResponse(features.list_links(str(request.base_url)), headers={"vary": "Accept"})
+        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer", "vary": "Accept"}
+        return FileResponse(pages.STATIC / "index.html", headers=headers)
 
-    about = "Range queries over releases that were published under distance-aware differential privacy. " + FREE
-    app = make_app("deltahist", about, watch)
-    if choices.public_url is not None:
-        app.servers = [{"url": choices.public_url.rstrip("/")}]
-
-    @app.get("/healthz", tags=["service"], responses=shape(Health))
-    async def health() -> Response:
-        """Say that the service is up, and how many releases it serves."""
-        return as_json({"status": "ok", "releases": len(catalogue)})
-
-    for resource in (pages, releases, queries, cells, series, landing, features, tiles, tilesets):
-        router = resource.make_router(service)
-        for route in router.routes:
-            if isinstance(route, APIRoute):  # or its function's name would be its title
-                route.summary = route.description.split("\n")[0].removesuffix(".")
-        app.include_router(router, responses=problems(), dependencies=[Depends(refuse_unknown)])
-    app.include_router(docs.make_router())
-    add_compress_type(ARROW)
-    app.add_middleware(CompressMiddleware, minimum_size=2_000)
-    app.add_middleware(Gate, most=choices.max_requests, seconds=choices.max_seconds)
-    if choices.origins:
+    for module in (pages, queries, series, cells, features):
+        app.include_router(module.router, responses=PROBLEMS)
+    app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
+    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
+    for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _explain)
+    excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)
+    app.add_middleware(GZipMiddleware, minimum_size=2_000, compresslevel=1, exclude_content_types=excluded)
+    if settings.origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(choices.origins),
+            allow_origins=list(settings.origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["If-None-Match", "If-Range", "Range"],
-            expose_headers=_READABLE,
+            expose_headers=["Content-Disposition", "Content-Range", "ETag", "Link", "Retry-After"],
         )
-
-    def tell(scope: Scope, status: int, seconds: float, number: str) -> None:
-        log_request(scope, catalogue, status, seconds, number)
-        if metrics is not None:
-            metrics.count(scope, catalogue, status, seconds)
-
-    app.add_middleware(Manners, tell=tell)
     return app
 
 
-async def _refresh_for_ever(catalogue: Catalogue) -> None:
-    while True:
-        await asyncio.sleep(PACE)
-        await asyncio.to_thread(catalogue.refresh)
+def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
+    """Return the application that serves files: each worker process reads them by itself."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("deltahist.server").setLevel(logging.INFO)
+    # Answers say what matters about them, and logs must not tell what is asked.
+    warnings.simplefilter("ignore", DeltaHistWarning)
+    return create_app(Catalogue(paths), settings)
+
+
+@contextlib.asynccontextmanager
+async def _watch(app: FastAPI) -> AsyncIterator[None]:
+    """Look for files that change, until the application ends."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(_PACE)
+            await asyncio.to_thread(app.state.service.catalogue.refresh)
+
+    task = asyncio.create_task(watch())
+    yield
+    task.cancel()
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    """Return the problem document (RFC 9457) of an error: it names the value and the rule."""
+    status, headers, detail = 500, None, "the service failed: its log says why"
+    more: dict[str, Any] = {}
+    if isinstance(error, InputError):
+        status, detail = 400, str(error)
+    elif isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        status, name = 400, str(first["loc"][-1])
+        given = "is missing" if first["type"] == "missing" else f"is {str(first['input'])[:80]!r}"
+        detail = f"{name} {given}: {first['msg']}"
+    elif isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers
+        more = dict(error.detail) if isinstance(error.detail, dict) else {"detail": error.detail}
+    elif isinstance(error, ClientDisconnect):
+        status = 499
+    title = HTTPStatus(status).phrase if status != 499 else "Client Closed Request"
+    content = {"title": title, "status": status, "detail": detail} | more
+    return JSONResponse(content, status, headers, "application/problem+json")
+
+
+def _name_route(route: APIRoute) -> str:
+    return route.name
+
+
+def _policy(settings: Settings) -> str:
+    """Return the Content-Security-Policy of the map: this service, and the operator's background."""
+    pictures = "'self' data:"  # Leaflet's empty tile is a data: address
+    if settings.tiles is not None:
+        parts = urlsplit(settings.tiles)
+        pictures += f" {parts.scheme}://{parts.netloc}"
+    own = "; ".join(f"{each}-src 'self'" for each in ("script", "style", "connect"))
+    return f"default-src 'none'; {own}; img-src {pictures}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -1,4 +1,4 @@
-"""Releases that a service hands out, by name; files that appear or are replaced are taken up while it runs."""
+"""Releases that a service hands out, by name; `refresh` reads files that have changed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ _Stamp = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Served:
-    """A release with the name and the file by which it is served.
-
-    `content` is the file as it was checked: nothing else of that name is ever handed out.
-    """
+    """A release with the name and the file by which it is served."""
 
     name: str
     path: Path
-    content: bytes
+    stamp: tuple[_Stamp | None, ...]
     release: BaseRelease
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file is still the one that was read: no other may be handed out."""
+        return stamp_of(self.path) == self.stamp
 
     @property
     def quoted(self) -> str:
@@ -42,17 +44,16 @@ class Catalogue:
 
     Parameters
     ----------
-    paths : release files, and folders of which every Parquet file is a release, but for hidden files.
+    paths : release files, and folders of which every Parquet file that is not hidden is a release.
 
     Attributes
     ----------
-    problems : why files are not served that were there at the start.
+    problems : why some files are not served.
 
     Raises
     ------
     InputError
-        If no file can be served, though there are some: each is damaged or not for publication, or has a name that
-        another has or that no address can hold. Folders may be empty, since files may come.
+        If there are files and none can be served. A folder may be empty: files may come.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
@@ -83,11 +84,6 @@ class Catalogue:
         """Return the release of a name; None if there is none."""
         return self._served.get(name)
 
-    def unseen(self) -> list[Path]:
-        """Return the folders within the served ones, which are not looked into, that hold releases."""
-        within = [each for path in self._paths if path.is_dir() for each in sorted(path.iterdir()) if each.is_dir()]
-        return [each for each in within if each not in self._paths and _releases_in(each)]
-
     def folders(self) -> dict[str, list[Served]]:
         """Return the releases of each folder, by its name; the first of two folders of one name counts."""
         found: dict[str, list[Served]] = {}
@@ -98,28 +94,27 @@ class Catalogue:
         return found
 
     def refresh(self) -> bool:
-        """Take up files that appeared or were replaced, leave out those that are gone; return whether there were any.
+        """Read files that appeared or were replaced, and drop those that are gone; return whether there were any.
 
-        A release is exchanged whole. A file that is no release, or whose name another file has, is logged once, and the
-        release that was served under its name stays, unless a notice beside the file cannot be understood. If a folder
-        cannot be read, that is logged, and all stays.
+        An unreadable file is logged once, and the release served under its name stays. A release whose notice of
+        withdrawal is damaged is dropped. If a folder cannot be read, that is logged and all stays.
         """
         try:
             return self._refresh()
         except Exception:
-            _LOG.exception("the files could not be looked through")
+            _LOG.exception("the files could not be listed")
             return False
 
     def _refresh(self) -> bool:
         found, before = [path for path in self._files() if path.exists()], dict(self._served)
         for path in found:
-            if self._stamps.get(path) == _stamp(path):
+            if self._stamps.get(path) == stamp_of(path):
                 continue
             try:
                 self._take_up(path)
                 _LOG.info("serving %s", path)
-            except Exception as problem:  # one file must not keep others waiting
-                _LOG.warning("not taken up: %s: %s", path, problem)
+            except Exception as problem:  # the others are served
+                _LOG.warning("not served: %s: %s", path, problem)
         for served in self:
             if served.path not in found:
                 del self._served[served.name]
@@ -132,8 +127,8 @@ class Catalogue:
             yield from _releases_in(path) if path.is_dir() else [path]
 
     def _take_up(self, path: Path) -> None:
-        """Serve a file's release, unless another that is there has its name or no address can hold it."""
-        self._stamps[path] = _stamp(path)  # before it is read: who replaces it meanwhile is noticed
+        """Serve a file's release, unless another file has its name or no address can hold it."""
+        self._stamps[path] = stamp_of(path)  # before it is read, so that a replacement meanwhile is noticed
         if not path.exists():
             raise InputError(f"{path} does not exist{meant_file(path)}")
         other = self._served.get(path.stem)
@@ -141,38 +136,34 @@ class Catalogue:
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
         if path.stem in (".", "..") or path.stem != path.stem.encode(errors="replace").decode():
             raise InputError(f"{str(path)!r} has a name that no address can hold: rename it")
-        content = path.read_bytes()
-        release = from_bytes(content, path)
+        release = from_bytes(path.read_bytes(), path)
         try:
             heed_notice(release, path)
         except InputError:
-            self._served.pop(path.stem, None)  # nobody can tell whether it may still be answered from
+            self._served.pop(path.stem, None)  # it may be withdrawn
             raise
         if not release.publishable:
-            raise InputError(
-                f"{path} is not for publication: its noise came from a seeded generator, or from no publisher of this "
-                "toolkit; publish the data without a seed"
-            )
+            raise InputError(f"{path} is not for publication: publish the data without a seed")
         if isinstance(release, CountEstimates) and release.withdrawn is None:
             release.answerer().prepare()
-        self._served[path.stem] = Served(path.stem, path, content, release)
+        self._served[path.stem] = Served(path.stem, path, self._stamps[path], release)
 
 
 def _releases_in(folder: Path) -> list[Path]:
-    """Return the files of a folder that are to be served, by name."""
+    """Return the release files of a folder, by name."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() == ".parquet" and not p.name.startswith("."))
 
 
-def _stamp(path: Path) -> tuple[_Stamp | None, ...]:
-    """Return the stamps of a release's file, and of notices that would withdraw it; None for a missing file."""
-    return tuple(map(_stamp_of, (path, *places_of(path))))
+def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:
+    """Return the stamps of a release's file and of the notices that would withdraw it; None for a missing file."""
+    return tuple(map(_file_stamp, (path, *places_of(path))))
 
 
-def _stamp_of(path: Path) -> _Stamp | None:
+def _file_stamp(path: Path) -> _Stamp | None:
     try:
         about = path.stat()
     except OSError as problem:
-        # A notice may be a link to nothing, or to itself: that is no missing one, and must not keep others waiting.
+        # A notice that is a broken link is not a missing one.
         missing = isinstance(problem, FileNotFoundError) and not path.is_symlink()
         return None if missing else (0, 0, problem.errno or 0)
     return about.st_mtime_ns, about.st_size, about.st_ino

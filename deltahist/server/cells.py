@@ -1,109 +1,131 @@
-"""Route to the cells of a release as features, merged in blocks that are worth drawing."""
+"""The route of the cells of a map, merged into blocks that are worth drawing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 
-from deltahist._http import GEOJSON, copy_headers
 from deltahist.errors import InputError
-from deltahist.plots.ground import unit_of_area
+from deltahist.plots.ground import block_areas, unit_of_area
 from deltahist.server.answers import Source, asks_degrees
-from deltahist.server.blocks import (
-    DIGITS,
-    FINEST,
-    LEVEL,
-    PIXELS,
-    Extent,
-    block_ends,
-    choose_width,
-    extent_in_degrees,
-    extent_in_map,
-    pixels_per_cell,
-    summarize_blocks,
-)
+from deltahist.server.models import Cells, CellsAsked, returns
 from deltahist.server.queries import read_box
-from deltahist.server.schemas import FeatureCollection, file_of
-from deltahist.server.service import Service, tag_of
+from deltahist.server.service import JSON, service_of
 from deltahist.space.crs import Operation, degrees_east
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
+from deltahist.space.workloads import boxes
 
-#: Features of one response.
-_MOST = 5_000
+#: Blocks of an answer.
+_MOST = 10_000
+#: Level of intervals.
+LEVEL = 0.95
+#: Digits of degrees: a centimetre on the ground.
+DIGITS = 7
+#: Parts along each axis into which a map is cut to find those that a box in degrees meets.
+_PARTS = 64
+#: A first and a last cell along each axis; the last one does not belong to it.
+Extent: TypeAlias = list[tuple[int, int]]
 
-
-def make_router(service: Service) -> APIRouter:
-    """Return the route to cells."""
-    router = APIRouter(tags=["maps"])
-
-    @router.get(
-        "/releases/{name}/cells", response_class=Response, responses=file_of(GEOJSON, FeatureCollection)
-    )
-    async def list_cells(
-        request: Request,
-        name: str,
-        bbox: str | None = Query(None, description="west,south,east,north; low,high on a line; all when not given"),
-        crs: str | None = Query(None, description="CRS of bbox: the release's own, or CRS84 (longitude, latitude)"),
-        zoom: float | None = Query(None, ge=0, le=FINEST, description="of the drawing: blocks are 8 pixels or wider"),
-        compare: str | None = Query(None, description="another release: cells hold its points less those of this"),
-    ) -> Response:
-        """Return cells as GeoJSON, at most 5,000 features: merged in blocks that are powers of two wide.
-
-        Each has estimate, standard error and interval of all its cells together, and their density.
-        """
-        source, asked = service.find_source(name, compare)
-        degrees = asks_degrees(source, crs)
-        box = None if bbox is None else read_box(bbox, source.domain)
-        headers = copy_headers(request, tag_of(asked, "cells"))
-        content = await service.workers.run(_encode, source, box, degrees, zoom)
-        return Response(content, media_type=GEOJSON, headers=headers)
-
-    return router
+router = APIRouter(tags=["maps"])
 
 
-def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, zoom: float | None) -> bytes:
-    """Return the GeoJSON of the blocks that meet a box; InputError if the box is reversed or there are no cells."""
+@router.get("/releases/{name}/cells", responses=returns({JSON: Cells}))
+async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
+    """Return estimates of blocks of cells, at most 10,000 of them, with their corners.
+
+    Blocks are counted from the map's lower left corner. `stands_out` is corrected for the number of blocks: if nothing
+    were there, one of them would stand out by chance in 5% of such answers.
+    """
+    service = service_of(request)
+    source, _ = service.find_source(name, asked.compare)
+    degrees = asks_degrees(source, asked.crs)
+    box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
+    content = await service.run(_encode, source, box, degrees, asked.width)
+    return Response(content, media_type=JSON, headers={"cache-control": "no-cache"})
+
+
+def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, width: int) -> bytes:
+    """Return the JSON of the blocks that meet a box."""
     domain = source.domain
-    extent: Extent | None = [(0, n) for n in domain.shape]
+    extent: Extent = [(0, n) for n in domain.shape]
     if box is not None:
-        half = len(box) // 2
-        if not (box[:half] < box[half:])[int(degrees) :].all():  # in degrees it may lie across the antimeridian
-            order = "west, south, east, north" if half == 2 else "low, high"
-            raise InputError(f"bbox is {box.tolist()}: it must be {order}, each low end below its high one")
-        extent = extent_in_degrees(domain, box) if degrees else extent_in_map(domain, box)
-    about: dict[str, Any] = {"unit": "points", "density": f"points per {unit_of_area(domain)}", "level": LEVEL}
-    features: list[Any] = []
-    if extent is not None:
-        cell = 1.0 if zoom is None else pixels_per_cell(domain, zoom)
-        width = choose_width(domain, extent, cell, pixels=0 if zoom is None else PIXELS, most=_MOST)
-        about["width"] = width
-        columns = {name: each.tolist() for name, each in summarize_blocks(source, width, extent).items()}
-        for shape, *figures in zip(_shapes(domain, width, extent), *columns.values(), strict=True):
-            own = dict(zip(columns, figures, strict=True))
-            features.append({"type": "Feature", "geometry": shape, "properties": own})
-    return orjson.dumps({"type": "FeatureCollection", "features": features, **about})
-
-
-def _shapes(domain: Domain, width: int, extent: Extent) -> Iterator[dict[str, Any]]:
-    """Return the geometries of blocks, x varying slowest: in longitude and latitude, or on a plane without a CRS."""
-    ends = [block_ends(n, width, some) for n, some in zip(domain.shape, extent, strict=True)]
+        low, high = np.split(box, 2)
+        if not (low < high)[int(degrees) :].all():  # in degrees it may lie across the antimeridian
+            raise InputError(f"bbox is {box.tolist()}: each low end must be below its high end")
+        extent = extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
+    width = min(width, max(domain.shape))
+    while np.prod([len(_block_ends(n, width, some)) - 1 for n, some in zip(domain.shape, extent, strict=True)]) > _MOST:
+        width *= 2
+    ends = [_block_ends(n, width, some) for n, some in zip(domain.shape, extent, strict=True)]
     places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
+    shape = [len(each) - 1 for each in ends]
+    low_x, high_x = (np.meshgrid(*(p[part] for p in places), indexing="ij") for part in (slice(-1), slice(1, None)))
+    work = boxes(np.column_stack([each.ravel() for each in (*low_x, *high_x)]))
+    columns: dict[str, Any] = {name: np.zeros(0) for name in ("estimate", "low", "high", "density", "stands_out")}
+    if number := len(work):
+        found = source.answers(work, level=LEVEL, nonnegative=False)
+        strict = source.answers(work, level=1 - (1 - LEVEL) / number, nonnegative=False)
+        columns = {name: found[name].astype(np.float32) for name in ("estimate", "low", "high")}
+        columns["density"] = (found["estimate"] / block_areas(domain, ends).ravel()).astype(np.float32)
+        columns["stands_out"] = (strict["low"] > 0) | (strict["high"] < 0)
+    x, y = _corners(domain, places)
+    about = {"width": width, "shape": shape, "unit": f"points per {unit_of_area(domain)}", "x": x, "y": y}
+    return orjson.dumps(about | columns, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _block_ends(number: int, width: int, some: tuple[int, int]) -> NDArray[np.int64]:
+    """Return the cells at which the blocks begin that meet some cells of an axis, and where the last one ends."""
+    first, last = some[0] // width, -(-some[1] // width)
+    return np.minimum(np.arange(first, last + 1) * width, number)
+
+
+def _corners(domain: Domain, places: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return x and y of all corners, as degrees if the map has a CRS; x varies slowest."""
     if domain.ndim == 1:
-        for low, high in zip(places[0][:-1].tolist(), places[0][1:].tolist(), strict=True):
-            yield {"type": "LineString", "coordinates": [[low, 0.0], [high, 0.0]]}
-        return
+        return places[0], np.zeros(0)
     x, y = np.meshgrid(*places, indexing="ij")
-    if domain.crs is not None:
+    if domain.crs is not None and x.size:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
         x = np.round(x[0, 0] + degrees_east(x, x[0, 0]), DIGITS)  # in one piece across the antimeridian
         y = np.round(y, DIGITS)
-    at = np.stack([x, y], axis=-1)
-    rings = np.stack([at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:], at[:-1, :-1]], axis=2)
-    for ring in rings.reshape(-1, 5, 2).tolist():
-        yield {"type": "Polygon", "coordinates": [ring]}
+    return np.ravel(x), np.ravel(y)
+
+
+def _extent_in_map(domain: Domain, low: NDArray[np.float64], high: NDArray[np.float64]) -> Extent:
+    """Return the cells that meet a box in the map's coordinates."""
+    first = np.floor((low - domain.low) / domain.cell).clip(0, domain.shape).astype(np.int64)
+    last = np.ceil((high - domain.low) / domain.cell).clip(first, domain.shape).astype(np.int64)
+    return list(zip(first.tolist(), last.tolist(), strict=True))
+
+
+def extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent:
+    """Return cells that hold all that a box in longitude and latitude has of a map.
+
+    The map is cut into parts, those that meet the box are kept, and cut again: the box itself may reach where the
+    map's projection has no places.
+    """
+    west, south, east, north = box
+    east += 360.0 if east < west else 0.0  # across the antimeridian
+    off, extent = Operation.off(domain, LONGITUDE_LATITUDE), [(0, n) for n in domain.shape]
+    for _ in range(2):
+        ends = [np.unique(np.linspace(*some, _PARTS + 1).round().astype(np.int64)) for some in extent]
+        lon, lat = off(*np.meshgrid(*(domain.edges(axis)[each] for axis, each in enumerate(ends)), indexing="ij"))
+        parts = [np.stack([at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:]]) for at in (lon, lat)]
+        lon, lat = parts[0][0] + degrees_east(parts[0], parts[0][0]), parts[1]
+        # Longitudes meet if some number of turns brings one interval over the other.
+        meets = np.floor((east - lon.min(axis=0)) / 360) >= np.ceil((west - lon.max(axis=0)) / 360)
+        meets &= (lat.min(axis=0) < north) & (lat.max(axis=0) > south)
+        if not meets.any():
+            return [(0, 0)] * 2
+        found: Extent = []
+        for axis, each in enumerate(ends):
+            held = np.flatnonzero(meets.any(axis=1 - axis))
+            # One part more at either side: their edges are curves.
+            found.append((int(each[max(held[0] - 1, 0)]), int(each[min(held[-1] + 2, len(each) - 1)])))
+        extent = found
+    return extent

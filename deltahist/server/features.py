@@ -1,12 +1,11 @@
-"""Routes of OGC API – Features: every map is a collection, and every cell of it a feature."""
+"""OGC API – Features: every map is a collection, and every cell of it a feature."""
 
 from __future__ import annotations
 
 import datetime
 import functools
-import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import numpy as np
@@ -15,16 +14,14 @@ from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from deltahist._http import GEOJSON, JSON, PARQUET, as_json, copy_headers, negotiate
 from deltahist.errors import InputError
 from deltahist.preprocessing import seconds
 from deltahist.releases import Release
 from deltahist.server.answers import CRS84
-from deltahist.server.blocks import DIGITS, LEVEL
 from deltahist.server.catalogue import Served
-from deltahist.server.landing import link
-from deltahist.server.schemas import FeatureCollection, GeoFeature, file_of
-from deltahist.server.service import Service
+from deltahist.server.cells import DIGITS, LEVEL
+from deltahist.server.models import FeatureCollection, ItemsAsked, returns
+from deltahist.server.service import GEOJSON, JSON, PARQUET, Service, service_of
 from deltahist.space.crs import Operation
 from deltahist.space.degrees import bend_boxes
 from deltahist.space.domain import Domain
@@ -32,143 +29,146 @@ from deltahist.space.fitting import fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
 
-#: Relation of a collection to its tilesets.
-TILESETS = "http://www.opengis.net/def/rel/ogc/1.0/tilesets-map"
-#: Features of a page: unless it is said, and at most.
-_USUAL, _MOST = 1_000, 10_000
-#: Of a cell's side: boxes that are thinner, points too, are widened to it, or they would pass for rounding.
-_THIN = 2e-3
-#: Said of every collection and page, since those who see features add them up.
-NOTE = (
-    "Estimates are unbiased, and some are below zero. Errors of cells must not be added, nor their squares: noise of "
-    "one cell is related to that of others. Ask /releases/{name}/answer for sums over boxes and regions."
+_SPEC = "http://www.opengis.net/spec"
+#: Requirements classes that the service meets.
+CONFORMANCE = (
+    *(f"{_SPEC}/ogcapi-common-1/1.0/conf/{name}" for name in ("core", "landing-page", "json")),
+    f"{_SPEC}/ogcapi-common-2/1.0/conf/collections",
+    *(f"{_SPEC}/ogcapi-features-1/1.0/conf/{name}" for name in ("core", "geojson")),
 )
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+#: Features of a page.
+_MOST = 10_000
+#: Of a cell's side: thinner boxes are widened to it.
+_THIN = 2e-3
+#: In every collection and page, since people add features up.
+NOTE = (
+    "Estimates are unbiased, and some are below zero. Do not add errors of cells, nor their squares: the noise of one "
+    "cell depends on that of others. Ask /releases/{name}/answer for sums over boxes and regions."
+)
 Box = tuple[float, float, float, float]
 
-
-def make_router(service: Service) -> APIRouter:
-    """Return the routes to collections and their features."""
-    router = APIRouter(tags=["OGC API"])
-
-    @router.get("/collections")
-    async def list_collections(request: Request) -> Response:
-        """List the collections: all releases of a map that has a place on the earth."""
-        negotiate(request, {JSON: "json"})
-        base = service.address(request)
-        found = [_describe(served, base) for served in service.catalogue.in_force() if is_collection(served)]
-        return as_json({"links": [link("self", f"{base}collections", "this document")], "collections": found})
-
-    @router.get("/collections/{name}")
-    async def describe(name: str, request: Request) -> Response:
-        """Describe a collection: where it lies, and links to its features and tiles."""
-        served = find_collection(service, name)
-        negotiate(request, {JSON: "json"})
-        headers = copy_headers(request, service.tag_links(served, "collection", request))
-        return as_json(_describe(served, service.address(request)), headers)
-
-    @router.get("/collections/{name}/items", response_class=Response, responses=file_of(GEOJSON, FeatureCollection))
-    async def list_items(
-        request: Request,
-        name: str,
-        bbox: str | None = Query(None, description="west,south,east,north in longitude and latitude; all if not given"),
-        limit: int = Query(_USUAL, ge=1, description=f"features of a page; more than {_MOST:,} are taken for that"),
-        offset: int = Query(0, ge=0, le=1 << 53, description="features before those of the page, as `next` links say"),
-        time: str | None = Query(None, alias="datetime", description="an instant or interval (RFC 3339), as a/b"),
-    ) -> Response:
-        """Return cells as GeoJSON, page by page, from the south-west, column by column.
-
-        Each has estimate, standard error and interval (95%). Errors of cells must not be added.
-        """
-        served = find_collection(service, name)
-        negotiate(request, {GEOJSON: "geojson", JSON: "json"})
-        box, meant = None if bbox is None else read_degrees(bbox), time is None or _is_within(served, time)
-        headers = copy_headers(request, service.tag_links(served, "items", request))
-        limit = min(limit, _MOST)
-        found = await service.workers.run(_page, served.release, box if meant else (), offset, limit)
-        features, matched = found
-        collection = _address(served, service.address(request))
-        address = f"{collection}/items"
-        kept = {"bbox": bbox, "datetime": time, "limit": limit}
-        links = [
-            link("self", f"{address}?{request.url.query}".removesuffix("?"), "this page", GEOJSON),
-            link("collection", collection, "the collection"),
-        ]
-        for relation, first in (("next", offset + limit), ("prev", max(offset - limit, 0))):
-            if first < matched if relation == "next" else offset > 0:
-                query = {key: value for key, value in kept.items() if value is not None} | {"offset": first}
-                links.append(link(relation, f"{address}?{urlencode(query)}", f"{relation} page", GEOJSON))
-        content = {
-            "type": "FeatureCollection",
-            "features": features,
-            "numberMatched": matched,
-            "numberReturned": len(features),
-            "links": links,
-            "level": LEVEL,
-            "note": NOTE.replace("{name}", served.quoted),
-        }
-        return Response(orjson.dumps(content), media_type=GEOJSON, headers=headers)
-
-    @router.get("/collections/{name}/items/{number}", response_class=Response, responses=file_of(GEOJSON, GeoFeature))
-    async def show_item(request: Request, name: str, number: str) -> Response:
-        """Return one cell as GeoJSON."""
-        served = find_collection(service, name)
-        negotiate(request, {GEOJSON: "geojson", JSON: "json"})
-        if not re.fullmatch(r"\d{1,15}", number) or int(number) >= served.release.domain.size:
-            size = served.release.domain.size
-            raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
-        headers = copy_headers(request, service.tag_links(served, "item", request))
-        address = _address(served, service.address(request))
-        links = [
-            link("self", f"{address}/items/{number}", "this feature", GEOJSON),
-            link("collection", address, "the collection"),
-        ]
-        (feature,) = await service.workers.run(_features, served.release, np.array([int(number)]))
-        return Response(orjson.dumps(feature | {"links": links}), media_type=GEOJSON, headers=headers)
-
-    return router
+router = APIRouter(tags=["OGC API"])
 
 
-def is_collection(served: Served) -> bool:
-    """Return whether a release has cells that have a place on the earth."""
+def list_links(base: str) -> dict[str, Any]:
+    """Return the links from `/`."""
+    links = [
+        _link("self", base, "this document"),
+        _link("service-desc", f"{base}openapi.json", "all paths", "application/vnd.oai.openapi+json;version=3.1"),
+        _link("conformance", f"{base}conformance", "requirements classes of OGC's standards"),
+        _link("data", f"{base}collections", "cells of the releases"),
+        _link("items", f"{base}releases", "releases and their promises"),
+    ]
+    about = "Counts of points on maps that were published under differential privacy, with errors and intervals."
+    return {"title": "Range queries over private maps", "description": about, "links": links}
+
+
+@router.get("/conformance")
+async def list_conformance() -> dict[str, Any]:
+    """List the requirements classes of OGC's standards that the service meets."""
+    return {"conformsTo": CONFORMANCE}
+
+
+@router.get("/collections")
+async def list_collections(request: Request) -> dict[str, Any]:
+    """List the collections: all releases of a map with a CRS."""
+    base = str(request.base_url)
+    found = [_describe(each, base) for each in service_of(request).catalogue.in_force() if _is_collection(each)]
+    return {"links": [_link("self", f"{base}collections", "this document")], "collections": found}
+
+
+@router.get("/collections/{name}")
+async def describe_collection(request: Request, name: str) -> dict[str, Any]:
+    """Describe a collection: its extent, and links to its features."""
+    return _describe(_find(service_of(request), name), str(request.base_url))
+
+
+@router.get("/collections/{name}/items", responses=returns({GEOJSON: FeatureCollection}))
+async def list_items(request: Request, name: str, asked: Annotated[ItemsAsked, Query()]) -> Response:
+    """Return cells as GeoJSON, page by page, from the south-west, column by column.
+
+    Each has estimate, standard error and 95% interval. Errors of cells must not be added.
+    """
+    service = service_of(request)
+    served, limit = _find(service, name), min(asked.limit, _MOST)
+    box = None if asked.bbox is None else _read_degrees(asked.bbox)
+    if asked.datetime is not None and not _is_within(served, asked.datetime):
+        box = []
+    features, matched = await service.run(_page, served.release, box, asked.offset, limit)
+    collection = f"{request.base_url}collections/{served.quoted}"
+    links = [
+        _link("self", f"{collection}/items?{request.url.query}".removesuffix("?"), "this page", GEOJSON),
+        _link("collection", collection, "the collection"),
+    ]
+    if asked.offset + limit < matched:
+        query = asked.model_dump(exclude_none=True) | {"limit": limit, "offset": asked.offset + limit}
+        links.append(_link("next", f"{collection}/items?{urlencode(query)}", "next page", GEOJSON))
+    content = {
+        "type": "FeatureCollection",
+        "features": features,
+        "numberMatched": matched,
+        "numberReturned": len(features),
+        "links": links,
+        "level": LEVEL,
+        "note": NOTE.replace("{name}", served.quoted),
+    }
+    return Response(orjson.dumps(content), media_type=GEOJSON)
+
+
+@router.get("/collections/{name}/items/{number}", responses=returns({GEOJSON: None}))
+async def show_item(request: Request, name: str, number: str) -> Response:
+    """Return one cell as GeoJSON."""
+    service = service_of(request)
+    served = _find(service, name)
+    size = served.release.domain.size
+    if not (number.isdecimal() and number.isascii() and len(number) < 16 and int(number) < size):
+        raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
+    (feature,) = await service.run(_features, served.release, np.array([int(number)]))
+    address = f"{request.base_url}collections/{served.quoted}"
+    links = [
+        _link("self", f"{address}/items/{number}", "this feature", GEOJSON),
+        _link("collection", address, "the collection"),
+    ]
+    return Response(orjson.dumps(feature | {"links": links}), media_type=GEOJSON)
+
+
+def _link(relation: str, address: str, title: str, media: str = JSON) -> dict[str, str]:
+    return {"rel": relation, "type": media, "title": title, "href": address}
+
+
+def _is_collection(served: Served) -> bool:
     return isinstance(served.release, Release) and served.release.domain.ndim == 2 and bool(served.release.domain.crs)
 
 
-def find_collection(service: Service, name: str) -> Served:
-    """Return the release that a collection is; HTTPException 404 if there is none."""
-    served = service.catalogue.find(name)
-    if served is None or not is_collection(served):
+def _find(service: Service, name: str) -> Served:
+    """Return the release that a collection is; HTTPException 404 or 410 if there is none."""
+    served = service.find(name, "collection")
+    if not _is_collection(served):
         raise HTTPException(404, f"collection is {name[:80]!r}: it must be one of those at /collections")
-    return service.refuse_withdrawn(served)
+    return served
 
 
 def _describe(served: Served, base: str) -> dict[str, Any]:
-    """Return what a collection's document says."""
-    address, source = _address(served, base), f"{base}releases/{served.quoted}"
+    address, source = f"{base}collections/{served.quoted}", f"{base}releases/{served.quoted}"
     extent: dict[str, Any] = {"spatial": {"bbox": [extent_of(served.release.domain)], "crs": CRS84}}
     if (times := _times_of(served)) is not None:
         ends = [datetime.datetime.fromtimestamp(each, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for each in times]
         extent["temporal"] = {"interval": [ends]}
+    mechanism = served.release.mechanism
     return {
         "id": served.name,
         "title": served.name,
-        "description": f"Cells of {served.release.mechanism.words}. {served.release.mechanism.promise}. "
-        + NOTE.replace("{name}", served.quoted),
+        "description": f"Cells of {mechanism.words}. {mechanism.promise}. {NOTE.replace('{name}', served.quoted)}",
         "extent": extent,
         "itemType": "feature",
         "crs": [CRS84],
         "links": [
-            link("self", address, "this document"),
-            link("items", f"{address}/items", "cells as features", GEOJSON),
-            link(TILESETS, f"{address}/map/tiles", "cells as pictures"),
-            link("describedby", source, "promise and statement"),
-            link("enclosure", f"{source}/download", "file", PARQUET),
+            _link("self", address, "this document"),
+            _link("items", f"{address}/items", "cells as features", GEOJSON),
+            _link("describedby", source, "promise and statement"),
+            _link("enclosure", f"{source}/download", "file", PARQUET),
         ],
     }
-
-
-def _address(served: Served, base: str) -> str:
-    return f"{base}collections/{served.quoted}"
 
 
 @functools.lru_cache(maxsize=1_000)
@@ -183,20 +183,15 @@ def extent_of(domain: Domain) -> Box:
     return west, south, east, north
 
 
-def read_degrees(text: str) -> list[Box]:
-    """Return the boxes, two across the antimeridian, of a bbox in longitude and latitude; heights are left out.
-
-    Raises InputError if it is no such box.
-    """
+def _read_degrees(text: str) -> list[Box]:
+    """Return the boxes, two across the antimeridian, of a bbox in longitude and latitude; heights are ignored."""
     try:
         parts = [float(part) for part in text.split(",")]
     except ValueError:
         parts = []
     west, south, east, north = parts if len(parts) == 4 else parts[:2] + parts[3:5] if len(parts) == 6 else [np.nan] * 4
     if not (np.isfinite([west, east]).all() and -90 <= south <= north <= 90):
-        raise InputError(
-            f"bbox is {text[:80]!r}: it must be west,south,east,north in longitude and latitude, south at most north"
-        )
+        raise InputError(f"bbox is {text[:80]!r}: it must be west,south,east,north in degrees, south at most north")
     return [(west, south, east, north)] if west <= east else [(west, south, 180, north), (-180, south, east, north)]
 
 
@@ -207,17 +202,14 @@ def _times_of(served: Served) -> tuple[int, int] | None:
 
 
 def _is_within(served: Served, text: str) -> bool:
-    """Return whether a release's time meets an instant or interval; what has no time always does.
-
-    Raises InputError if it is none.
-    """
+    """Return whether a release's time meets an instant or interval; a release without a time always does."""
     ends = text.split("/")
     open_ends = ("", "..")
     if len(ends) > 2 or (len(ends) == 1 and text in open_ends):
         raise InputError(f"datetime is {text[:80]!r}: it must be an instant, or two with / between")
     low = -np.inf if ends[0] in open_ends else float(seconds(ends[0], "datetime"))
     high = np.inf if ends[-1] in open_ends else float(seconds(ends[-1], "datetime"))
-    high += 86_399 if _DAY.fullmatch(ends[-1]) else 0
+    high += 86_399 if len(ends[-1]) == len("2010-05-01") else 0
     if low > high:
         raise InputError(f"datetime is {text[:80]!r}: its ends are reversed")
     times = _times_of(served)
@@ -227,20 +219,14 @@ def _is_within(served: Served, text: str) -> bool:
 def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the features of a page, and how many there are in all."""
     domain = release.domain
-    meets = None if asked is None else cells_within(domain, asked)
-    if meets is None:
+    if asked is None:
         return _features(release, np.arange(min(offset, domain.size), min(offset + limit, domain.size))), domain.size
-    # Columns of cells are counted first, so that only those of the page are listed.
-    until = np.cumsum(meets.sum(axis=1))
-    first = int(np.searchsorted(until, offset, side="right"))
-    last = int(np.searchsorted(until, offset + limit)) + 1
-    before = int(until[first - 1]) if first else 0
-    cells = first * domain.shape[1] + np.flatnonzero(meets[first:last])
-    return _features(release, cells[offset - before : offset - before + limit]), int(until[-1])
+    cells = np.flatnonzero(cells_within(domain, asked))
+    return _features(release, cells[offset : offset + limit]), len(cells)
 
 
-def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_] | None:
-    """Return which cells (domain.shape) meet any of some boxes in degrees; None for all.
+def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_]:
+    """Return which cells (domain.shape) meet any of some boxes in degrees.
 
     Boxes are cut to the map's surroundings first, since far from there its projection has no places.
     """
@@ -249,7 +235,7 @@ def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_] | No
     for box in asked:
         w, s, e, n = max(box[0], west), max(box[1], south), min(box[2], east), min(box[3], north)
         if (w, s, e, n) == (west, south, east, north):
-            return None
+            return np.ones(domain.shape, dtype=bool)
         if w <= e and s <= n:
             x, y = _THIN * (east - west) / domain.shape[0], _THIN * (north - south) / domain.shape[1]
             near.append((w, s, max(e, w + x), max(n, s + y)))

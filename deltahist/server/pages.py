@@ -1,144 +1,133 @@
-"""Pages for browsers: the map, its scripts and styles, and what they show besides answers."""
+"""Routes to releases and to the map: lists, statements, files, explanations, and the map's settings."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import hashlib
-import mimetypes
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import xstatic.pkg.leaflet
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
-from deltahist._http import GEOJSON, JSON, as_json, copy_headers, negotiate, plain
-from deltahist.errors import InputError
 from deltahist.plots import protection_curve
-from deltahist.plots.ground import context_on
 from deltahist.releases.base import BaseRelease
-from deltahist.server.blocks import longest_side
-from deltahist.server.landing import list_links
-from deltahist.server.service import Service, tag_of
-from deltahist.server.settings import Settings
-from deltahist.space.crs import Operation
-from deltahist.space.domain import Domain
-from deltahist.space.geometries import LONGITUDE_LATITUDE, read_geometries
-from deltahist.statement import bound_guess
+from deltahist.releases.guesses import bound_guess
+from deltahist.releases.page import explain_release, render_page
+from deltahist.server.catalogue import Served
+from deltahist.server.models import Described, Listed, returns
+from deltahist.server.service import PARQUET, describe_withdrawal, plain, service_of
+from deltahist.space.crs import area_of
 
-#: Lines of a context lose bends that are smaller than this part of the map's longer side.
-_SIMPLE = 1 / 4000
-#: Of Leaflet those files that the map loads.
-_LEAFLET = ("leaflet-src.esm.js", "leaflet.css")
+STATIC = Path(__file__).parent / "static"
+#: A statement has its style and pictures in itself, and runs nothing.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_RENDERING = threading.Lock()
 
-
-def make_router(service: Service) -> APIRouter:
-    """Return the routes to the map and to what it shows of a release."""
-    router = APIRouter(tags=["map"])
-    files = _read_files()
-    policy = _policy(service.settings)
-
-    @router.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
-    async def land(request: Request) -> Response:
-        """Link to all that there is; a browser (Accept: text/html) gets the map."""
-        if negotiate(request, {JSON: "json", "text/html": "html"}) == "json":
-            return list_links(service.address(request))
-        return hand_out("index.html", request)
-
-    @router.get("/favicon.ico", include_in_schema=False)
-    async def show_icon(request: Request) -> Response:
-        """Hand out the icon that browsers ask for beside pages that name none."""
-        return hand_out("icon.svg", request)
-
-    @router.get("/static/settings.json", include_in_schema=False)
-    async def tell_settings() -> Response:
-        """Tell the map what the operator chose."""
-        chosen = service.settings
-        about = {"tiles": chosen.tiles, "attribution": chosen.attribution, "context": chosen.context is not None}
-        return as_json(about)
-
-    @router.get("/static/{path:path}", include_in_schema=False)
-    async def show_file(path: str, request: Request) -> Response:
-        """Hand out a script, a style or a picture of the map."""
-        return hand_out(path, request)
-
-    @router.get("/releases/{name}/explanation")
-    async def explain(name: str, request: Request) -> Response:
-        """Explain in plain words what a release promises, and how often a guess is right, by distance."""
-        served = service.find(name)
-        headers = copy_headers(request, tag_of(served, "explanation"))
-        return as_json(await service.workers.run(_explain, served.release), headers)
-
-    @router.get("/releases/{name}/context", include_in_schema=False)
-    async def show_context(name: str) -> Response:
-        """Hand out what the map draws besides a release, in its extent."""
-        served, path = service.find(name), service.settings.context
-        if path is None:
-            raise HTTPException(404, "context is not there: the service was started without --context")
-        content = await service.workers.run(_read_context, path, served.release.domain)
-        return Response(content, media_type=GEOJSON, headers={"cache-control": "max-age=3600"})
-
-    def hand_out(path: str, request: Request) -> Response:
-        if path not in files:
-            raise HTTPException(404, f"path is {path[:80]!r}: there is no such file of the map")
-        content, media, tag = files[path]
-        headers = {"content-security-policy": policy, "referrer-policy": "no-referrer"}
-        return Response(content, media_type=media, headers=headers | copy_headers(request, tag, by_accept=True))
-
-    return router
+router = APIRouter(tags=["releases"])
 
 
-def _read_files() -> dict[str, tuple[bytes, str, str]]:
-    """Return content, type and digest of the map's files, and of Leaflet's, by their paths."""
-    found = {each.name: each for each in (Path(__file__).parent / "static").iterdir() if each.is_file()}
-    found |= {f"leaflet/{name}": Path(xstatic.pkg.leaflet.BASE_DIR) / name for name in _LEAFLET}
-    return {path: _read(file) for path, file in found.items()}
+@router.get("/healthz")
+async def health(request: Request) -> dict[str, Any]:
+    """Say that the service is up, and how many releases it serves."""
+    return {"status": "ok", "releases": len(service_of(request).catalogue)}
 
 
-@functools.lru_cache(maxsize=16)
-def _read_context(path: Path, domain: Domain) -> str:
-    """Return the lines and points of a file that lie on a map as GeoJSON, in degrees; simple enough to be drawn."""
-    import shapely
-
-    try:
-        parts = context_on(domain, read_geometries(path, domain, "context"))
-    except InputError:  # none of it is on this map
-        return '{"type": "GeometryCollection", "geometries": []}'
-    parts = shapely.simplify(parts, longest_side(domain) * _SIMPLE)
-    if domain.crs is not None:
-        parts = Operation.off(domain, LONGITUDE_LATITUDE).shapes(parts)
-    return str(shapely.to_geojson(shapely.geometrycollections(parts)))
+@router.get("/releases", response_model_exclude_unset=True)
+async def list_releases(request: Request) -> Listed:
+    """List all releases with their promises; a withdrawn one says so (`withdrawn`) and answers 410."""
+    return Listed(releases=[Described(**_summarize(each)) for each in service_of(request).catalogue])
 
 
-def _read(file: Path) -> tuple[bytes, str, str]:
-    content = file.read_bytes()
-    return content, mimetypes.guess_type(file.name)[0] or "text/plain", hashlib.sha256(content).hexdigest()[:32]
+@router.get(
+    "/releases/{name}",
+    response_model=Described,
+    response_model_exclude_unset=True,
+    responses=returns({"text/html": None}),
+)
+async def describe(request: Request, name: str) -> Any:
+    """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html)."""
+    service = service_of(request)
+    served = service.find(name)
+    headers = {"vary": "Accept"}
+    if "text/html" in request.headers.get("accept", ""):
+        page = await asyncio.to_thread(_render, served.release, served.name)
+        return HTMLResponse(page, headers=headers | {"content-security-policy": _POLICY})
+    others = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
+    return _summarize(served) | _describe_chain(others) | {"statement": served.release.facts()}
 
 
-def _policy(settings: Settings) -> str:
-    """Return the Content-Security-Policy: nothing but this service, and the operator's background."""
-    # Leaflet's empty tile is a data: address.
-    pictures = "'self' data:"
-    if settings.tiles is not None:
-        parts = urlsplit(settings.tiles)
-        pictures += f" {parts.scheme}://{parts.netloc}"
-    own = "; ".join(f"{each}-src 'self'" for each in ("script", "style", "connect"))
-    return f"default-src 'none'; {own}; img-src {pictures}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+@router.api_route(
+    "/releases/{name}/download", methods=["GET", "HEAD"], response_class=FileResponse, responses=returns({PARQUET: None})
+)
+async def download(request: Request, name: str) -> FileResponse:
+    """Return the release file."""
+    served = service_of(request).find(name)
+    if not served.is_current:  # what replaced it has not been checked
+        raise HTTPException(503, "the file is being replaced: ask again in a second", {"retry-after": "1"})
+    return FileResponse(served.path, media_type=PARQUET, filename=f"{served.name}.parquet")
+
+
+@router.get("/releases/{name}/explanation")
+async def explain(request: Request, name: str) -> Response:
+    """Explain in plain words what a release promises, and how often a guess is right, by distance."""
+    service = service_of(request)
+    return JSONResponse(await service.run(_explain, service.find(name).release))
+
+
+@router.get("/static/settings.json", include_in_schema=False)
+async def show_settings(request: Request) -> dict[str, str | None]:
+    """Return what the operator chose for the map."""
+    settings = service_of(request).settings
+    return {"tiles": settings.tiles, "attribution": settings.attribution}
+
+
+@functools.lru_cache(maxsize=64)
+def _render(release: BaseRelease, title: str) -> str:
+    with _RENDERING:  # matplotlib's settings are those of the whole process
+        return render_page(release, "html", title)
 
 
 @functools.lru_cache(maxsize=64)
 def _explain(release: BaseRelease) -> dict[str, Any]:
-    """Return the words of the statement, and the curve of guesses by distance."""
     facts, mechanism = release.facts(), release.mechanism
-    curve = protection_curve(mechanism)
-    near = mechanism.neighbourhood.delta_ground
+    curve, near = protection_curve(mechanism), mechanism.neighbourhood.delta_ground
     pairs = zip(curve["exact"].tolist(), curve["distance"].tolist(), strict=True)
     guess = [bound_guess(facts, plain(cost), distance / near) for cost, distance in pairs]
     return {
-        "sections": dict(release.rows()),
+        "sections": explain_release(release),
         "points_per_user": facts["points_per_user"],
         "unit": facts["unit"],
         "delta": near,
         "curve": {"distance": curve["distance"].tolist(), "guess": guess},
+    }
+
+
+def _describe_chain(shared: Sequence[Served]) -> dict[str, Any]:
+    """Return the releases that share noise, from coarse to fine; nothing of one alone."""
+    if len(shared) < 2:
+        return {}
+    names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
+    note = f"these releases are of the same data and share noise: read {names[-1]} alone, averages are no better"
+    return {"chain": {"finest": names[-1], "releases": names, "note": note}}
+
+
+def _summarize(served: Served) -> dict[str, Any]:
+    release, domain = served.release, served.release.domain
+    base = f"/releases/{served.quoted}"
+    return {
+        "id": served.name,
+        "kind": release.mechanism.words,
+        "promise": release.mechanism.promise,
+        "may_be_published": release.may_be_published,
+        "bounds": list(domain.bounds),
+        "crs": domain.crs,
+        "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),
+        "shape": list(domain.shape),
+        "digest": release.digest,
+        **({} if release.withdrawn is None else {"withdrawn": describe_withdrawal(release)}),
+        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }

@@ -1,57 +1,65 @@
-"""A service as its routes see it: releases, settings, and threads for long work."""
+"""What routes share: releases, settings, boxes that wait, and turns for long work."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from deltahist import __version__
-from deltahist._http import ProblemError, Workers
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import ReleaseDifference
 from deltahist.server.answers import Batcher, Source
 from deltahist.server.catalogue import Catalogue, Served
-from deltahist.server.settings import Settings
+
+#: Media types.
+JSON, GEOJSON, CSV = "application/json", "application/geo+json", "text/csv"
+ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
+#: Long requests of a worker that run at a time, and that run or wait.
+_AT_ONCE, _MOST_WAITING = 2, 16
+#: Seconds within which a body must arrive.
+_PATIENCE = 20
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices of an operator; limits hold for each worker.
+
+    Parameters
+    ----------
+    origins : web pages of these origins may ask ("*": all).
+    max_bytes : bytes of a request's body.
+    max_boxes : boxes or features of a request.
+    tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to credit for it.
+    """
+
+    origins: tuple[str, ...] = ()
+    max_bytes: int = 16 << 20
+    max_boxes: int = 100_000
+    tiles: str | None = None
+    attribution: str = ""
 
 
 @dataclass
 class Service:
-    """Releases, an operator's choices, boxes that wait, and threads for long work."""
+    """Releases, an operator's choices, boxes that wait, and turns for long work."""
 
     catalogue: Catalogue
     settings: Settings
     batcher: Batcher = field(default_factory=Batcher)
-    workers: Workers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.workers = Workers(most=self.settings.max_waiting)
-
-    def address(self, request: Request) -> str:
-        """Return the address of `/` as clients know it: behind a proxy that which the operator names."""
-        if self.settings.public_url is not None:
-            return self.settings.public_url.rstrip("/") + "/"
-        # Of a mounted application, `base_url` is the address of the outer one.
-        return str(request.base_url.replace(path=request.scope.get("root_path", "").rstrip("/") + "/"))
-
-    def tag_links(self, served: Served, form: str, request: Request) -> str:
-        """Return the entity tag of a form that holds links: it changes with the service's own address, too."""
-        address = hashlib.sha256(self.address(request).encode()).hexdigest()[:8]
-        return tag_of(served, f"{form}-{address}")
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    _number: int = 0
 
     def find(self, name: str, field: str = "release") -> Served:
-        """Return the release of a name that a field gives; HTTPException 404 if there is none, 410 if withdrawn."""
+        """Return the release of a name; HTTPException 404 if there is none, 410 if it is withdrawn."""
         served = self.catalogue.find(name)
         if served is None:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
-        return self.refuse_withdrawn(served)
-
-    def refuse_withdrawn(self, served: Served) -> Served:
-        """Return a release that is in force; for another raise 410, with the reason and a link to its replacement."""
         notice = served.release.withdrawn
         if notice is None:
             return served
@@ -60,17 +68,13 @@ class Service:
             if notice.replacement is not None and other.release.digest == notice.replacement.digest:
                 about["replacement"]["href"] = f"/releases/{other.quoted}"
                 headers["link"] = f'</releases/{other.quoted}>; rel="successor-version"'
-        raise ProblemError(410, f"release {served.name!r} was withdrawn {notice.words}", headers, withdrawn=about)
-
-    def find_chain(self, served: Served) -> list[Served]:
-        """Return the releases that share noise with one, and it, from coarse to fine."""
-        shared = [each for each in self.catalogue.in_force() if each.release.origin == served.release.origin]
-        return sorted(shared, key=lambda each: each.release.mechanism.budget.amount)
+        detail: Any = {"detail": f"release {name!r} was withdrawn {notice.words}", "withdrawn": about}
+        raise HTTPException(410, detail, headers)
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
-        """Return a release, or another less this one, and the one or two that these are.
+        """Return a release, or another one minus this one; and the releases it is made of.
 
-        Raises HTTPException 404 if there is none, InputError if the two cannot be compared.
+        Raises HTTPException 404 or 410 as `find`, InputError if the two cannot be compared.
         """
         served = self.find(name)
         if compare is None:
@@ -78,15 +82,49 @@ class Service:
         other = self.find(compare, "compare")
         return ReleaseDifference(served.release, other.release), [served, other]
 
+    @contextlib.asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Hold one of the places for long requests; HTTPException 503 if all are taken."""
+        if self._number >= _MOST_WAITING:
+            raise HTTPException(503, "the service is busy: ask again in a second", {"retry-after": "1"})
+        self._number += 1
+        try:
+            yield
+        finally:
+            self._number -= 1
+
+    async def run(self, call: Callable[..., Any], *given: Any) -> Any:
+        """Return the result of a long call, made in a thread when its turn comes."""
+        async with self._turns:
+            return await asyncio.to_thread(call, *given)
+
+    async def read_body(self, request: Request) -> bytes:
+        """Return the body of a request; HTTPException 413 if it is too long, 408 if it is too slow."""
+        body, most = bytearray(), self.settings.max_bytes
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise HTTPException(413, f"the body has more than {most:,} bytes: ask in several requests")
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not arrive within {_PATIENCE} seconds") from None
+        return bytes(body)
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that a request is for."""
+    service: Service = request.app.state.service
+    return service
+
 
 def describe_withdrawal(release: BaseRelease) -> dict[str, Any]:
-    """Return the notice of a release that was withdrawn, as JSON."""
+    """Return the notice of a withdrawn release as data."""
     assert release.withdrawn is not None
     return asdict(release.withdrawn)
 
 
-def tag_of(served: Served | Iterable[Served], form: str) -> str:
-    """Return the entity tag of releases in a form: it changes with each release, the form and the software."""
-    digests = [each.release.digest for each in ([served] if isinstance(served, Served) else served)]
-    digest = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    return f"{digest[:32]}-{form}-{__version__}"
+def plain(value: Any) -> Any:
+    """Return a figure as JSON has it: None where it is not known."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not np.isfinite(value) else value
