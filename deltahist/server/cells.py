@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import orjson
@@ -21,7 +21,9 @@ from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
 
 #: Blocks of an answer.
-_MOST = 10_000
+_MOST = 20_000
+#: Nodes of the mesh along an axis, less one.
+_MESH = 32
 #: Level of intervals.
 LEVEL = 0.95
 #: Digits of degrees: a centimetre on the ground.
@@ -36,7 +38,7 @@ router = APIRouter(tags=["maps"])
 
 @router.get("/releases/{name}/cells", responses=returns({JSON: Cells}))
 async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
-    """Return estimates of blocks of cells, at most 10,000 of them, with their corners.
+    """Return the densities of blocks of cells, at most 20,000, x varying slowest.
 
     Blocks are counted from the map's lower left corner. `stands_out` is corrected for the number of blocks: if nothing
     were there, one of them would stand out by chance in 5% of such answers.
@@ -45,11 +47,11 @@ async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Q
     source, _ = service.find_source(name, asked.compare)
     degrees = asks_degrees(source, asked.crs)
     box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
-    content = await service.run(_encode, source, box, degrees, asked.width)
+    content = await service.run(_encode, source, box, degrees, asked)
     return Response(content, media_type=JSON, headers={"cache-control": "no-cache"})
 
 
-def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, width: int) -> bytes:
+def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
     """Return the JSON of the blocks that meet a box."""
     domain = source.domain
     extent: Extent = [(0, n) for n in domain.shape]
@@ -58,38 +60,42 @@ def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, widt
         if not (low < high)[int(degrees) :].all():  # in degrees it may lie across the antimeridian
             raise InputError(f"bbox is {box.tolist()}: each low end must be below its high end")
         extent = extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
-    width = min(width, max(domain.shape))
-    while np.prod([len(_block_ends(n, width, some)) - 1 for n, some in zip(domain.shape, extent, strict=True)]) > _MOST:
-        width *= 2
-    ends = [_block_ends(n, width, some) for n, some in zip(domain.shape, extent, strict=True)]
+    ends, width = _block_ends(domain, extent, min(asked.width, max(domain.shape)))
     places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
-    shape = [len(each) - 1 for each in ends]
-    low_x, high_x = (np.meshgrid(*(p[part] for p in places), indexing="ij") for part in (slice(-1), slice(1, None)))
-    work = boxes(np.column_stack([each.ravel() for each in (*low_x, *high_x)]))
-    columns: dict[str, Any] = {name: np.zeros(0) for name in ("estimate", "low", "high", "density", "stands_out")}
-    if number := len(work):
-        found = source.answers(work, level=LEVEL, nonnegative=False)
-        strict = source.answers(work, level=1 - (1 - LEVEL) / number, nonnegative=False)
-        columns = {name: found[name].astype(np.float32) for name in ("estimate", "low", "high")}
-        columns["density"] = (found["estimate"] / block_areas(domain, ends).ravel()).astype(np.float32)
-        columns["stands_out"] = (strict["low"] > 0) | (strict["high"] < 0)
-    x, y = _corners(domain, places)
-    about = {"width": width, "shape": shape, "unit": f"points per {unit_of_area(domain)}", "x": x, "y": y}
-    return orjson.dumps(about | columns, option=orjson.OPT_SERIALIZE_NUMPY)
+    first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
+    work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
+    found = source.answers(work, level=LEVEL, nonnegative=False)
+    strict = source.answers(work, level=1 - (1 - LEVEL) / max(1, len(work)), nonnegative=False)
+    columns = {"density": found["estimate"] / block_areas(domain, ends).ravel()}
+    if asked.errors:
+        columns |= {name: found[name] for name in ("estimate", "std_error", "low", "high")}
+    nodes = [np.unique(each[np.linspace(0, len(each) - 1, _MESH + 1).round().astype(int)]) for each in ends]
+    x, y = _corners(domain, nodes)
+    about = {"width": width, "shape": [len(each) - 1 for each in ends], "unit": f"points per {unit_of_area(domain)}"}
+    about |= {"ends": ends, "nodes": nodes, "x": x, "y": y, "stands_out": (strict["low"] > 0) | (strict["high"] < 0)}
+    # Seven digits are enough for figures.
+    content = about | {name: each.astype(np.float32) for name, each in columns.items()}
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _block_ends(number: int, width: int, some: tuple[int, int]) -> NDArray[np.int64]:
-    """Return the cells at which the blocks begin that meet some cells of an axis, and where the last one ends."""
-    first, last = some[0] // width, -(-some[1] // width)
-    return np.minimum(np.arange(first, last + 1) * width, number)
+def _block_ends(domain: Domain, extent: Extent, width: int) -> tuple[list[NDArray[np.int64]], int]:
+    """Return the cells at which blocks begin along each axis, and where the last one ends; and the blocks' width."""
+    while True:
+        spans = [(first // width, -(-last // width)) for first, last in extent]
+        if np.prod([last - first for first, last in spans]) <= _MOST:
+            break
+        width *= 2
+    ends = [np.arange(first, last + 1) * width for first, last in spans]
+    return [np.minimum(each, n) for each, n in zip(ends, domain.shape, strict=True)], width
 
 
-def _corners(domain: Domain, places: list[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of all corners, as degrees if the map has a CRS; x varies slowest."""
+def _corners(domain: Domain, nodes: list[NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return x and y of the corners of cells, in degrees if the map has a CRS."""
+    places = [domain.edges(axis)[each] for axis, each in enumerate(nodes)]
     if domain.ndim == 1:
         return places[0], np.zeros(0)
     x, y = np.meshgrid(*places, indexing="ij")
-    if domain.crs is not None and x.size:
+    if domain.crs is not None:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
         x = np.round(x[0, 0] + degrees_east(x, x[0, 0]), DIGITS)  # in one piece across the antimeridian
         y = np.round(y, DIGITS)

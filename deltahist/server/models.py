@@ -62,6 +62,7 @@ class CellsAsked(Asked):
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
     width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side; more if there are too many blocks")
     compare: str | None = Field(None, description="another release: its cells minus this release's")
+    errors: bool = Field(False, description="add estimate, std_error, low and high (95%) of each block")
 
 
 class ItemsAsked(Asked):
@@ -180,14 +181,14 @@ class Listed(BaseModel):
 class Cells(BaseModel):
     """Blocks of cells, x varying slowest."""
 
-    width: int = Field(description="cells along a block's side")
+    model_config = ConfigDict(extra="allow")
+    width: int = Field(description="cells along a block's side; at the map's upper edges blocks are cut")
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
-    x: list[float] = Field(description="of all block corners, (shape + 1): longitude, or the plane's coordinate")
+    ends: list[list[int]] = Field(description="cells between which the blocks lie, along each axis")
+    nodes: list[list[int]] = Field(description="cells whose lower left corners form a mesh, along each axis")
+    x: list[float] = Field(description="of the mesh: longitude, or the plane's coordinate")
     y: list[float]
-    estimate: list[float]
-    low: list[float] = Field(description="95% interval of each block")
-    high: list[float]
     density: list[float]
     stands_out: list[bool] = Field(description="differs from zero; 95% confidence for all blocks of the answer together")
 

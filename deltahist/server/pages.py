@@ -60,9 +60,8 @@ async def describe(request: Request, name: str) -> Any:
     return _summarize(served) | _describe_chain(others) | {"statement": served.release.facts()}
 
 
-@router.api_route(
-    "/releases/{name}/download", methods=["GET", "HEAD"], response_class=FileResponse, responses=returns({PARQUET: None})
-)
+@router.head("/releases/{name}/download", include_in_schema=False)
+@router.get("/releases/{name}/download", response_class=FileResponse, responses=returns({PARQUET: None}))
 async def download(request: Request, name: str) -> FileResponse:
     """Return the release file."""
     served = service_of(request).find(name)

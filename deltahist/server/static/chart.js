@@ -9,13 +9,14 @@ const [HEIGHT, FOOT] = [380, 40];
 const FONT = "13px system-ui, sans-serif";
 
 // Return a picture and a function that marks a part of the line; done({box: [low, high]}) gets the part that is drawn.
-export async function drawLine({ id, bounds: [low, high] }, done) {
+export async function drawLine({ id, shape, bounds: [low, high] }, done) {
   const width = Math.min(760, innerWidth - 16);
-  const { features, density } = await get(`${releasePath(id)}/cells`, { zoom: 2.5 });
-  const bars = features.map(({ geometry, properties }) => {
-    const [from, to] = geometry.coordinates.map(([x]) => x);
+  const { unit, ends: [ends], estimate, low: lows, high: highs, stands_out: certain } =
+    await get(`${releasePath(id)}/cells`, { width: Math.ceil(shape[0] / 256), errors: true });
+  const bars = estimate.map((value, number) => {
+    const [from, to] = ends.slice(number, number + 2).map((end) => low + (end * (high - low)) / shape[0]);
     const wide = to - from;
-    return { ...properties, from, to, low: properties.low / wide, high: properties.high / wide };
+    return { from, to, certain: certain[number], density: value / wide, low: lows[number] / wide, high: highs[number] / wide };
   });
   const top = Math.max(...bars.map((each) => each.high));
   const bottom = Math.min(0, ...bars.map((each) => each.low));
@@ -28,7 +29,7 @@ export async function drawLine({ id, bounds: [low, high] }, done) {
   const marks = bars.flatMap((each) => {
     const middle = x((each.from + each.to) / 2);
     return [
-      draw("rect", { class: each.stands_out ? "bar" : "bar faint", x: x(each.from), width: Math.max(0.5, x(each.to) - x(each.from) - 0.5),
+      draw("rect", { class: each.certain ? "bar" : "bar faint", x: x(each.from), width: Math.max(0.5, x(each.to) - x(each.from) - 0.5),
         y: Math.min(y(0), y(each.density)), height: Math.abs(y(each.density) - y(0)) }),
       draw("line", { class: "whisker", x1: middle, x2: middle, y1: y(each.low), y2: y(each.high) }),
     ];
@@ -40,7 +41,7 @@ export async function drawLine({ id, bounds: [low, high] }, done) {
     draw("text", { x: side - 8, y: y(value) + 4, "text-anchor": "end" }, rounded(value, 2)));
   const part = draw("rect", { class: "part", y: 24, height: HEIGHT - FOOT - 24, width: 0 });
   const picture = draw("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": "Cells of the line with their intervals" },
-    draw("text", { x: side, y: 14 }, `${density}; paler where nothing stands out`), part, ...marks, ...ticks, ...heights,
+    draw("text", { x: side, y: 14 }, `${unit}; paler where it may be noise`), part, ...marks, ...ticks, ...heights,
     draw("line", { class: "zero", x1: side, x2: width - 16, y1: y(0), y2: y(0) }));
   const mark = (box) => {
     part.setAttribute("x", box ? x(box[0]) : 0);

@@ -1,7 +1,6 @@
 // The map itself: coordinates, background, the outline of a release, and lines of degrees.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
-import { get, releasePath } from "./api.js";
 
 const TILE = 256;
 
@@ -37,18 +36,6 @@ export class Ground {
     this.map.setMaxBounds(this.bounds.pad(4));
     // Further out a map is a dot.
     this.map.setMinZoom(Math.max(0, Math.floor(this.map.getBoundsZoom(this.bounds)) - 3));
-    this.context?.remove();
-    this.context = null;
-    if (this.settings.context) this.showContext(release.id);
-  }
-
-  async showContext(name) {
-    const found = await get(`${releasePath(name)}/context`);
-    this.context = L.geoJSON(found, {
-      pane: "context", interactive: false, coordsToLatLng: this.place, renderer: L.canvas({ pane: "context" }),
-      style: { color: "#808080", weight: 1, opacity: 0.8 },
-      pointToLayer: (_, place) => L.circleMarker(place, { radius: 1.5 }),
-    }).addTo(this.map);
   }
 
   make(crs, plane) {
@@ -60,7 +47,7 @@ export class Ground {
       boxZoom: false, attributionControl: false,
     });
     L.control.zoom({ position: "bottomright" }).addTo(this.map);
-    for (const [name, above] of [["density", 210], ["other", 220], ["context", 300], ["lines", 310], ["asked", 420]]) {
+    for (const [name, above] of [["density", 210], ["other", 220], ["lines", 310], ["asked", 420]]) {
       this.map.createPane(name).style.zIndex = above;
     }
     if (this.settings.tiles && !plane) {

@@ -128,7 +128,7 @@ function showDensity() {
   $("ways").hidden = !state.compare;
   document.querySelector(`[name=way][value=${state.way}]`).checked = true;
   tell("", "map");
-  return onLine() ? null : density.show(ground, state, current().digest, (trouble) => tell(trouble, "map")).catch((problem) => tell(problem.message, "map"));
+  return onLine() ? null : density.show(ground, state, current().shape, (trouble) => tell(trouble, "map"));
 }
 
 // Ask of another area: {box}, {polygon} or {features}.
