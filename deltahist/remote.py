@@ -1,0 +1,167 @@
+"""A release behind a service (`deltahist serve`), with the methods of a release."""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+import deltahist.kinds  # noqa: F401  releases of every kind are read
+from deltahist.errors import InputError
+from deltahist.releases.base import BaseRelease, from_bytes
+from deltahist.releases.tables import join_answers
+from deltahist.space.domain import Domain
+from deltahist.space.workloads import Boxes, Regions, Workload
+
+_JSON, _GEOJSON, _ARROW = "application/json", "application/geo+json", "application/vnd.apache.arrow.stream"
+#: Queries and vertices that a service takes at once, unless its operator says otherwise.
+_MOST_QUERIES, _MOST_VERTICES = 100_000, 200_000
+#: Bytes of an answer and of a release file that are read.
+_MOST_ANSWER, _MOST_FILE = 64 << 20, 2 << 30
+#: Seconds to wait for an answer, and attempts at a busy service, a second apart.
+_PATIENCE, _ATTEMPTS = 300, 60
+
+
+def connect(url: str) -> RemoteRelease:
+    """Return the release at an address of a service; InputError if there is none.
+
+    `dh.answer` sends its queries to the service. What that sends is treated as untrusted input.
+
+    >>> connect("city.parquet")
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.InputError: url is 'city.parquet': it must be like http://127.0.0.1:8000/releases/city
+    """
+    parts = urlsplit(str(url))
+    path = parts.path.rstrip("/")
+    if parts.scheme not in ("http", "https") or "/releases/" not in path or parts.query or parts.fragment:
+        raise InputError(f"url is {url!r}: it must be like http://127.0.0.1:8000/releases/city")
+    address = f"{parts.scheme}://{parts.netloc}{quote(path, safe='/%')}"
+    content = _send(address, _JSON)
+    try:
+        return RemoteRelease(address, dict(json.loads(content)["statement"]))
+    except (ValueError, LookupError, TypeError):
+        raise InputError(f"url is {url!r}: it answers, but not with a release") from None
+
+
+class RemoteRelease:
+    """A release behind a service: queries go there, and everything else is read from its file. `connect` makes one.
+
+    Parameters
+    ----------
+    url : address of the release. facts : the privacy statement as data.
+    """
+
+    def __init__(self, url: str, facts: dict[str, Any]) -> None:
+        self.url, self._facts = url, facts
+        self.domain, self.digest = Domain(**facts["domain"]), str(facts["digest"])
+
+    def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
+        """Return the columns of `dh.answer` for a workload, an array (m,) each."""
+        if not len(work):  # a service answers at least one
+            return self.load().answers(work, level=level, nonnegative=nonnegative)
+        how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
+        how |= {} if self.domain.crs is None else {"crs": self.domain.crs}
+        found = [self._ask(*each, how) for each in self._requests(work)]
+        return found[0] if len(found) == 1 else join_answers(found)
+
+    def load(self) -> BaseRelease:
+        """Download the release file, once, and return its release; DamagedFile as of `dh.load`."""
+        return self._file
+
+    @functools.cached_property
+    def _file(self) -> BaseRelease:
+        place = f"{self.url}/download"
+        release = from_bytes(_send(place, "*/*", most=_MOST_FILE), place)
+        self._check_digest(release.digest)
+        return release
+
+    def facts(self) -> dict[str, Any]:
+        """Return the privacy statement as data."""
+        return self._facts
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else a release has, such as `to_geopandas`, from the downloaded file."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.load(), name)
+
+    def __repr__(self) -> str:
+        return f"RemoteRelease({self.url!r}): {' × '.join(map(str, self.domain.shape))} cells"
+
+    def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
+        """Yield the queries that are asked at once: their number, and corners or geometries."""
+        if isinstance(work, Regions):
+            import shapely
+
+            work.check(self.domain)
+            shapes, first = shapely.force_2d(work.geometries), 0
+            total = np.cumsum(shapely.get_num_coordinates(shapes))
+            while first < len(shapes):
+                most = _MOST_VERTICES + (total[first - 1] if first else 0)
+                last = max(first + 1, min(first + _MOST_QUERIES, int(np.searchsorted(total, most, "right"))))
+                yield last - first, shapes[first:last]
+                first = last
+            return
+        spans = work.spans(self.domain)  # raises InputError on queries that are not on the map
+        ends = [[self.domain.edges(axis)[each.astype(int)] for each in span] for axis, span in enumerate(spans)]
+        corners = work.corners if isinstance(work, Boxes) else np.column_stack([e[k] for k in (0, 1) for e in ends])
+        for first in range(0, len(corners), _MOST_QUERIES):
+            part = corners[first : first + _MOST_QUERIES].tolist()
+            yield len(part), part
+
+    def _ask(self, number: int, queries: Any, how: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        import pyarrow as pa
+
+        place = f"{self.url}/answers"
+        if isinstance(queries, list):
+            content = _send(place, _ARROW, json.dumps({"boxes": queries, **how}).encode(), _JSON)
+        else:
+            import shapely
+
+            shapes = ",".join(f'{{"type":"Feature","geometry":{each}}}' for each in shapely.to_geojson(queries))
+            body = f'{{"type":"FeatureCollection","features":[{shapes}]}}'.encode()
+            content = _send(f"{place}?{urlencode(how)}", _ARROW, body, _GEOJSON)
+        try:
+            table = pa.ipc.open_stream(content).read_all()
+            digest = table.schema.metadata[b"digest"].decode()
+            columns = {name: column.to_numpy() for name, column in zip(table.column_names, table.columns, strict=True)}
+        except (pa.ArrowException, LookupError, TypeError, ValueError) as problem:
+            raise InputError(f"url is {self.url!r}: the answer cannot be read ({problem})") from None
+        if table.num_rows != number or not {"estimate", "std_error", "low", "high"} <= columns.keys():
+            raise InputError(f"url is {self.url!r}: the answer has {table.num_rows:,} rows for {number:,} queries")
+        self._check_digest(digest)
+        return columns
+
+    def _check_digest(self, digest: str) -> None:
+        if digest != self.digest:  # two releases would look like one
+            raise InputError(f"the release at {self.url} was replaced by another one: connect again")
+
+
+def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
+    """Return the content at an address, at most `most` bytes; InputError on every problem. A busy service is awaited."""
+    request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))
+    for attempt in range(_ATTEMPTS):
+        try:
+            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+                content: bytes = answer.read(most + 1)
+            break
+        except urllib.error.HTTPError as problem:
+            with problem:
+                words = problem.read(1 << 12).decode(errors="replace")
+            if problem.code != 503 or attempt == _ATTEMPTS - 1:
+                raise InputError(f"url is {url!r}: it answered {problem.code}: {words!r}") from None
+            time.sleep(1)
+        except OSError as problem:
+            raise InputError(f"url is {url!r}: {getattr(problem, 'reason', problem)}") from None
+    if len(content) > most:
+        raise InputError(f"url is {url!r}: it answered with more than {most:,} bytes")
+    return content
