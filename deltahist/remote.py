@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
+import http.client
 import json
+import re
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
+from deltahist.answers import COLUMNS
 from deltahist.errors import InputError
 from deltahist.releases.base import BaseRelease, from_bytes
 from deltahist.releases.tables import join_answers
@@ -40,11 +43,9 @@ def connect(url: str) -> RemoteRelease:
     ...
     deltahist.errors.InputError: url is 'city.parquet': it must be like http://127.0.0.1:8000/releases/city
     """
-    parts = urlsplit(str(url))
-    path = parts.path.rstrip("/")
-    if parts.scheme not in ("http", "https") or "/releases/" not in path or parts.query or parts.fragment:
+    address = quote(str(url).rstrip("/"), safe="/%:@[]")
+    if not re.fullmatch(r"https?://[^/]+/(.+/)?releases/[^/]+", address):
         raise InputError(f"url is {url!r}: it must be like http://127.0.0.1:8000/releases/city")
-    address = f"{parts.scheme}://{parts.netloc}{quote(path, safe='/%')}"
     content = _send(address, _JSON)
     try:
         return RemoteRelease(address, dict(json.loads(content)["statement"]))
@@ -133,11 +134,14 @@ class RemoteRelease:
         try:
             table = pa.ipc.open_stream(content).read_all()
             digest = table.schema.metadata[b"digest"].decode()
-            columns = {name: column.to_numpy() for name, column in zip(table.column_names, table.columns, strict=True)}
+            columns = {name: table[name].to_numpy() for name in table.column_names if name != "note"}
+            columns = {name: each if name == "estimator" else each.astype(float) for name, each in columns.items()}
+            if not {"estimate", "std_error", "low", "high"} <= columns.keys() <= set(COLUMNS):
+                raise ValueError("it has other columns")
+            if table.num_rows != number:
+                raise ValueError(f"it has {table.num_rows:,} rows for {number:,} queries")
         except (pa.ArrowException, LookupError, TypeError, ValueError) as problem:
             raise InputError(f"url is {self.url!r}: the answer cannot be read ({problem})") from None
-        if table.num_rows != number or not {"estimate", "std_error", "low", "high"} <= columns.keys():
-            raise InputError(f"url is {self.url!r}: the answer has {table.num_rows:,} rows for {number:,} queries")
         self._check_digest(digest)
         return columns
 
@@ -147,10 +151,10 @@ class RemoteRelease:
 
 
 def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
-    """Return the content at an address, at most `most` bytes; InputError on every problem. A busy service is awaited."""
-    request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))
+    """Return the content at an address, at most `most` bytes; InputError on every problem. Wait for a busy service."""
     for attempt in range(_ATTEMPTS):
         try:
+            request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))
             with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
                 content: bytes = answer.read(most + 1)
             break
@@ -160,7 +164,7 @@ def _send(url: str, accept: str, body: bytes | None = None, media: str = "", mos
             if problem.code != 503 or attempt == _ATTEMPTS - 1:
                 raise InputError(f"url is {url!r}: it answered {problem.code}: {words!r}") from None
             time.sleep(1)
-        except OSError as problem:
+        except (OSError, ValueError, http.client.HTTPException) as problem:
             raise InputError(f"url is {url!r}: {getattr(problem, 'reason', problem)}") from None
     if len(content) > most:
         raise InputError(f"url is {url!r}: it answered with more than {most:,} bytes")

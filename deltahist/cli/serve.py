@@ -42,7 +42,7 @@ def serve(
     check: bool = flag("Read the releases, list what would be served, and end."),
     max_bytes: int = option("N", "Bytes of a request's body.", whole_number, default=16 << 20, panel=_LIMITS),
     max_boxes: int = option("N", "Boxes or features of a request.", whole_number, default=100_000, panel=_LIMITS),
-    max_requests: int = option("N", "Open connections; further ones get 503.", whole_number, default=1000, panel=_LIMITS),
+    max_requests: int = option("N", "Open connections; others get 503.", whole_number, default=1000, panel=_LIMITS),
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
 

@@ -44,7 +44,7 @@ class OfSeries(Options):
     """How to answer from a series."""
 
     between: str | None = Field(None, description="first and last step, separated by a comma; all steps by default")
-    compare: str | None = Field(None, description="first and last step: the answer is their sum minus that of `between`")
+    compare: str | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
     mean: bool = Field(False, description="the mean per step instead of the sum")
     missing: Missing = Field("stop", description="refuse steps without a release, or skip them")
 
@@ -190,7 +190,7 @@ class Cells(BaseModel):
     x: list[float] = Field(description="of the mesh: longitude, or the plane's coordinate")
     y: list[float]
     density: list[float]
-    stands_out: list[bool] = Field(description="differs from zero; 95% confidence for all blocks of the answer together")
+    stands_out: list[bool] = Field(description="differs from zero; 95% confidence for all blocks together")
 
 
 class Problem(BaseModel):

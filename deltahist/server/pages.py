@@ -15,12 +15,12 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
 from deltahist.plots import protection_curve
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.guesses import bound_guess
-from deltahist.releases.page import explain_release, render_page
+from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Described, Listed, returns
 from deltahist.server.service import PARQUET, describe_withdrawal, plain, service_of
 from deltahist.space.crs import area_of
+from deltahist.statement import bound_guess
 
 STATIC = Path(__file__).parent / "static"
 #: A statement has its style and pictures in itself, and runs nothing.
@@ -97,7 +97,7 @@ def _explain(release: BaseRelease) -> dict[str, Any]:
     pairs = zip(curve["exact"].tolist(), curve["distance"].tolist(), strict=True)
     guess = [bound_guess(facts, plain(cost), distance / near) for cost, distance in pairs]
     return {
-        "sections": explain_release(release),
+        "sections": dict(release.rows()),
         "points_per_user": facts["points_per_user"],
         "unit": facts["unit"],
         "delta": near,

@@ -167,7 +167,9 @@ def read_box(text: str, domain: Domain) -> NDArray[np.float64]:
     return corners
 
 
-async def _answer_body(request: Request, source: Source, options: Options, about: Callable[[], dict[str, Any]]) -> Response:
+async def _answer_body(
+    request: Request, source: Source, options: Options, about: Callable[[], dict[str, Any]]
+) -> Response:
     """Return the answers of a source to the boxes or features in a request's body."""
     service, accept = service_of(request), request.headers.get("accept", "")
     form = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")

@@ -36,7 +36,7 @@ def catalogue(published):
 
 @pytest.fixture(scope="module")
 def client(catalogue):
-    with TestClient(create_app(catalogue, Settings(max_bytes=100_000, max_boxes=100, max_vertices=1_000))) as client:
+    with TestClient(create_app(catalogue, Settings(max_bytes=100_000, max_boxes=100))) as client:
         yield client
 
 

@@ -11,17 +11,15 @@ from schemathesis import checks
 import deltahist as dh
 from deltahist.server.app import create_app
 from deltahist.server.catalogue import Catalogue
-from deltahist.server.settings import Settings
+from deltahist.server.service import Settings
 from tests.server.conftest import BOUNDS, DEGREES
 
 #: Values that can be answered: by chance alone hardly any could.
 LIKELY = {
-    **{"grid": ["WebMercatorQuad"], "z": [0, 2], "x": [0, 1, 7], "y": [0, 1, -1]},
     "name": ["city", "line"],
     "stream": ["stream"],
     "between": ["2010-05-01,2010-05-02", "2010-05-02,2010-05-02"],
     "number": ["0", "255"],
-    "grid": ["WebMercatorQuad"],
     "datetime": ["2010-05-01/.."],
     "bbox": ["-74.02,40.66,-73.97,40.70", "0,8"],
     "crs": ["EPSG:32618", "CRS84"],

@@ -44,7 +44,7 @@ def folder(maps, tmp_path):
 
 @pytest.fixture(scope="module")
 def client(maps):
-    with TestClient(create_app(Catalogue([maps]), refresh=False)) as client:
+    with TestClient(create_app(Catalogue([maps]))) as client:
         yield client
 
 
@@ -52,8 +52,8 @@ def client(maps):
     "path",
     [
         "releases/city", "releases/city/download", f"releases/city/answer?bbox={BOX}", "releases/city/cells",
-        f"releases/city 2/answer?bbox={BOX}&compare=city", "releases/city/tiles/WebMercatorQuad/0/0/0.png",
-        "releases/city/legend", "releases/city/explanation", "collections/city", "collections/city/items",
+        f"releases/city 2/answer?bbox={BOX}&compare=city", "releases/city/explanation", "collections/city",
+        "collections/city/items",
         "collections/city/items/3",
     ],
 )  # fmt: skip
@@ -83,7 +83,7 @@ def test_lists_say_so(client):
 def test_a_notice_that_comes_and_goes_is_taken_up(folder, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)
     catalogue, notice = Catalogue([folder]), folder / "city.withdrawn.json"
-    client, written = TestClient(create_app(catalogue, refresh=False)), notice.read_text(encoding="utf-8")
+    client, written = TestClient(create_app(catalogue)), notice.read_text(encoding="utf-8")
     for content, status in (("", 200), (written, 410), (written[:40], 404), (written, 410)):
         notice.write_text(content, encoding="utf-8")
         if not content:
@@ -111,22 +111,8 @@ def test_a_finer_release_that_is_withdrawn_is_recommended_to_nobody(tmp_path):
     for name, release in zip("abc", releases, strict=True):
         release.save(tmp_path / "chain" / f"{name}.parquet")
     dh.withdraw(tmp_path / "chain" / "c.parquet", REASON)
-    with TestClient(create_app(Catalogue([tmp_path / "chain"]), refresh=False)) as client:
+    with TestClient(create_app(Catalogue([tmp_path / "chain"]))) as client:
         assert client.get("/releases/a").json()["chain"]["finest"] == "b"
-
-
-def test_colours_are_those_of_steps_in_force(tmp_path):
-    (tmp_path / "days").mkdir()
-    for day, rate in zip(DAYS, (9, 9, 9_000), strict=True):
-        dh.publish(np.full((4, 4), rate), NEAR, "identity", 1).save(tmp_path / "days" / f"{day}.parquet")
-    alone = shutil.copytree(tmp_path / "days", tmp_path / "alone")
-    (alone / f"{DAYS[2]}.parquet").unlink()
-    dh.withdraw(tmp_path / "days" / f"{DAYS[2]}.parquet", REASON)
-    scales = []
-    for folder in (tmp_path / "days", alone):
-        with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
-            scales.append(client.get(f"/releases/{DAYS[0]}/legend").json()["scale"])
-    assert scales[0] == scales[1]
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("nowhere")])
@@ -151,14 +137,13 @@ def test_a_withdrawn_step_of_a_series_is_missing_but_stays_spent(tmp_path):
         mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
         dh.publish(np.full((4, 4), 9), mechanism, account=dh.Account(window, number)).save(folder / f"{day}.parquet")
     dh.withdraw(folder / f"{DAYS[1]}.parquet", REASON)
-    with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+    with TestClient(create_app(Catalogue([folder]))) as client:
         first, second, third = client.get("/series/days").json()["steps"]
         assert (first["window_spent"], third["window_spent"]) == (0.5, 1)
         assert (second["withdrawn"]["reason"], "release" in second) == (REASON, False)
         check_problem(client.get(f"/series/days/answer?bbox={BOX}"), 400, f"{DAYS[1]} (withdrawn on ")
         found = client.get(f"/series/days/answer?bbox={BOX}&missing=skip").json()
         assert (found["steps"], found["missing"]) == (2, [DAYS[1]])
-        assert client.get(f"/releases/{DAYS[0]}/legend").status_code == 200
     (folder / f"{DAYS[1]}.parquet").unlink()
-    with TestClient(create_app(Catalogue([folder]), refresh=False)) as client:
+    with TestClient(create_app(Catalogue([folder]))) as client:
         assert client.get("/series/days").json()["steps"][2]["window_spent"] == 1
