@@ -44,7 +44,7 @@ def test_blocks_have_the_librarys_answers(atlas, maps, box, width, compare):
     if box is not None:
         west, south, east, north = box
         window = shapely.box(west, south, east + 360 * (east < west), north)
-        middles = np.array(np.meshgrid(*((DOMAIN.edges(a)[1:] - 25 for a in (0, 1))))).reshape(2, -1)
+        middles = np.array(np.meshgrid(*(DOMAIN.edges(a)[1:] - 25 for a in (0, 1)))).reshape(2, -1)
         there = shapely.points(np.column_stack(OFF(*middles)))
         inside = shapely.points(middles.T)[shapely.contains(window, there)]
         held = shapely.box(*shapely.total_bounds(shapely.box(*corners.T))) if number else shapely.Polygon()
