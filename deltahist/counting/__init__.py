@@ -1,9 +1,18 @@
-"""Counting: from records to counts. Private: nothing on the public side imports this.
+"""Counting: from records to counts. Private: nothing on the public side imports this."""
 
-Counting inside databases (`databases`) is imported where it begins: files do not wait for it.
-"""
+from deltahist.counting.counts import Counts, Points
+from deltahist.counting.reading import (
+    Counted,
+    Located,
+    check_file,
+    count,
+    count_file,
+    count_steps,
+    points_file,
+    read_owners,
+)
 
-from deltahist.counting.arrays import count
-from deltahist.counting.files import Counted, Located, count_file, count_table, points_file
-
-__all__ = ["Counted", "Located", "count", "count_file", "count_table", "points_file"]
+__all__ = [
+    "Counted", "Counts", "Located", "Points", "check_file", "count", "count_file", "count_steps", "points_file",
+    "read_owners",
+]  # fmt: skip

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._confined import DRIVERS, Child
 from deltahist.errors import DeltaHistWarning, InputError, meant, meant_file
 from deltahist.space.crs import Operation, looks_like_degrees, read_crs
 
@@ -26,8 +25,16 @@ if TYPE_CHECKING:
 
 #: GeoJSON is always in longitude and latitude (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
-#: Rows of a file of geometries that come at once.
-_ROWS = 1 << 14
+#: Endings of files of geometries, and the one driver of GDAL that may read them.
+DRIVERS = {
+    ".gpkg": "GPKG",
+    ".geojson": "GeoJSON",
+    ".json": "GeoJSON",
+    ".fgb": "FlatGeobuf",
+    ".shp": "ESRI Shapefile",
+}
+#: Nothing listens there: a file may name addresses (that of its CRS, say), which GDAL then asks for.
+_NO_NETWORK = {f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")}
 
 
 def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataFrame:
@@ -76,7 +83,7 @@ def read_geometries(
     geometries, has several layers and none is chosen, or contradicts `crs`.
     """
     file = Path(file)
-    frame = _read(file, name, layer, _from_layer, choosable)
+    frame = _read(file, name, layer, choosable)
     found = _stated(frame.geometry.to_numpy(), frame.crs, file, domain, name, crs)
     return frame if found is frame.crs else frame.set_crs(found, allow_override=True)
 
@@ -84,11 +91,11 @@ def read_geometries(
 def read_shapes(
     file: str | Path, domain: Domain, name: str = "file", crs: str | None = None
 ) -> tuple[NDArray[Any], Any]:
-    """Return the geometries (m,) of `read_geometries` alone, and their CRS, mostly without pandas and geopandas."""
+    """Return the geometries (m,) of `read_geometries` alone, and their CRS."""
     file = Path(file)
-    found = _read(file, name, None, _shapes_of, choosable=False)
-    shapes, stated = found if isinstance(found, tuple) else (found.geometry.to_numpy(), found.crs)
-    return shapes, _stated(shapes, stated, file, domain, name, crs)
+    frame = _read(file, name, None, choosable=False)
+    shapes = frame.geometry.to_numpy()
+    return shapes, _stated(shapes, frame.crs, file, domain, name, crs)
 
 
 def _stated(shapes: NDArray[Any], crs: Any, file: Path, domain: Domain, name: str, given: str | None) -> Any:
@@ -130,111 +137,83 @@ def _stated(shapes: NDArray[Any], crs: Any, file: Path, domain: Domain, name: st
     return None
 
 
-def _read(file: Path, name: str, layer: str | None, make: Callable[[Child], Any], choosable: bool) -> Any:
-    """Return the frame of a GeoParquet file, or the result of `make` on a layer.
-
-    Raises InputError if the file is missing, unreadable, or has several layers and none is chosen.
-    """
+def _read(file: Path, name: str, layer: str | None, choosable: bool = True) -> gpd.GeoDataFrame:
+    """Return the frame of a GeoParquet file, or of a layer; raise InputError if there is none that can be read."""
+    import geopandas as gpd
+    import pyarrow as pa
+    import pyogrio
     from shapely.errors import ShapelyError
 
     if not file.is_file():
-        raise InputError(f"{name} is {str(file)!r}: there is no such file{meant_file(file)}")
-
-    suffix = file.suffix.lower()
+        raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
         with warnings.catch_warnings():
             # What the readers notice (empty geometries) is no matter here, and may quote the file.
             warnings.simplefilter("ignore")
-            if suffix in (".parquet", ".geoparquet"):
-                layers: list[str] = []
-                if layer is None:
-                    return _from_parquet(Child("parquet", file))
-            else:
-                child = Child("geo", file, member=_member(file, suffix), layer=layer, spatial=True)
-                layers = child.description["layers"]
-                if "names" in child.description:
-                    return make(child)
-                if not layers:
-                    raise ValueError("it is a table without geometries")
+            if file.suffix.lower() in (".parquet", ".geoparquet"):
+                return _with_gaps(gpd.read_parquet(file), pa.parquet.read_schema(file))
+            place, layer = _layer_of(file, layer, choosable)
+            frame = gpd.read_file(place, layer=layer, use_arrow=True, engine="pyogrio")
+            if not isinstance(frame, gpd.GeoDataFrame):
+                raise ValueError("it is a table without geometries")
+            info = pyogrio.read_info(place, layer=layer)
+            kinds = zip(info["fields"], info["dtypes"], strict=True)
+            return _with_gaps(frame, pa.schema([(n, pa.int64() if "int" in d else pa.bool_()) for n, d in kinds
+                                                if "int" in d or d == "bool"]))  # fmt: skip
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, OSError, ShapelyError) as problem:
         said = " ".join(str(problem).split())[:300] or type(problem).__name__
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
-    if layer is None:
-        raise InputError(
-            f"{name} {str(file)!r} has the layers {', '.join(layers)}: "
-            + "choose one with layer=, or " * choosable + "make a file of one"
-        )
-    raise InputError(
-        f"layer is {layer!r}: it must be one of those of {name} {str(file)!r}, "
-        f"{', '.join(layers) or 'which has none'}{meant(layer, layers)}"
-    )
 
 
-def _member(file: Path, suffix: str) -> str | None:
-    """Return the name of the one file of geometries in an archive; None if the file is no archive."""
-    if suffix in DRIVERS:
-        return None
-    rule = f"it must be one of {', '.join((*DRIVERS, '.parquet'))}, or a .zip of one of them"
-    if suffix != ".zip":
-        raise ValueError(f"its ending is {suffix!r}; {rule}")
-    try:
+def _layer_of(file: Path, layer: str | None, choosable: bool) -> tuple[str, str]:
+    """Return what GDAL opens, of an archive its one file of geometries, and the layer.
+
+    Raises InputError if the file is of another kind than its ending says, or has several layers and none is chosen.
+    """
+    import pyogrio
+
+    pyogrio.set_gdal_config_options(_NO_NETWORK)
+    place, suffix = str(file), file.suffix.lower()
+    if suffix == ".zip":
         with zipfile.ZipFile(file) as archive:
             members = [Path(each) for each in archive.namelist()]
-    except zipfile.BadZipFile as problem:
-        raise ValueError(str(problem)) from None
-    found = [each for each in members if each.suffix.lower() in DRIVERS and "__MACOSX" not in each.parts]
-    if len(found) != 1:
-        raise ValueError(f"it is an archive of {len(found):,} files of geometries; {rule}")
-    return found[0].as_posix()
+        found = [each for each in members if each.suffix.lower() in DRIVERS and "__MACOSX" not in each.parts]
+        if len(found) != 1:
+            raise ValueError(f"it is an archive of {len(found):,} files of geometries: it must hold one")
+        place, suffix = f"/vsizip/{file}/{found[0].as_posix()}", found[0].suffix.lower()
+    if suffix not in DRIVERS:
+        raise ValueError(f"its ending is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
+    layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
+    if layer is None and len(layers) == 1:
+        layer = layers[0]
+    if layer is None or layer not in layers:
+        ask = "choose one with layer=" if choosable else "make a file of one"
+        raise InputError(f"layer is {layer!r}: {file.name!r} has the layers {', '.join(layers) or 'none'}; {ask}")
+    driver = pyogrio.read_info(place, layer=layer)["driver"]
+    if driver != DRIVERS[suffix]:
+        raise ValueError(f"it is of the kind {driver}: with this ending it must be {DRIVERS[suffix]}")
+    return place, layer
 
 
-def _from_parquet(child: Child) -> gpd.GeoDataFrame:
-    """Read the frame of a GeoParquet file; its values come from the process, and its metadata are read here."""
-    import geopandas as gpd
-    import pyarrow.parquet as pq
+@contextmanager
+def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tuple[Any, Any]]:
+    """Open the rows of a layer, some columns (by number from 0, too) and the geometry last, as Arrow; and its CRS."""
+    import pyogrio
 
-    table = _table(child, None, geometry=False)
-    if b"geo" not in (table.schema.metadata or {}):
-        raise ValueError("it is a table without geometries")
-    pq.write_table(table, held := io.BytesIO())
-    held.seek(0)
-    return _with_gaps(gpd.read_parquet(held), table.schema)
-
-
-def _from_layer(child: Child) -> gpd.GeoDataFrame:
-    """Read the frame of a layer that GDAL reads in the process."""
-    import geopandas as gpd
-
-    table = _table(child, None, geometry=True)
-    values = table.select(table.column_names[:-1])
-    values.validate(full=True)  # texts that are none would be found at any time later
-    frame = values.to_pandas(date_as_object=False)
-    made = gpd.GeoDataFrame(frame, geometry=_last_as_shapes(table), crs=child.description["crs"])
-    return _with_gaps(made, values.schema)
-
-
-def _shapes_of(child: Child) -> tuple[NDArray[Any], Any]:
-    """Read the geometries (m,) of a layer by GDAL in the process, and their CRS."""
-    crs = child.description["crs"]
-    return _last_as_shapes(_table(child, [], geometry=True)), None if crs is None else read_crs(crs)
-
-
-def _table(child: Child, columns: list[str] | None, geometry: bool) -> Any:
-    """Read columns, all or some, as an Arrow table, whose last one may hold geometries."""
-    import pyarrow as pa
-
-    batches = list(child.batches(columns=columns, geometry=geometry, rows=_ROWS))
-    if not batches:
-        raise ValueError("it has no rows")
-    return pa.Table.from_batches(batches)
-
-
-def _last_as_shapes(table: Any) -> NDArray[Any]:
-    """Return the geometries (m,) of an Arrow table's last column."""
-    import shapely
-
-    # As a list: Arrow's own way to NumPy would import pandas first.
-    return np.asarray(shapely.from_wkb(np.array(table.column(table.num_columns - 1).to_pylist(), dtype=object)))
+    if file.suffix.lower() == ".shp":
+        with file.open("rb") as opened:
+            header = opened.read(28)
+        # Of a file that was cut short the missing points would pass for rows without one.
+        if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
+            raise InputError(f"input {file.name!r} is shorter than it says: was it cut short?")
+    place, layer = _layer_of(file, layer, choosable=True)
+    fields = [str(field) for field in pyogrio.read_info(place, layer=layer)["fields"]]
+    wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
+    read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
+    with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True) as (about, rows):
+        yield rows, about["crs"]
 
 
 def _with_gaps(frame: gpd.GeoDataFrame, schema: Any) -> gpd.GeoDataFrame:

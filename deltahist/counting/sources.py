@@ -1,0 +1,399 @@
+"""Every file that holds points as one relation of DuckDB: text, Parquet, geometries, workbooks, tables of lakes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import shutil
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltahist._objects import is_address, read_address
+from deltahist.counting.sql import DUCKDB, Given, as_dict, kind_of, quote
+from deltahist.errors import InputError
+from deltahist.space.geometries import DRIVERS, open_layer
+
+if TYPE_CHECKING:
+    from deltahist.counting.reading import Reading
+
+#: The path that stands for standard input.
+STDIN = Path("-")
+#: Characters of text that are looked at for the names of columns, and the marks that may stand between them.
+_HEAD, _DELIMITERS = 1 << 18, "\t,;|"
+_FORMATS = {
+    "csv": (".csv", ".tsv", ".txt", ".dat"),
+    "jsonl": (".jsonl", ".ndjson"),
+    "parquet": (".parquet", ".pq", ".geoparquet"),
+    "excel": (".xlsx", ".xlsm"),
+    "geo": tuple(DRIVERS),
+}
+_SETTINGS = (
+    "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET autoinstall_known_extensions = false; "
+    "SET autoload_known_extensions = false"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table that is open.
+
+    Parameters
+    ----------
+    name : in messages. connection : of DuckDB. given : the relation and its columns.
+    geometry, crs : the column of geometries, and the CRS that the file states; None if there are none.
+    positions : columns by number, if some have no name of their own. finish : tells, after the rows were read, how many
+        rows of text had too few or too many fields; raises InputError if the file was cut short, or changed.
+    """
+
+    name: str
+    connection: Any
+    given: Given
+    geometry: str | None = None
+    crs: Any = None
+    header: bool = True
+    finish: Callable[[], int] = lambda: 0
+
+    def column(self, asked: str) -> str:
+        """Return the name of a column that is given by its name, by its number from 0, or in a structure ("loc.x")."""
+        names = list(self.given.types)
+        if asked in names and (self.header or not asked.isdigit()):
+            return asked
+        if asked.isdigit() and int(asked) < len(names):
+            return names[int(asked)]
+        listed = ", ".join(names[:20])
+        raise InputError(f"column {asked!r} is not in {self.name!r}: it must be one of {listed}, or a number from 0")
+
+
+@contextmanager
+def open_source(path: Path, reading: Reading) -> Iterator[Source]:
+    """Open a file, a folder, or an address in object storage.
+
+    Raises InputError if it is missing, empty, of an unknown kind, or unreadable.
+    """
+    import duckdb
+
+    with ExitStack() as stack:
+        connection = stack.enter_context(duckdb.connect())
+        spill = stack.enter_context(tempfile.TemporaryDirectory())  # others cannot read it
+        connection.execute(_SETTINGS)
+        connection.execute(f"SET temp_directory = {_text(spill)}")
+        with readable(str(path)):
+            yield _open(path, reading, connection, stack)
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Raise InputError in place of what readers raise on a damaged table; their first line names the place in it."""
+    import duckdb
+    import pyarrow as pa
+    from pyogrio.errors import DataLayerError, DataSourceError
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
+            DataSourceError, DataLayerError) as problem:  # fmt: skip
+        lines = [line for line in str(problem).splitlines() if line.strip() and not line.startswith("Original Line")]
+        said = " ".join(lines[:2])[:300] or type(problem).__name__
+        raise InputError(f"input {name!r} cannot be read: {said} (cut short?)") from None
+
+
+def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    if is_address(path):
+        address = str(read_address(path, "input"))
+        return _open_lake(address, address, reading, connection)
+    if path == STDIN:
+        path = _copy_stdin(stack, reading)
+        name = "standard input"
+    elif not path.exists():
+        raise InputError(f"input {str(path)!r} does not exist")
+    else:
+        name = path.name
+    if path.name.endswith(".metadata.json") or path.is_dir():
+        return _open_lake(str(path), name, reading, connection)
+    before = _version(path)
+    if not before[-1]:
+        raise InputError(f"input {name!r} is empty: it has no rows")
+    whole = path
+    if path.suffix.lower() == ".zip":
+        path = _unpack(path, stack)
+    kind = reading.format or _format_of(path)
+    if kind not in _FORMATS:
+        endings = ", ".join(itertools.chain(*_FORMATS.values()))
+        raise InputError(
+            f"input {name!r} has the ending {path.suffix!r}: it must be {endings}, or say format= "
+            f"({', '.join(_FORMATS)}); of a database say table="
+        )
+    if reading.layer is not None and kind not in ("excel", "geo"):
+        raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
+    source = _OPENERS[kind](path, name, reading, connection, stack)
+
+    def finish() -> int:
+        if whole.name.endswith(".gz"):
+            with gzip.open(whole) as packed:  # DuckDB reads half of a file without a word
+                while packed.read(1 << 22):
+                    pass
+        if _version(whole) != before:
+            raise InputError(f"input {name!r} changed while it was read: count again when nothing writes there")
+        return source.finish()
+
+    return replace(source, finish=finish)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _format_of(path: Path) -> str | None:
+    name = path.name.lower().removesuffix(".gz")
+    return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
+
+
+def _copy_stdin(stack: ExitStack, reading: Reading) -> Path:
+    """Return a file, which others cannot read, with what comes by standard input."""
+    if sys.stdin.isatty():
+        raise InputError("input is '-', standard input, but that is a terminal: lead a table into it, or name a file")
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    with (folder / "stdin").open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with (folder / "stdin").open("rb") as file:
+        start = file.read(4)
+    guessed = ".parquet" if start == b"PAR1" else ".jsonl" if start[:1] == b"{" else ".csv"
+    ending = guessed if reading.format is None else _FORMATS.get(reading.format, ("",))[0]
+    return (folder / "stdin").rename(folder / f"stdin{ending}{'.gz' * (start[:2] == bytes([0x1F, 0x8B]))}")
+
+
+def _unpack(path: Path, stack: ExitStack) -> Path:
+    """Return the one table of an archive, unpacked where others cannot read it."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+    found = [f for f in sorted(Path(folder).rglob("*")) if _format_of(f) and not f.name.startswith(".")]
+    found = [f for f in found if "__MACOSX" not in f.parts]
+    if len(found) != 1:
+        raise InputError(f"input {path.name!r} is an archive of {len(found):,} tables: it must hold one")
+    return found[0]
+
+
+def _text(value: str | Path) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _file(path: Path) -> str:
+    """Return a path as DuckDB takes it for this file alone."""
+    if any(mark in str(path) for mark in "*?["):
+        raise InputError(f"input {path.name!r} has one of *?[ in its path: rename it")
+    return _text(path)
+
+
+def _types(connection: Any, relation: str) -> dict[str, str]:
+    return as_dict(row[:2] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall())
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    """Open a file of lines with a delimiter: each column as text, and the first line for its names."""
+    opened = gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
+    with opened as file:
+        text = file.read(_HEAD).decode("utf-8-sig", errors="replace")
+    if not text.strip():
+        raise InputError(f"input {name!r} is empty: it has no rows")
+    blank = len(text) - len(text.lstrip("\r\n"))
+    skipped = len(text[:blank].splitlines())
+    lines = [line for line in text.splitlines()[:20] if line.strip()]
+    counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS if d != reading.decimal}
+    # A delimiter stands equally often in every line; of several, the one that stands most often.
+    steady = {d: c[0] for d, c in counts.items() if c[0] and min(c) == max(c)} or {d: c[0] for d, c in counts.items()}
+    delimiter = max(steady, key=lambda d: steady[d])
+    if not steady[delimiter]:
+        delimiter = ";" if reading.decimal == "," else ","
+    first = [field.strip() for field in next(csv.reader(io.StringIO(text[blank:], newline=""), delimiter=delimiter))]
+    # With columns by number a header is a line without any number: whether a row counts as one must not depend on its
+    # coordinates.
+    header = not (all(map(str.isdigit, reading.coordinates)) and any(_is_number(f, reading.decimal) for f in first))
+    twice = sorted({f for f in first if first.count(f) > 1})
+    names = [f"{f} [{i}]" if f in twice or not header else f for i, f in enumerate(first)]
+    aliases = {each: f"c{i}" for i, each in enumerate(names)}
+    columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
+    rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""
+    relation = (
+        f"read_csv({_file(path)}, auto_detect = false, delim = {_text(delimiter)}, quote = '\"', escape = '\"', "
+        f"header = {str(header).lower()}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
+    )
+    given = Given(relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
+
+    def finish() -> int:
+        if not rejects:
+            return 0
+        found = connection.execute("SELECT error_type::VARCHAR, line FROM reject_errors").fetchall()
+        for kind, line in found:
+            if kind not in ("MISSING COLUMNS", "TOO MANY COLUMNS"):
+                raise InputError(f"input {name!r} has a line that cannot be read, {line:,}: {kind.lower()}")
+        return len({line for _, line in found})
+
+    return Source(name, connection, given, header=header, finish=finish)
+
+
+def _is_number(text: str, decimal: str) -> bool:
+    try:
+        float(text.replace(decimal, "."))
+    except ValueError:
+        return False
+    return True
+
+
+def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    """Open a file with one JSON object per line: each column as text."""
+    file = f"read_json({_file(path)}, format = 'newline_delimited', maximum_depth = 1"
+    names = list(_types(connection, f"{file})"))
+    columns = ", ".join(f"{_text(each)}: 'VARCHAR'" for each in names)
+    relation = f"{file}, columns = {{{columns}}})"
+    return Source(name, connection, Given(relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
+
+
+def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    """Open a sheet of a workbook: each cell as text, and the first row for the names of columns."""
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
+    except ImportError:
+        raise InputError(f"input {name!r} is a workbook: pip install 'deltahist[excel]', or save it as CSV") from None
+    if reading.layer is None and len(sheets) > 1:
+        raise InputError(f"input {name!r} has the sheets {', '.join(sheets)}: choose one with layer=")
+    sheet = next(iter(sheets.values())) if reading.layer is None else sheets.get(reading.layer)
+    if sheet is None:
+        raise InputError(f"layer is {reading.layer!r}: it must be one of the sheets {', '.join(sheets)}")
+    if not len(sheet):
+        raise InputError(f"input {name!r} is empty: it has no rows")
+    first = [str(each).strip() for each in sheet.iloc[0]]
+    header = not (all(map(str.isdigit, reading.coordinates)) and any(_is_number(f, ".") for f in first))
+    rows = sheet.iloc[int(header) :].astype(object)
+    names = first if header and len(set(first)) == len(first) else list(map(str, range(len(first))))
+    columns = [[None if pd.isna(v) else str(v) for v in rows[i]] for i in sheet.columns]
+    table = pa.table(dict(zip(names, (pa.array(c, pa.string()) for c in columns), strict=True)))
+    connection.register("source", table)
+    given = Given("source", dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal)
+    return Source(name, connection, given, header=header)
+
+
+# --- Parquet and lakes --------------------------------------------------------------------------------------
+
+
+def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    """Open a Parquet file, with its geometry if its metadata name one."""
+    import pyarrow.parquet as pq
+
+    relation = f"read_parquet({_file(path)})"
+    types = _types(connection, relation)
+    described = (pq.read_schema(path).metadata or {}).get(b"geo")
+    geometry = crs = None
+    if described is not None:
+        geo = json.loads(described)
+        try:
+            geometry = geo["primary_column"]
+            crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # what GeoParquet means where it says nothing
+        except (KeyError, TypeError, AttributeError):
+            raise InputError(f"input {name!r} does not say rightly what its geometries are: write it anew") from None
+    crs = json.dumps(crs) if isinstance(crs, dict) else crs
+    return _with_fields(Source(name, connection, Given(relation, types, DUCKDB), geometry, crs))
+
+
+def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Source:
+    """Open a folder of Parquet files, whose folders may be partitions, or a table of Delta or Iceberg."""
+    import pyarrow.dataset as ds
+
+    is_local = not is_address(place)
+    if reading.format not in (None, "parquet"):
+        raise InputError(f"format is {reading.format!r} of {name!r}: folders and addresses hold Parquet")
+    if place.endswith(".metadata.json"):
+        from pyiceberg.table import StaticTable
+
+        connection.register("source", StaticTable.from_metadata(place).scan().to_arrow_batch_reader())
+    elif _is_delta(place, is_local):
+        from deltalake import DeltaTable
+
+        connection.register("source", DeltaTable(place).to_pyarrow_dataset())
+    elif is_local:
+        folder = Path(place)
+        if any((folder / "metadata").glob("*.metadata.json")):
+            raise InputError(
+                f"input {name!r} is a table of Iceberg: name the metadata of a version, metadata/….metadata.json"
+            )
+        files = [f for f in sorted(folder.rglob("*")) if f.is_file() and f.name[0] not in "._"]
+        if strange := [f for f in files if _format_of(f) != "parquet"]:
+            raise InputError(f"input {name!r} holds {strange[0].name!r}: a folder must hold Parquet files alone")
+        if not files:
+            raise InputError(f"input {name!r} is empty: it has no Parquet files")
+        listed = ", ".join(map(_file, files))
+        relation = f"read_parquet([{listed}], hive_partitioning = true)"
+        return _with_fields(Source(name, connection, Given(relation, _types(connection, relation), DUCKDB)))
+    else:
+        single = place.endswith(_FORMATS["parquet"])
+        uri = place.replace("az://", "abfs://", 1)
+        dataset = ds.dataset(uri, format="parquet", partitioning=None if single else "hive")
+        connection.register("source", dataset)
+    return _with_fields(Source(name, connection, Given("source", _types(connection, "source"), DUCKDB)))
+
+
+def _is_delta(place: str, is_local: bool) -> bool:
+    if is_local:
+        return (Path(place) / "_delta_log").is_dir()
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        return False
+    return not place.endswith(_FORMATS["parquet"]) and bool(DeltaTable.is_deltatable(place))
+
+
+def _with_fields(source: Source) -> Source:
+    """Return a source whose structures are columns field by field, "loc.x"."""
+    types, aliases = dict(source.given.types), {name: name for name in source.given.types}
+    relation, geometry = source.given.relation, source.geometry
+    parts = [quote(name) for name in types]
+    for name, kind in source.given.types.items():
+        if not kind.startswith("STRUCT("):
+            continue
+        described = source.connection.execute(f"DESCRIBE SELECT unnest({quote(name)}) FROM {relation}").fetchall()
+        for field, its, *_ in described:
+            if kind_of(its):
+                types[f"{name}.{field}"] = its
+                aliases[f"{name}.{field}"] = f"{name}.{field}"
+                parts.append(f"{quote(name)}.{quote(field)} AS {quote(f'{name}.{field}')}")
+    if len(parts) == len(source.given.types):
+        return source
+    given = replace(source.given, relation=f"(SELECT {', '.join(parts)} FROM {relation})", types=types, aliases=aliases)
+    return replace(source, given=given, geometry=geometry)
+
+
+def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    """Open a layer of a file of geometries, which pyogrio reads."""
+    asked = [c for c in (*reading.coordinates, reading.user, reading.time) if c is not None]
+    if reading.where is not None:
+        from deltahist.counting.where import Condition
+
+        asked += Condition.of(reading.where).kinds
+    rows, crs = stack.enter_context(open_layer(path, reading.layer, asked))
+    connection.register("source", rows)
+    types = _types(connection, "source")
+    return Source(name, connection, Given("source", types, DUCKDB), list(types)[-1], crs)
+
+
+_OPENERS: dict[str, Callable[..., Source]] = {
+    "csv": _open_csv, "jsonl": _open_jsonl, "parquet": _open_parquet, "excel": _open_excel, "geo": _open_geo,
+}  # fmt: skip
