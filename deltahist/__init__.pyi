@@ -13,7 +13,7 @@ from .accounts.window import Account as Account, Window as Window
 from .answers import answer as answer, answer_each as answer_each
 from .budget import Budget as Budget
 from .checks import check_strategy as check_strategy
-from .counting import count as count, count_file as count_file, count_table as count_table
+from .counting import count as count, count_file as count_file
 from .errors import (
     BudgetExceeded as BudgetExceeded,
     DamagedFile as DamagedFile,

@@ -38,26 +38,7 @@ class BudgetExceeded(InputError):  # noqa: N818
 
 
 class OutsideBounds(InputError):  # noqa: N818
-    """More than one point in a hundred lies outside the bounds, and the caller chose no rule for such points.
-
-    `kind` is the likely cause: "swapped" (x and y), "projected" (they are in the map's CRS already), "degrees" (they
-    are longitudes and latitudes), "bounds" (the bounds are degrees), "small bounds" or "large bounds" (by a factor of
-    1,000), or "unknown". It tells about the data: it is for who holds them.
-
-    >>> import deltahist as dh
-    >>> try:
-    ...     dh.count([[7, 1], [8, 2]], dh.Domain((0, 5, 5, 10), (5, 5)))
-    ... except dh.OutsideBounds as problem:
-    ...     print(problem.kind)
-    swapped
-    """
-
-    def __init__(self, text: str, kind: str = "unknown") -> None:
-        super().__init__(text)
-        self.kind = kind
-
-    def __reduce__(self) -> Any:
-        return type(self), (str(self), self.kind)
+    """More than one point in a hundred lies outside the bounds, and the caller chose no rule for such points."""
 
 
 class DamagedFile(InputError):  # noqa: N818

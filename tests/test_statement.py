@@ -11,7 +11,7 @@ import scipy.stats
 import shapely
 
 import deltahist as dh
-from deltahist.counting.private import Private
+from deltahist.counting import Counts
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import UNPAID, Clock, Preprocessing
 from deltahist.releases.page import render_page, save_statement
@@ -38,7 +38,7 @@ def one_step():
 
 
 def chosen_rows():
-    private = Private.of(np.ones(DOMAIN.shape, dtype=int), Preprocessing(where="kind < 'b'"), DOMAIN)
+    private = Counts(np.ones(DOMAIN.shape, dtype=int), DOMAIN, Preprocessing(where="kind < 'b'"))
     account = dh.Account.total(epsilon=3, name="city")
     return dh.publish(private, FIXED, "identity", epsilon=1, account=account)
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     import geopandas as gpd
 
     from deltahist.accounts.window import Account
-    from deltahist.counting import Counted, Located
-    from deltahist.counting.private import Private
+    from deltahist.counting import Counted, Located, Points
     from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease, Series
     from deltahist.space.domain import Domain
@@ -129,7 +128,7 @@ class RowOptions(Users):
 
         # Of a database the columns are to be known.
         if self.where is not None and self.table is None:  # before anything takes long
-            from deltahist.counting.conditions import Condition
+            from deltahist.counting.where import Condition
 
             Condition.of(self.where)
         dropped = ["points outside"] if self.outside == "drop" else []
@@ -144,11 +143,9 @@ class RowOptions(Users):
 
 def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
     """Tell the publisher figures about the data, which are not for publication."""
-    from deltahist.counting.files import choice_notes
-
     note(f"{read.rows:,} rows read, {read.kept:,} points{verb}")
-    for text in choice_notes(read):
-        note(text)
+    if read.unmatched:
+        note(f"{read.unmatched:,} rows left out that do not meet --where")
     if read.bad_rows:
         note(f"{read.bad_rows:,} rows dropped that cannot be used")
     if read.users is not None:
@@ -156,10 +153,7 @@ def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
     if read.outside:
         note(f"{read.outside:,} points outside the bounds {outside}")
     if 2 * read.outside > read.rows - read.bad_rows - read.unmatched:
-        note(
-            "warning: more than half of the points lie outside the bounds "
-            f"({read.guess or 'is the order W,S,E,N, are x and y swapped, are --crs and --project right?'})"
-        )
+        note("warning: more than half of the points lie outside the bounds (W,S,E,N? x and y swapped? --crs?)")
 
 
 def read_line(source: str | Path, domain: Domain, **how: Any) -> Located:
@@ -171,12 +165,9 @@ def read_line(source: str | Path, domain: Domain, **how: Any) -> Located:
     return located
 
 
-def mark_points(points: Private, **known: Any) -> Private:
+def mark_points(points: Points, **known: Any) -> Points:
     """Return points that know more of how they were made."""
-    from deltahist.counting.private import Private
-
-    assert points.counting is not None
-    return Private.of(points, replace(points.counting, **known), points.domain)
+    return replace(points, preprocessing=replace(points.preprocessing, **known))
 
 
 @dataclass(frozen=True, kw_only=True)

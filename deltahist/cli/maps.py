@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +22,7 @@ from deltahist.cli.options import (
     read_boxes,
     whole_number,
 )
-from deltahist.errors import InputError, OutsideBounds
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.mechanisms import Mechanism
@@ -241,43 +240,6 @@ class MapOptions:
         box, crs = coordinates.on_map(self.bounds)
         # A function of the distance becomes limits on the map that is chosen, not on this one.
         return on_cells(box, near.delta, crs, sources=near.sources, limits=self.limits)
-
-    @contextmanager
-    def suggesting_options(self, coordinates: Coordinates) -> Iterator[None]:
-        """Let a refusal of points outside say with which options they would lie inside."""
-        try:
-            yield
-        except OutsideBounds as problem:
-            text = str(problem)
-            if cure := self._suggest(problem.kind, coordinates):  # before the way around it
-                cause, _, around = text.partition(". ")
-                text = f"{cause}; mend it by {cure}. {around}"
-            raise OutsideBounds(text, problem.kind) from None
-
-    def _suggest(self, kind: str, coordinates: Coordinates) -> str:
-        """Return what to change for each cause that can be found; nothing for others."""
-        from deltahist.space.crs import extent_on
-
-        box, crs = self._cells(coordinates)[1].on_map(self.bounds)
-        plain = "" if crs is not None else " (with --cell and --delta in the same units)"
-        match kind:
-            case "swapped" if coordinates.x is not None:
-                swapped = f"--x {coordinates.y} --y {coordinates.x}"
-                if coordinates.project == "auto" and max(map(abs, self.bounds)) <= 90:  # latitudes first, maybe
-                    turned = _text([self.bounds[i] for i in (1, 0, 3, 2)])
-                    swapped += f" or, if --x is the longitude already, by --bounds {turned} (longitudes first)"
-                return swapped
-            case "projected":
-                return f"--crs {crs}"
-            case "degrees":
-                return f"--crs EPSG:4326 --project {crs or 'with the projected CRS of the bounds, such as EPSG:32618'}"
-            case "bounds" if crs is not None:
-                return f"--bounds {_text(extent_on(box, crs).bounds)}"
-            case "small bounds":
-                return f"--bounds {_text([1000 * b for b in box])}{plain}"
-            case "large bounds" if crs is None:
-                return f"--bounds {_text([b / 1000 for b in box])}{plain}"
-        return ""
 
     def _near(self, coordinates: Coordinates, side: float | str) -> Neighbourhood:
         from deltahist.space.domain import Domain, check_room

@@ -82,7 +82,7 @@ def publish(
       deltahist publish visits.csv --out city.parquet --dry-run      # the other options from deltahist.toml
     """
     from deltahist.budget import Budget
-    from deltahist.counting.files import count_file, open_rows
+    from deltahist.counting import check_file, count_file
     from deltahist.mechanisms.base import weakness_of
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.publication import check_protection, refuse_weak
@@ -134,13 +134,12 @@ def publish(
         limit=limit,
         columns=(x, y),
     )
-    opened: Any = source
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
-        opened = context.with_resource(open_rows(source, axes=len(bounds) // 2, **reading))
+        check_file(source, len(bounds) // 2, **reading)
     if in_order:
         if strategy != "auto" or outside == "drop" or dry_run or drop_bad_rows:
             raise InputError("--sorted excludes --strategy, --outside drop, --drop-bad-rows and --dry-run")
-        return _publish_sorted(opened, place, reading, counting, budget, payer, out, state, correction)
+        return _publish_sorted(source, place, reading, counting, budget, payer, out, state, correction)
     how = {"strategy": strategy, "counting": counting, **budget}
     chosen = shared.choose(place, points, {"regions": regions}, **how)
     mechanism = chosen.mechanism
@@ -160,7 +159,7 @@ def publish(
             write_project(context, write_config)
             note(f"wrote {write_config}")
         return None
-    counted = count_file(opened, mechanism.domain, **reading)
+    counted = count_file(source, mechanism.domain, **reading)
     shared.note_rows(counted, outside)
     with payer.open(budget) as paying:
         release = publish_counts(counted.counts, mechanism, account=paying, out=out, state=state)
@@ -183,7 +182,6 @@ def _publish_sorted(
 ) -> Any:
     """Publish sorted points as a release file."""
     from deltahist.counting import points_file
-    from deltahist.counting.private import Private
     from deltahist.kinds.sorted import check_membership, places_for
     from deltahist.publishers.points import publish_sorted
 
@@ -193,7 +191,7 @@ def _publish_sorted(
     located = points_file(source, near.domain, **reading)
     shared.note_rows(located)
     points = located.points
-    points = Private.of(points, replace(points.counting, replaces=counting.replaces), points.domain)
+    points = replace(points, preprocessing=replace(points.preprocessing, replaces=counting.replaces))
     with payer.open(budget) as paying:
         release = publish_sorted(points, near, account=paying, state=state, **budget)
         release.save(out)

@@ -19,7 +19,6 @@ from deltahist.errors import InputError, meant_file
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.counting.files import OpenRows
     from deltahist.network.mechanism import DiffusionMechanism
 
 #: Pairs that --all answers at most.
@@ -84,9 +83,9 @@ class _DataOptions(Coordinates):
         x, y = (self.x, self.y) if self.places else (self.value or self.bit, None)
         return {"x": x, "y": y, "crs": None if self.crs == PLAIN else self.crs}
 
-    def read(self, source: OpenRows, mechanism: DiffusionMechanism, **how: Any) -> pd.DataFrame:
+    def read(self, source: Path, mechanism: DiffusionMechanism, **how: Any) -> pd.DataFrame:
         """Read the data, with the mechanism's columns and the users as index."""
-        from deltahist.counting.files import read_owners
+        from deltahist.counting import read_owners
         from deltahist.space.crs import are_degrees, utm_code
 
         data = read_owners(source, area=mechanism.area, **how)
@@ -151,7 +150,7 @@ def share(
       deltahist share ages.csv --id user --value age --alpha 5 --edges friends.txt --epsilon 1:2,2:0.5 \\
           --all --state ages.key --out answers.parquet
     """
-    from deltahist.counting.files import open_rows
+    from deltahist.counting import check_file
     from deltahist.network.diffusion import Diffusion
     from deltahist.network.graph import read_network, read_pairs
     from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels
@@ -165,7 +164,7 @@ def share(
         raise InputError(f"--alpha is {given}: numbers and places need it, bits have none")
     how: Any = {"user": user, **shared.columns(), **vars(table)}
     axes = 2 if shared.places else 1
-    opened = context.with_resource(open_rows(source, axes=axes, max_per_user=1, **how))
+    check_file(source, axes, max_per_user=1, **how)
     network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least)
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     mechanism = DiffusionMechanism(network, levels, alpha, kind, shared.names, step, shared.map())
@@ -175,7 +174,7 @@ def share(
             "at most; take --pairs or --requester"
         )
     asked = None if pairs is None else read_pairs(pairs)
-    data = shared.read(opened, mechanism, **how)
+    data = shared.read(source, mechanism, **how)
     mechanism = _with_everybody(mechanism, data)
     diffusion = Diffusion(data, mechanism, state=state)
     if asked is not None:

@@ -7,7 +7,6 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -110,8 +109,8 @@ def stream(
     from deltahist.accounts.databases import database
     from deltahist.accounts.window import Window
     from deltahist.budget import Budget
-    from deltahist.counting.files import open_rows
-    from deltahist.counting.steps import check_folders, check_times, step_files
+    from deltahist.counting import check_file
+    from deltahist.counting.steps import check_folders, step_files
     from deltahist.preprocessing import Clock
     from deltahist.publishers.stream import Stream, refuse_weak_window
     from deltahist.strategies import Strategy
@@ -134,18 +133,15 @@ def stream(
     labels = [clock.label(step) for step in range(number)]
     ((unit, total),) = budget.items()
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
-    opened: Any = source
     if not dry_run:  # a cheap mistake is told before anything takes long
         console.check_target(database(state).path, option="--state")
         check_folders(Path(source), steps.time, clock, steps.gaps, out, rows.table)
         console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
-        how = {"axes": axes, **columns, **vars(rows)}
+        how = {**columns, **vars(rows)}
         if steps.time is not None:
-            look = partial(check_times, clock=clock, column=steps.time)
-            opened = context.with_resource(open_rows(source, check=look, time=steps.time, **how))
+            check_file(source, axes, clock=clock, time=steps.time, **how)
         elif files := step_files(Path(source), labels):
-            with open_rows(next(iter(files.values())), **how):
-                pass
+            check_file(next(iter(files.values())), axes, **how)
     longer = steps.window_limit or ()
     equal = total / steps.length if amounts else share_of_step(Window(steps.length, **budget, limits=longer))
     share = {"strategy": strategy, "counting": counting, unit: equal}
@@ -172,9 +168,9 @@ def stream(
         return None
     reading = {name: value for name, value in vars(rows).items() if name != "user"}  # the stream's own
     bar = progress("publishing steps", number)
-    with place.suggesting_options(coordinates), bar as advance:
+    with bar as advance:
         tally = plan.publish(
-            opened,
+            source,
             out,
             number,
             amounts=amounts,

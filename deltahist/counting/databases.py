@@ -166,8 +166,10 @@ _SETTINGS = (
 
 
 class _PostgreSQL(Engine):
-    # The server draws from its system's entropy; sqlglot would know uuid() alone.
-    dialect = Dialect("postgres", "extract(epoch FROM {})", "hashtextextended(CAST({} AS TEXT), 0)", "gen_random_uuid()")
+    # The server draws from its system's entropy.
+    dialect = Dialect(
+        "postgres", "extract(epoch FROM {})", "hashtextextended(CAST({} AS TEXT), 0)", "gen_random_uuid()"
+    )
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -297,7 +299,7 @@ class _Spark(Engine):
         return self._session.sql(self.dialect.write(statement)).toArrow()
 
     def batches(self, statement: str) -> Iterator[Any]:
-        raise InputError("Spark hands out no rows one by one, as points of a line need: take a file or another database")
+        raise InputError("Spark hands out no rows, as points of a line need: take a file or another database")
 
     def project(self, statement: str, operation: Operation) -> str:
         take, view = operation.to_send(), f"deltahist_{uuid.uuid4().hex}"

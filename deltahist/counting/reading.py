@@ -1,4 +1,4 @@
-"""From points to counts: read, checked, located on the lattice, bounded per user, counted, by one loop for all sources."""
+"""From points to counts: read, located on the lattice, bounded per user and counted, by one loop for all sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
 from deltahist.counting.sources import STDIN, Source, open_source, readable
-from deltahist.counting.sql import AFTER, BAD, BEFORE, UNMATCHED, UNTIMED, count_sql, places_of, quote, select_sql
+from deltahist.counting.sql import (
+    AFTER,
+    BAD,
+    BEFORE,
+    UNMATCHED,
+    UNTIMED,
+    count_sql,
+    places_of,
+    quote,
+    select_sql,
+)
 from deltahist.counting.where import Condition
 from deltahist.errors import InputError, OutsideBounds, one_of, whole
 from deltahist.preprocessing import Clock, Preprocessing

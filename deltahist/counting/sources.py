@@ -102,8 +102,10 @@ def readable(name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
-            DataSourceError, DataLayerError) as problem:  # fmt: skip
+    except (
+        duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
+        DataSourceError, DataLayerError,
+    ) as problem:  # fmt: skip
         lines = [line for line in str(problem).splitlines() if line.strip() and not line.startswith("Original Line")]
         said = " ".join(lines[:2])[:300] or type(problem).__name__
         raise InputError(f"input {name!r} cannot be read: {said} (cut short?)") from None
@@ -207,8 +209,7 @@ def _types(connection: Any, relation: str) -> dict[str, str]:
 
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     """Open a file of lines with a delimiter: each column as text, and the first line for its names."""
-    opened = gzip.open(path) if path.name.endswith(".gz") else path.open("rb")
-    with opened as file:
+    with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
         text = file.read(_HEAD).decode("utf-8-sig", errors="replace")
     if not text.strip():
         raise InputError(f"input {name!r} is empty: it has no rows")
@@ -316,8 +317,6 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
 
 def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Source:
     """Open a folder of Parquet files, whose folders may be partitions, or a table of Delta or Iceberg."""
-    import pyarrow.dataset as ds
-
     is_local = not is_address(place)
     if reading.format not in (None, "parquet"):
         raise InputError(f"format is {reading.format!r} of {name!r}: folders and addresses hold Parquet")
@@ -344,9 +343,10 @@ def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Sour
         relation = f"read_parquet([{listed}], hive_partitioning = true)"
         return _with_fields(Source(name, connection, Given(relation, _types(connection, relation), DUCKDB)))
     else:
+        import pyarrow.dataset as ds
+
         single = place.endswith(_FORMATS["parquet"])
-        uri = place.replace("az://", "abfs://", 1)
-        dataset = ds.dataset(uri, format="parquet", partitioning=None if single else "hive")
+        dataset = ds.dataset(_uri(place), format="parquet", partitioning=None if single else "hive")
         connection.register("source", dataset)
     return _with_fields(Source(name, connection, Given("source", _types(connection, "source"), DUCKDB)))
 
@@ -354,11 +354,14 @@ def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Sour
 def _is_delta(place: str, is_local: bool) -> bool:
     if is_local:
         return (Path(place) / "_delta_log").is_dir()
-    try:
-        from deltalake import DeltaTable
-    except ImportError:
-        return False
-    return not place.endswith(_FORMATS["parquet"]) and bool(DeltaTable.is_deltatable(place))
+    from pyarrow.fs import FileSystem, FileType
+
+    system, path = FileSystem.from_uri(_uri(place))
+    return bool(system.get_file_info(f"{path}/_delta_log").type == FileType.Directory)
+
+
+def _uri(address: str) -> str:
+    return address.replace("az://", "abfs://", 1)
 
 
 def _with_fields(source: Source) -> Source:

@@ -1,4 +1,4 @@
-"""SQL of every engine: the columns that are read, and the place of a row by the formula of `Domain.lattice`, bit for bit.
+"""SQL of every engine: the columns that are read, and a row's place by the formula of `Domain.lattice`, bit for bit.
 
 Statements are written in DuckDB's SQL, and sqlglot writes them for other engines. A place is a whole number: the flat
 cell of a point inside, step · cells + cell in a stream, `size` more for a point outside (in its nearest cell), or one
@@ -137,7 +137,8 @@ class Given:
                 mask = clock.format.replace("'", "''")
                 read = f"CAST(try_strptime({text}, '{mask}') AS TIMESTAMPTZ)"
             else:
-                read = f"TRY_CAST({text} AS TIMESTAMPTZ)"
+                short = f"try_strptime({text}, ['%Y-%m-%dT%H:%M%z', '%Y-%m-%d %H:%M%z'])"
+                read = f"coalesce(TRY_CAST({text} AS TIMESTAMPTZ), {short})"
             since = f"floor({self.dialect.seconds.format(read)})"
         else:
             raise InputError(

@@ -75,7 +75,7 @@ class Database:
             engine.close()
             raise InputError(
                 f"the database {engine.name} has no transactions, which questions about people need: take DuckDB or "
-                "PostgreSQL; maps are counted by count_table"
+                "PostgreSQL; maps are counted by count_file"
             )
         return cls(engine)
 

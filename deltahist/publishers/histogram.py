@@ -187,6 +187,8 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
 
 def _checked(counts: ArrayLike, near: Neighbourhood) -> NDArray[np.int64]:
     """Return counts as whole numbers, or raise InputError."""
+    if np.ma.is_masked(counts):
+        raise InputError("counts have masked entries: each cell must have a number")
     array = np.asarray(counts)
     if array.shape != near.domain.shape:
         raise InputError(f"counts have shape {array.shape}: the domain has {near.domain.shape} (axis 0 is x)")

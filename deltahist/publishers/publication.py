@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget, read_amount
-from deltahist.counting.private import Private
+from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
@@ -102,22 +102,16 @@ def find_preprocessing(
 ) -> Preprocessing:
     """Return how data to be published on a domain were made, with what the caller knows besides.
 
-    Raises InputError if it got lost, the data were counted on another domain, or the caller contradicts it.
+    Raises InputError if the data were counted on another domain, or the caller contradicts it.
     """
     known = POINTS
-    if isinstance(data, Private):
-        if data.counting is None:
-            raise InputError(
-                "the data come from arithmetic with counts, or from some of them, so that it is not known how many "
-                "points of a user they hold and what was left out: give a plain array, np.asarray(counts), with "
-                "contributions= and dropped="
-            )
-        if data.domain not in (None, domain):
+    if isinstance(data, Counts | Points):
+        if data.domain != domain:
             raise InputError(
                 f"the data were counted on {data.domain}, but the neighbourhood is on {domain}: lengths would mean "
                 "something else; count them on the neighbourhood's domain"
             )
-        known = data.counting
+        known = data.preprocessing
     if more := tuple(dropped):
         known = replace(known, dropped=(*known.dropped, *more))
     if contributions is None:
@@ -145,7 +139,7 @@ def match_counting(
         raise InputError(
             f"the mechanism is for counts with {allowed.how}, but these have {known.how}: it must allow for as much"
         )
-    if not isinstance(data, Private):
+    if not isinstance(data, Counts | Points):
         return mechanism  # how they came to the map is only what the mechanism says
     return mechanism.with_counting(replace(allowed, projection=known.projection))
 

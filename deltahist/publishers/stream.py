@@ -14,10 +14,9 @@ import numpy as np
 from deltahist.accounts.ledger import Ledger, differences
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
-from deltahist.counting import count_file
-from deltahist.counting.files import choice_notes, look_through
-from deltahist.counting.private import Private
-from deltahist.counting.steps import check_folders, count_steps, step_files
+from deltahist.counting import Counts, count_file, count_steps
+from deltahist.counting.reading import refuse_outside
+from deltahist.counting.steps import check_folders, step_files
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN, Step
@@ -34,7 +33,7 @@ _ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
 _WHOLE, _LOST = "last whole step", "lost steps"
 
 #: Counts of a step, None for one without a file; and for a table the number of rows up to it.
-_Counts = Callable[[int], Private | None]
+_Counts = Callable[[int], Counts | None]
 _RowsUpto = Callable[[int], int] | None
 
 
@@ -237,8 +236,7 @@ class _Run:
                 continue
             counts = counts_of(step)
             if counts is not None:
-                assert counts.counting is not None
-                self._check_counting(counts.counting)
+                self._check_counting(counts.preprocessing)
             self.window.check(step, amount)
             publish(
                 nobody if counts is None else counts,
@@ -325,29 +323,33 @@ class _Run:
             due = enumerate(labels[self.done + 1 :], start=self.done + 1)
             files = [found[name] for k, name in due if name in found and (amounts is None or amounts[k])]
             # All of them before the first is charged: a stream must not end halfway for what one file holds.
-            if len(files) > 1 or reading.get("outside") is None:
-                for counting in look_through(files, domain, progress=False, **reading):
-                    self._check_counting(counting)
-                reading = {**reading, "outside": reading.get("outside") or "clamp"}
+            judged = reading.get("outside") is None
+            reading["outside"] = reading.get("outside") or "clamp"
+            counted = {file: count_file(file, domain, **reading) for file in files}
+            for each in counted.values():
+                self._check_counting(each.preprocessing)
+            if judged:
+                usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
+                refuse_outside(sum(each.outside for each in counted.values()), usable, domain)
 
-            def of_file(step: int) -> Private | None:
-                if labels[step] not in found:
-                    return None
-                return count_file(found[labels[step]], domain, progress=False, **reading).counts
+            def of_file(step: int) -> Counts | None:
+                return counted[found[labels[step]]].counts if labels[step] in found else None
 
             return of_file, None
         time = self.stream.time
         stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
         self.tell(f"{stepped.rows:,} rows read, {stepped.kept:,} points kept")
-        for text in choice_notes(stepped):
-            self.tell(text)
+        if stepped.unmatched:
+            self.tell(f"{stepped.unmatched:,} rows left out that are not {stepped.preprocessing.where}")
         if stepped.bad_rows:
-            self.tell(f"{stepped.bad_rows:,} rows dropped that cannot be used{stepped.trouble}")
+            self.tell(f"{stepped.bad_rows:,} rows dropped that cannot be used")
         for number, where in ((stepped.before, "before the first step"), (stepped.after, "after the last")):
             if number:
                 self.tell(f"{number:,} rows lie {where} and are left out")
-        earlier = self._rows_earlier(stepped.upto)
-        return stepped.counts, lambda step: earlier + int(stepped.upto[step])
+        upto = stepped.upto
+        assert upto is not None
+        earlier = self._rows_earlier(upto)
+        return stepped.counts_of, lambda step: earlier + int(upto[step])
 
     def _rows_earlier(self, upto: Any) -> int:
         """Return the number of published rows that are not in this table; InputError if it has some of them."""

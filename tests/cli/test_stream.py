@@ -147,7 +147,7 @@ def test_a_folder_with_a_file_per_day(folder, run, refused):
 
 def test_step_numbers_and_users(folder, run, refused):
     """A user whose rows are spread over many batches keeps K of them in a step, not K of each batch."""
-    from deltahist.counting import files as reading
+    from deltahist.counting import reading
 
     frame = pd.DataFrame({"when": np.repeat([1, 2], 200), "x": 1.0, "y": 1.0, "who": np.arange(400) % 5})
     frame.to_parquet(folder / "numbered.parquet")
@@ -155,7 +155,7 @@ def test_step_numbers_and_users(folder, run, refused):
     more = ("--user", "who", "--max-per-user", "2", "--sources", "none")
     refused(stream(folder, *more, **numbers), "both --epsilon and --rho")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "CHUNK", 7)
+        patched.setattr(reading, "_ROWS", 7)
         run(*stream(folder, *more, **numbers, epsilon=None))
     assert files(folder) == ["1", "2"]
     for name in files(folder):

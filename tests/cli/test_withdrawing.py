@@ -163,7 +163,7 @@ def test_a_corrected_release_and_the_old_one_name_each_other(way, folder, run, r
 
 def test_cheap_mistakes_of_a_correction_come_first(folder, run, refused, monkeypatch):
     line = ["publish", "visits.csv", *HOW, "--reason", REASON, "--out"]
-    monkeypatch.setattr("deltahist.counting.files.count_file", None)
+    monkeypatch.setattr("deltahist.counting.count_file", None)
     refused([*line, "new.parquet"], "--replaces and --reason go together")
     refused([*line[:-3], "--replaces", "city.parquet", "--out", "new.parquet"], "--replaces and --reason go together")
     refused([*line, "new.parquet", "--replaces", "none.parquet"], "none.parquet' does not exist")

@@ -16,8 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.accounts.tables import Accounts
-from deltahist.counting import engines
-from deltahist.personal import aggregates, asking
+from deltahist.personal import aggregates, asking, engine as engines
 from deltahist.personal.aggregates import Answer
 from deltahist.personal.people import People
 from deltahist.personal.purses import Turn

@@ -10,8 +10,8 @@ import pandas as pd
 import psycopg
 import pytest
 
-from deltahist.counting import engines
 from deltahist.errors import InputError
+from deltahist.personal import engine as engines
 from deltahist.personal.database import Database
 from deltahist.personal.query import OWNER
 

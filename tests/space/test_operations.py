@@ -11,7 +11,7 @@ import shapely
 from examples import quiet
 
 import deltahist as dh
-from deltahist.counting.private import Private
+from deltahist.counting import Counts
 from deltahist.preprocessing import Preprocessing
 from deltahist.space.crs import Operation, Projection, area_of, read_crs, single
 from deltahist.space.geometries import onto_map, read_geometries
@@ -154,7 +154,7 @@ def test_a_shift_that_is_not_known_is_said():
 def test_a_measured_jump_shortens_the_stated_delta_or_is_refused():
     domain = germany("500m")
     made = Preprocessing(projection=Projection("a grid", jump=2.0))
-    counts = Private.of(np.ones(domain.shape, dtype=np.int64), made)
+    counts = Counts(np.ones(domain.shape, dtype=np.int64), domain, made)
     plain = dh.publish(np.ones(domain.shape, dtype=np.int64), quiet(domain, "500m"), epsilon=1)
     torn = dh.publish(counts, quiet(domain, "500m"), epsilon=1)
     less = plain.facts()["delta_guaranteed"] - torn.facts()["delta_guaranteed"]

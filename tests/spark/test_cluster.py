@@ -10,12 +10,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-import deltahist as dh
-from deltahist.cli import main
 from deltahist.counting.arrays import UserBound
 from deltahist.counting.engines import unbound
 from deltahist.counting.opening import open_engine
+
+import deltahist as dh
+from deltahist.cli import main
 
 #: The sockets to Java are closed when Java is.
 pytestmark = [

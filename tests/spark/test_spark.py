@@ -7,12 +7,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
+from deltahist.counting.engines import unbound
+from deltahist.counting.opening import open_engine
 from points import DOMAINS, nasty_coordinates
 
 import deltahist as dh
 from deltahist.counting.databases import _place_of
-from deltahist.counting.engines import unbound
-from deltahist.counting.opening import open_engine
 from deltahist.counting.steps import count_steps
 from deltahist.errors import InputError
 from deltahist.personal.database import Database

@@ -1,0 +1,206 @@
+"""One lattice, one formula: places in SQL are those of NumPy bit for bit; outside, dropped, projected, by step."""
+
+import duckdb
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from points import DOMAINS, nasty_coordinates
+from postgres import postgres_url  # noqa: F401
+from visits import DOMAIN, counts_of
+
+import deltahist as dh
+from deltahist.counting import Counts, count_steps, points_file
+from deltahist.counting.counts import Tally
+from deltahist.counting.databases import _PostgreSQL
+from deltahist.counting.sql import BAD, DUCKDB, UNMATCHED, place_sql, places_of
+from deltahist.preprocessing import Clock, Preprocessing
+
+HOW = {"x": "east", "y": "north"}
+
+
+def _points(domain, number, seed=5):
+    rng = np.random.default_rng(seed)
+    columns = [nasty_coordinates(domain, axis, number, rng) for axis in range(domain.ndim)]
+    return columns, rng.random(number) < 0.9
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: str(domain.bounds))
+def test_places_of_duckdb_are_those_of_numpy(domain):
+    columns, chosen = _points(domain, 40_000)
+    rows = pa.table({"n": np.arange(len(chosen)), **dict(zip("xy", columns, strict=False)), "chosen": chosen})
+    with duckdb.connect() as connection:
+        connection.register("rows", rows)
+        statement = place_sql("SELECT * FROM rows", domain, DUCKDB)
+        found = connection.execute(statement).to_arrow_table()["place"].to_numpy()
+    _compare(found, columns, chosen, domain)
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: str(domain.bounds))
+def test_places_of_postgresql_are_those_of_numpy(request, domain):
+    url = request.getfixturevalue("postgres_url")
+    columns, chosen = _points(domain, 5000)
+    names = "xy"[: domain.ndim]
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        connection.execute(f"CREATE TABLE rows (n int, chosen bool, {', '.join(f'{n} float8' for n in names)})")
+        with connection.cursor() as cursor, cursor.copy("COPY rows FROM STDIN") as copy:
+            for row in zip(range(len(chosen)), chosen.tolist(), *(c.tolist() for c in columns), strict=True):
+                copy.write_row(row)
+    with _PostgreSQL.open(url) as engine:
+        statement = place_sql("SELECT * FROM rows ORDER BY n", domain, engine.dialect)
+        found = engine.fetch(statement)["place"].to_numpy()
+    _compare(found, columns, chosen, domain)
+
+
+def _compare(found, columns, chosen, domain):
+    good = np.isfinite(columns).all(axis=0) & chosen
+    inside = np.logical_and.reduce(
+        [(c >= low) & (c <= high) for c, low, high in zip(columns, domain.low, domain.high, strict=True)]
+    )
+    flat = domain.flat_cells([c[good] for c in columns])
+    assert (found[good] == np.where(inside[good], flat, domain.size + flat)).all()
+    assert (found[~chosen] == UNMATCHED).all()
+    assert (found[chosen & ~good] == BAD).all()
+    assert (places_of(columns, domain, chosen, None, None) == found).all()
+    assert 0 < inside[good].sum() < good.sum() < len(good)
+
+
+def test_points_outside_are_clamped_or_dropped_and_many_are_refused(tmp_path, frame):
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    small = dh.Domain((1, 0, 3, 2), (20, 20))
+    inside = frame["east"].between(1, 3)
+    for found in (
+        lambda **how: dh.count_file(tmp_path / "p.csv", small, **HOW, **how).counts,
+        lambda **how: dh.count(frame[["east", "north"]].to_numpy(), small, **how),
+        lambda **how: dh.count_file(tmp_path / "p.csv", small, **HOW, user="speed", max_per_user=3000, **how).counts,
+    ):
+        if "user" not in str(found):
+            with pytest.raises(dh.OutsideBounds):
+                found()
+        assert (found(outside="clamp").array == counts_of(frame, small)).all()
+        dropped = found(outside="drop")
+        assert (dropped.array == counts_of(frame[inside], small)).all()
+        assert dropped.preprocessing.dropped == ("points outside",)
+
+
+def test_projection_is_one_operation(tmp_path):
+    domain = dh.Domain.from_cell((580_000, 4_500_000, 590_000, 4_510_000), 500, "EPSG:32618")
+    rng = np.random.default_rng(2)
+    places = rng.uniform(domain.low, domain.high, (3000, 2))
+    from deltahist.space.crs import Operation
+
+    lon, lat = Operation.onto(domain, "EPSG:4326").back(*places.T)
+    pd.DataFrame({"east": lon, "north": lat}).to_parquet(tmp_path / "p.parquet")
+    found = dh.count_file(tmp_path / "p.parquet", domain, **HOW, crs="EPSG:4326")
+    onto = np.column_stack(Operation.onto(domain, "EPSG:4326")(lon, lat))
+    assert (found.counts.array == dh.count(onto, domain).array).all()
+    assert found.preprocessing.projection is not None
+    again = dh.count(pd.DataFrame({"lon": lon, "lat": lat}), domain, x="lon", y="lat", crs="EPSG:4326")
+    assert (found.counts.array == again.array).all()
+    with pytest.raises(dh.InputError):
+        dh.count_file(tmp_path / "p.parquet", domain, **HOW)
+    gpd.GeoDataFrame(geometry=gpd.points_from_xy(lon, lat), crs="EPSG:4326").to_file(tmp_path / "p.geojson")
+    rounded = gpd.read_file(tmp_path / "p.geojson")
+    assert (dh.count_file(tmp_path / "p.geojson", domain).counts.array == dh.count(rounded, domain).array).all()
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_steps_are_one_more_key(tmp_path, frame, form):
+    """Each step has the counts of its own rows; users are bounded in each."""
+    path = tmp_path / f"p.{form}"
+    getattr(frame, f"to_{form}")(path, index=False)
+    clock = Clock.of("2026-03-02", "1d")
+    found = count_steps(path, DOMAIN, clock, 3, time="time", **HOW)
+    day = (frame["time"] - pd.Timestamp("2026-03-02")).dt.days
+    for step in range(3):
+        assert (found.counts_of(step).array == counts_of(frame[day == step])).all()
+    assert (found.before, found.after) == ((day < 0).sum(), (day > 2).sum())
+    assert found.upto.tolist() == [(day.between(0, step)).sum() for step in range(3)]
+    bounded = count_steps(path, DOMAIN, clock, 3, time="time", **HOW, user="who", max_per_user=2)
+    assert [bounded.counts_of(step).sum() for step in range(3)] == [6, 6, 6]
+    with pytest.raises(dh.InputError):
+        count_steps(path, DOMAIN, clock, 3, time="time", **HOW, where="time > '2026-03-03'")
+
+
+@pytest.mark.parametrize(
+    ("texts", "every", "format", "first"),
+    [
+        (["2026-03-01T06:00:00Z", "2026-03-02 23:59:59.9 UTC", "2026-03-02T01:00+02:00", "2026-03-03"], "1d", None, 2),
+        (["01/03/2026 06:00", "2/3/2026 23:59", "01/03/2026 00:00", "03/03/2026 00:00"], "1d", "%d/%m/%Y %H:%M", 2),
+        (["1772323200", "1772409599", "1772409600", "1772496000"], "1d", "unix", 2),
+        (["0", "1", "0.0", "2"], None, None, 2),
+    ],
+)
+def test_times_are_read(tmp_path, texts, every, format, first):
+    pd.DataFrame({"x": 1.0, "y": 1.0, "t": texts}).to_csv(tmp_path / "p.csv", index=False)
+    clock = Clock.of("2026-03-01" if every else "0", every, format)
+    found = count_steps(tmp_path / "p.csv", DOMAIN, clock, 3, time="t", x="x", y="y")
+    assert [found.counts_of(step).sum() for step in range(3)] == [first, 1, 1]
+    with (tmp_path / "p.csv").open("a") as file:
+        file.write("1,1,never\n")
+    with pytest.raises(dh.InputError, match="1 of 5"):
+        count_steps(tmp_path / "p.csv", DOMAIN, clock, 3, time="t", x="x", y="y")
+
+
+def test_points_of_a_line_are_on_the_lattice(tmp_path):
+    line = dh.Domain((0, 120), (120,))
+    values = np.random.default_rng(1).uniform(-1, 121, 500)
+    pd.DataFrame({"v": values}).to_csv(tmp_path / "p.csv", index=False)
+    found = points_file(tmp_path / "p.csv", line, x="v", outside="clamp")
+    steps = np.sort(line.lattice(values)[:, 0])
+    assert (line.lattice(found.points.array)[:, 0] == steps).all()
+    assert "private" in repr(found.points)
+    dh.publish_sorted(found.points, dh.Neighbourhood(line, delta=5), epsilon=1)
+
+
+def test_arrays_and_frames(frame):
+    points = frame[["east", "north"]]
+    want = counts_of(frame)
+    for given in (points.to_numpy(), points, points.astype("Float64"), points.astype("double[pyarrow]"),
+                  pa.Table.from_pandas(points)):  # fmt: skip
+        assert (dh.count(given, DOMAIN).array == want).all()
+    assert (dh.count(frame, DOMAIN, **HOW).array == want).all()
+    masked = np.ma.array(points.to_numpy(), mask=np.repeat((np.arange(3000) < 10)[:, None], 2, 1))
+    for wrong in (masked, points.to_numpy()[:, :1], np.full((3, 2), np.nan), [[1, "a"]], frame):
+        with pytest.raises(dh.InputError):
+            dh.count(wrong, DOMAIN)
+    users = {"user": np.ma.array(np.arange(3000) % 10, mask=np.arange(3000) % 10 >= 5), "max_per_user": 3}
+    with pytest.raises(dh.InputError, match="1,500 of 3,000"):
+        dh.count(points.to_numpy(), DOMAIN, **users)
+    with pytest.raises(dh.InputError):
+        dh.count(points.to_numpy(), DOMAIN, user=np.arange(3000) + 2.0**60, max_per_user=3)
+
+
+def test_counts_hide_their_numbers_and_say_how_they_were_made(frame):
+    counts = dh.count(frame, DOMAIN, **HOW, user="who", max_per_user=7)
+    assert repr(counts) == str(counts) == "Counts(private: not shown)"
+    assert counts.preprocessing.contributions == 7
+    near = dh.Neighbourhood(DOMAIN, delta=0.1)
+    assert dh.publish(counts, near, "identity", epsilon=1).contributions == 7
+    with pytest.raises(dh.InputError):
+        dh.publish(counts, dh.Neighbourhood(dh.Domain((0, 0, 2, 4), (40, 20)), delta=0.1), "identity", epsilon=1)
+    with pytest.raises(dh.InputError):
+        dh.publish(np.ma.array(np.ones((40, 20), int), mask=np.eye(40, 20, dtype=bool)), near, "identity", epsilon=1)
+    assert dh.publish(counts.array, near, "identity", epsilon=1, contributions=9).contributions == 9
+    with pytest.raises(AttributeError):
+        counts.numbers = counts.numbers + 1
+
+
+@pytest.mark.parametrize("size", [100, 1 << 40])
+def test_tallies_are_sums(size, monkeypatch):
+    monkeypatch.setattr("deltahist.counting.counts._WAITING", 50)
+    rng, tally, want = np.random.default_rng(0), Tally(size), np.zeros(100, dtype=np.int64)
+    for _ in range(20):
+        places, numbers = rng.integers(0, 100, 30), rng.integers(0, 3, 30)
+        tally.add(places)
+        tally.add(places, numbers)
+        np.add.at(want, places, numbers + 1)
+    places, numbers = tally.pairs()
+    assert (places == np.flatnonzero(want)).all()
+    assert (numbers == want[places]).all()
+    counts = Counts(numbers, dh.Domain((0, 100), (100,)), Preprocessing(), places)
+    assert (np.asarray(counts) == want).all()
+    assert counts.sum() == want.sum()

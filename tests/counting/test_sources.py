@@ -1,0 +1,232 @@
+"""Every source gives the counts of NumPy's definition; a damaged one is refused."""
+
+import contextlib
+import gzip
+import io
+import shutil
+import sys
+import zipfile
+
+import duckdb
+import geopandas as gpd
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+import shapely
+from visits import DOMAIN, counts_of
+
+import deltahist as dh
+from tests.storage import upload
+
+HOW = {"x": "east", "y": "north"}
+
+
+def _csv(frame, folder, name="p.csv", **how):
+    frame.to_csv(folder / name, index=False, **how)
+    return folder / name
+
+
+def _parts(frame, folder):
+    table = pa.Table.from_pandas(frame.drop(columns="time"), preserve_index=False)
+    pads.write_dataset(table, folder / "parts", format="parquet", partitioning=["speed"], partitioning_flavor="hive")
+    return folder / "parts"
+
+
+def _delta(frame, folder):
+    deltalake = pytest.importorskip("deltalake")
+    more = frame.assign(who="gone")
+    deltalake.write_deltalake(folder / "delta", pa.Table.from_pandas(frame.iloc[:2000], preserve_index=False))
+    for rows in (frame.iloc[2000:], more):
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+        deltalake.write_deltalake(folder / "delta", table, mode="append")
+    deltalake.DeltaTable(folder / "delta").delete("who = 'gone'")
+    return folder / "delta"
+
+
+def _iceberg(frame, folder):
+    sqlite = pytest.importorskip("pyiceberg.catalog.sql")
+    catalog = sqlite.SqlCatalog("city", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake")
+    catalog.create_namespace("a")
+    rows = pa.Table.from_pandas(frame.drop(columns="time"), preserve_index=False)
+    table = catalog.create_table("a.visits", rows.schema)
+    table.append(rows)
+    return table.metadata_location.removeprefix("file://")
+
+
+def _geo(frame, folder, name, **how):
+    points = gpd.GeoDataFrame(frame.drop(columns="time"), geometry=gpd.points_from_xy(frame["east"], frame["north"]))
+    if name.endswith("parquet"):
+        points.to_parquet(folder / name, **how)
+    else:
+        points.to_file(folder / name, **how)
+    return folder / name
+
+
+def _zipped(frame, folder):
+    with zipfile.ZipFile(folder / "p.zip", "w") as archive:
+        archive.write(_csv(frame, folder), "city/p.csv")
+        archive.writestr("city/LICENCE", "free")
+    return folder / "p.zip"
+
+
+def _parquet(frame, folder):
+    frame.to_parquet(folder / "p.parquet")
+    return folder / "p.parquet"
+
+
+def _jsonl(frame, folder):
+    frame.to_json(folder / "p.jsonl", orient="records", lines=True, double_precision=15)
+    return folder / "p.jsonl"
+
+
+def _excel(frame, folder):
+    frame.to_excel(folder / "p.xlsx", index=False)
+    return folder / "p.xlsx"
+
+
+SOURCES = {
+    "parquet": _parquet, "csv": _csv, "tabs": lambda f, d: _csv(f, d, "p.tsv", sep="\t"), "jsonl": _jsonl,
+    "gzip": lambda f, d: _csv(f, d, "p.csv.gz"), "zip": _zipped, "excel": _excel, "parts": _parts,
+    "delta": _delta, "iceberg": _iceberg,
+    "gpkg": lambda f, d: _geo(f, d, "p.gpkg"),
+    "fgb": lambda f, d: _geo(f, d, "p.fgb"), "shp": lambda f, d: _geo(f, d, "p.shp"),
+    "geoparquet": lambda f, d: _geo(f, d, "p.parquet"),
+    "geoarrow": lambda f, d: _geo(f, d, "p.parquet", geometry_encoding="geoarrow"),
+}  # fmt: skip
+BY_GEOMETRY = {"gpkg", "fgb", "shp", "geoparquet", "geoarrow"}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", SOURCES)
+def test_counts_are_those_of_numpy(tmp_path, frame, kind):
+    """By columns or by geometry, with a condition, and with users, of whom each keeps K points."""
+    rows = frame.round(6) if kind in ("jsonl", "excel") else frame
+    path = SOURCES[kind](rows, tmp_path)
+    how = {} if kind in BY_GEOMETRY else HOW
+    found = dh.count_file(path, DOMAIN, **how)
+    assert (found.counts.array == counts_of(rows)).all()
+    assert (found.rows, found.bad_rows, found.unmatched, found.outside) == (3000, 0, 0, 0)
+    chosen = (rows["kind"] == "tr'a\\m") & (rows["speed"] >= 3)
+    found = dh.count_file(path, DOMAIN, **how, where="kind = 'tr''a\\m' and not speed < 3")
+    assert (found.counts.array == counts_of(rows[chosen])).all()
+    assert found.unmatched == 3000 - chosen.sum() > 0
+    bounded = dh.count_file(path, DOMAIN, **how, user="who", max_per_user=5)
+    assert (bounded.kept, bounded.users) == (15, 3)
+    assert (bounded.counts.array <= counts_of(rows)).all()
+
+
+def test_stdin_is_read(tmp_path, frame, monkeypatch):
+    for path in (_csv(frame, tmp_path), _parquet(frame, tmp_path), _csv(frame, tmp_path, "p.csv.gz")):
+        stream = io.TextIOWrapper(io.BytesIO(path.read_bytes()))
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert (dh.count_file("-", DOMAIN, **HOW).counts.array == counts_of(frame)).all()
+
+
+def test_object_storage_is_read(tmp_path, frame, storage):
+    (tmp_path / "a").mkdir()
+    _parquet(frame, tmp_path / "a")
+    address = upload(tmp_path / "a", storage, "one")
+    assert (dh.count_file(f"{address}/p.parquet", DOMAIN, **HOW).counts.array == counts_of(frame)).all()
+    address = upload(_parts(frame, tmp_path), storage, "parts")
+    found = dh.count_file(address, DOMAIN, **HOW, where="speed < 4")
+    assert (found.counts.array == counts_of(frame[frame["speed"] < 4])).all()
+    with pytest.raises(dh.InputError) as failed:
+        dh.count_file("s3://key:secret@city/p.parquet", DOMAIN, **HOW)
+    assert "secret" not in str(failed.value)
+
+
+def test_coordinates_of_text_are_read_as_python_reads_them(tmp_path):
+    rng = np.random.default_rng(4)
+    values = rng.uniform(0, 4, (5000, 2)) * [1, 0.5]
+    for decimal, mark in ((".", ","), (",", ";")):
+        lines = [mark.join(repr(float(v)).replace(".", decimal) for v in row) for row in values]
+        (tmp_path / "p.csv").write_text("\n".join(lines))
+        found = dh.count_file(tmp_path / "p.csv", DOMAIN, x=0, y=1, decimal=decimal)
+        assert (found.counts.array == dh.count(values, DOMAIN).array).all()
+
+
+def test_a_file_cut_short_is_refused(tmp_path, frame):
+    for make in ("parquet", "gzip", "zip", "shp", "gpkg", "excel"):
+        folder = tmp_path / make
+        folder.mkdir()
+        with contextlib.suppress(UserWarning):
+            path = SOURCES[make](frame, folder)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+        with pytest.raises(dh.InputError):
+            dh.count_file(path, DOMAIN, **({} if make in BY_GEOMETRY else HOW), drop_bad_rows=True, outside="clamp")
+
+
+@pytest.mark.parametrize("text", ['1,1\n2,"1\n3,1\n', '1,1\n2,"1"x\n3,1\n', '1,1\n3,1\n2,"1'])
+def test_a_quote_that_never_closes_swallows_no_rows(tmp_path, text):
+    (tmp_path / "p.csv").write_text(f"x,y\n{text}")
+    for drop in (False, True):
+        with pytest.raises(dh.InputError):
+            dh.count_file(tmp_path / "p.csv", DOMAIN, x="x", y="y", drop_bad_rows=drop)
+
+
+def test_bad_rows_are_counted_and_refused_or_dropped(tmp_path):
+    rows = ["1,1,a", "nan,1,a", "2,,b", "inf,1,b", "x,1,c", "3,1", "3,1,d,4", "1,1,", "3,1,d"]
+    (tmp_path / "p.csv").write_text("\n".join(["x,y,u", *rows]))
+    how = {"x": "x", "y": "y", "user": "u", "max_per_user": 1}
+    with pytest.raises(dh.InputError):
+        dh.count_file(tmp_path / "p.csv", DOMAIN, **how)
+    found = dh.count_file(tmp_path / "p.csv", DOMAIN, **how, drop_bad_rows=True)
+    assert (found.rows, found.bad_rows, found.kept, found.users) == (9, 7, 2, 2)
+    assert found.preprocessing.dropped == ("bad rows",)
+    (tmp_path / "q.csv").write_text("x,y\n1,1\nnan,1\n")
+    with pytest.raises(dh.InputError, match="1 of 2 rows"):
+        dh.count_file(tmp_path / "q.csv", DOMAIN, x="x", y="y")
+
+
+def test_headers_are_read(tmp_path):
+    (tmp_path / "p.csv").write_text('\n\n"x\n(east)",y\n1,1\n')
+    assert dh.count_file(tmp_path / "p.csv", DOMAIN, x="x\n(east)", y="y").kept == 1
+    (tmp_path / "p.csv").write_text("a,b\n1,1\n")
+    assert dh.count_file(tmp_path / "p.csv", DOMAIN, x=0, y=1).kept == 1
+    (tmp_path / "p.csv").write_text("x,y\n1,1,7,7\n")
+    with pytest.raises(dh.InputError):
+        dh.count_file(tmp_path / "p.csv", DOMAIN, x="x", y="y")
+
+
+def test_a_table_of_duckdb(tmp_path, frame):
+    with duckdb.connect(tmp_path / "city.duckdb") as city:
+        city.execute("CREATE TABLE visits AS SELECT * FROM frame")
+    how = {**HOW, "table": "visits"}
+    found = dh.count_file(tmp_path / "city.duckdb", DOMAIN, **how, where="speed > 3")
+    assert (found.counts.array == counts_of(frame[frame["speed"] > 3])).all()
+    assert dh.count_file(tmp_path / "city.duckdb", DOMAIN, **how, user="who", max_per_user=2).kept == 6
+    for wrong in ({"table": "nowhere"}, {"x": "up"}, {"x": "who"}, {"where": "north > 1"}):
+        with pytest.raises(dh.InputError):
+            dh.count_file(tmp_path / "city.duckdb", DOMAIN, **{**how, **wrong})
+    (tmp_path / "other.duckdb").write_text("x,y\n1,1\n")
+    with pytest.raises(dh.InputError):
+        dh.count_file(tmp_path / "other.duckdb", DOMAIN, **how)
+
+
+def test_structures_and_numbers_of_columns(tmp_path):
+    places = pa.array([{"x": 1.0, "y": 1.5}, {"x": 3.0, "y": 0.5}])
+    pa.parquet.write_table(pa.table({"loc": places}), tmp_path / "p.parquet")
+    assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x="loc.x", y="loc.y").kept == 2
+    twice = pa.table([pa.array([1.0]), pa.array([1.0]), pa.array([9.0])], names=["x", "y", "x"])
+    pa.parquet.write_table(twice, tmp_path / "p.parquet")
+    assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x=0, y=1).outside == 0
+
+
+def test_what_cannot_be_read_is_refused(tmp_path, frame):
+    (tmp_path / "p.gpkg").write_bytes(_csv(frame, tmp_path).read_bytes())
+    (tmp_path / "p.geojson").write_bytes(b'<OGRVRTDataSource><OGRVRTLayer name="p"/></OGRVRTDataSource>')
+    lines = gpd.GeoDataFrame({"a": [1]}, geometry=[shapely.LineString([(0, 0), (1, 1)])], crs="EPSG:32618")
+    lines.to_file(tmp_path / "lines.gpkg")
+    (tmp_path / "folder").mkdir()
+    shutil.copy(tmp_path / "p.csv", tmp_path / "folder")
+    with gzip.open(tmp_path / "empty.csv.gz", "wb"):
+        pass
+    names = ["p.gpkg", "p.geojson", "lines.gpkg", "none.csv", "p.txt2", "folder", "empty.csv.gz", "https://a.b/p.csv"]
+    for name in names:
+        path = name if ":" in name else tmp_path / name
+        with pytest.raises(dh.InputError):
+            dh.count_file(path, DOMAIN, outside="clamp")
+    for wrong in ({"x": "up"}, {"x": "who"}, {"layer": "a"}, {"crs": "EPSG:4326"}, {"where": "east > 1"}):
+        with pytest.raises(dh.InputError):
+            dh.count_file(tmp_path / "p.csv", DOMAIN, **{**HOW, **wrong})
