@@ -38,7 +38,15 @@ class BudgetExceeded(InputError):  # noqa: N818
 
 
 class OutsideBounds(InputError):  # noqa: N818
-    """More than one point in a hundred lies outside the bounds, and the caller chose no rule for such points."""
+    """More than one point in a hundred lies outside the bounds, and the caller chose no rule for such points.
+
+    >>> import deltahist as dh
+    >>> try:
+    ...     dh.count([[7, 1], [8, 2]], dh.Domain((0, 5, 5, 10), (5, 5)))
+    ... except dh.OutsideBounds as problem:
+    ...     print("outside")
+    outside
+    """
 
 
 class DamagedFile(InputError):  # noqa: N818
