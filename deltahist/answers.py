@@ -180,7 +180,8 @@ def _asked(
     shapes, crs = _shapes(workload)
     corners = None
     if shapes is None:
-        corners = np.atleast_2d(np.asarray(list(workload), dtype=np.float64))
+        given = workload if isinstance(workload, np.ndarray) else list(workload)
+        corners = np.atleast_2d(np.asarray(given, dtype=np.float64))
         shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
         if shapes is None:
             return boxes(corners), _frame, slice(None)

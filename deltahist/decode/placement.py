@@ -184,15 +184,34 @@ def _fit(sums: Field) -> tuple[float, float]:
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
     """Return how density grows across chosen cells (`Placement.slope_terms`), by their neighbours; little in noise."""
-    least, tiny, found = 2 * abs(cells[chosen]) + 4 * error, np.finfo(np.float64).tiny, []
-    for axis, (some, n) in enumerate(zip(chosen, cells.shape, strict=True)):
-        place = np.arange(*some.indices(n)) if isinstance(some, slice) else some
-        # At an edge the cell itself stands for the one beyond.
-        ends = np.maximum(place - 1, 0), np.minimum(place + 1, n - 1)
-        low, high = (cells[(*chosen[:axis], end, *chosen[axis + 1 :])] for end in ends)
-        found.append(_OF_NEIGHBOURS * (high - low) / np.maximum(abs(high) + abs(low) + least, tiny))
+    least, found = 2 * abs(cells[chosen]) + 4 * error, []
+    for axis in range(cells.ndim):
+        low, high = (_neighbours(cells, chosen, axis, by) for by in (-1, 1))
+        size = abs(high) + abs(low)
+        size += least
+        slope = _OF_NEIGHBOURS * (high - low)
+        slope /= np.maximum(size, np.finfo(np.float64).tiny, out=size)
+        found.append(slope)
     steep = _STEEPEST / np.maximum(sum(map(abs, found)), _STEEPEST)
     return tuple(slope * steep for slope in found)
+
+
+def _neighbours(cells: Field, chosen: Chosen, axis: int, by: int) -> Field:
+    """Return the neighbours of chosen cells along an axis; at an edge the cells themselves."""
+    some, n = chosen[axis], cells.shape[axis]
+
+    def take(place: slice | NDArray[np.int64]) -> Field:
+        return cells[(*chosen[:axis], place, *chosen[axis + 1 :])]
+
+    if not isinstance(some, slice):
+        return take(np.clip(some + by, 0, n - 1))
+    start, stop, _ = some.indices(n)
+    parts = [take(slice(max(start + by, 0), min(stop + by, n)))]
+    if start + by < 0:
+        parts.insert(0, take(slice(0, 1)))
+    elif stop + by > n:
+        parts.append(take(slice(n - 1, n)))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
 
 
 def _sums_of_two(cells: Field) -> Field:
