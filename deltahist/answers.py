@@ -219,6 +219,8 @@ def _names(names: tuple[str, ...]) -> pd.Index:
 
 def _shapes(workload: Any) -> tuple[Any, Any]:
     """Return the geometries (m,) of a workload and their CRS; None if these are corners of boxes."""
+    if isinstance(workload, np.ndarray) and workload.dtype.kind in "if" and workload.size:
+        return None, None
     if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
         return workload.geometry, workload.crs
     if hasattr(workload, "geom_type") and not hasattr(workload, "__len__"):
