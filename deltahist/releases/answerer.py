@@ -1,39 +1,46 @@
-"""Answers of a release as arrays, from sums over its map that are made once."""
+"""Answers of a release as arrays, from sums over its map that are made once.
+
+Few queries are summed cell by cell. Many are summed from prefix sums over the map (`_Estimates`) and, where boxes cut
+cells, from sums of blocks along each axis and a few single cells (`Rims`).
+"""
 
 from __future__ import annotations
 
 import functools
 import math
-import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._progress import progress
 from deltahist.decode import interval, sums_between
+from deltahist.decode.base import Moments
 from deltahist.decode.placement import Chosen, placement_variance
-from deltahist.releases.rims import Rims
 from deltahist.releases.tables import join_answers
 from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Workload
-from deltahist.space.workloads.cover import in_parts, prefix_sums
+from deltahist.space.workloads.cover import Pieces, counted, in_parts, prefix_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from deltahist.releases.histogram import CountEstimates
     from deltahist.space.domain import Domain
 
 Field = NDArray[np.float64]
+Index = NDArray[np.int64]
 #: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
 _BEYOND = 1.5
 #: A box takes as long as so many cells of the sums over a map to be made; so many whole cells take as long as one.
 _BOX, _PLAIN = 64, 64
 #: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Parts of regions that take about two seconds.
-_LONG = 20
+#: Queries from which on noise and estimates are worked out at the same time.
+_MANY = 1 << 14
+#: Most numbers that sums of blocks hold; on large maps blocks are longer (64 MiB).
+_MOST = 1 << 23
+#: Cells of a map whose fields are computed together.
+_CELLS = 1 << 15
 
 
 class Answerer:
@@ -86,8 +93,7 @@ class Answerer:
         release, decoder = self.release, self.release.decoder
         cover = work.cover(decoder.domain)
         cut = cover.cut.any()
-        noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
-        unbiased, whole, touched, misplaced = self._unbiased.over(cover)
+        noise, (unbiased, whole, touched, misplaced) = self._look(work, cover)
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
             found, inner, outer, _ = self._nonnegative.over(cover)
@@ -128,25 +134,34 @@ class Answerer:
         return table
 
 
+    def _look(self, work: Workload, cover: Cover) -> tuple[Moments, tuple[Field, Field, Field, Field]]:
+        """Return the moments of the noise, and the unbiased sums over queries."""
+        decoder, asked = self.release.decoder, cover if isinstance(cover, RegionCover) else work
+        if len(work) < _MANY:
+            return decoder.moments(asked), self._unbiased.over(cover)
+        # Both hardly need Python, so that two processors help. The placement asks the decoder too, and goes first.
+        estimates, _ = self._unbiased, self.release.placement
+        with ThreadPoolExecutor(1) as pool:
+            noise = pool.submit(decoder.moments, asked)
+            found = estimates.over(cover)
+            return noise.result(), found
+
+
 @dataclass(eq=False)
 class _Estimates:
     """Estimates of a release's cells, ready to be summed over queries.
-
-    Few queries are summed cell by cell, and many from sums over the whole map, which are made when they pay.
 
     Parameters
     ----------
     cells : the estimates (domain.shape).
     placed : whether the variance of where points lie in their cells is wanted, too.
     asked : as many cells of the sums could have been made in the time of all queries so far.
-    looked : as many cut cells of regions were looked at so far.
     """
 
     release: CountEstimates
     cells: Field
     placed: bool
     asked: float = 0.0
-    looked: int = 0
 
     @functools.cached_property
     def whole(self) -> Field:
@@ -163,17 +178,6 @@ class _Estimates:
         placement = self.release.placement
         leaning = placement.slope_terms(self.cells[chosen], chosen)
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
-
-    def _fields_at(self, cut: tuple[NDArray[np.int64], ...]) -> Sequence[Field]:
-        """Return `_fields` of cut cells: worked out for the whole map once as many have been asked."""
-        self.looked += len(cut[0])
-        if self.looked <= self.cells.size:
-            return self._fields(cut)
-        return [field[cut] for field in self._fields_everywhere]
-
-    @functools.cached_property
-    def _fields_everywhere(self) -> tuple[Field, ...]:
-        return self._fields((slice(None),) * self.cells.ndim)
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
         """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
@@ -216,7 +220,7 @@ class _Estimates:
         inside, cut = self._inside(cover), (cover.x, cover.y)
         if not len(cover.owner):
             return inside, inside, inside, np.zeros(len(inside))
-        own, others = self.cells[cut], self._fields_at(cut)
+        own, others = self.cells[cut], self._fields(cut)
 
         def total(part: Field) -> Field:
             return np.asarray(np.bincount(cover.owner, part, cover.number))
@@ -247,11 +251,114 @@ def answer_in_parts(
 ) -> dict[str, NDArray[Any]]:
     """Return columns of answers (m,): to regions some at a time, so that memory stays small; to others all at once."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
-    # A bar is for whoever waits at a terminal, not for a service, which answers in threads.
-    waiting = len(parts) > _LONG and threading.current_thread() is threading.main_thread()
     found = []
-    with progress("answering", len(work), None if waiting else False) as advance:
-        while parts:
-            found.append(answer(part := parts.pop(0)))  # each is forgotten with its cover before the next
-            advance(len(part))
+    while parts:
+        found.append(answer(parts.pop(0)))  # each is forgotten with its cover before the next
     return found[0] if len(found) == 1 else join_answers(found)
+
+
+# --- cells that boxes cut -----------------------------------------------------------------------------------
+
+
+class _Sides(NamedTuple):
+    """The first and the last cells of boxes along an axis (2, m): which, and the shares f that boxes hold of them.
+
+    Where both are one, the last is none. `lean` is f ξ, with ξ the centroid of the part held, from the cell's centre
+    and in half cells.
+    """
+
+    cell: Index
+    share: Field
+    lean: Field
+
+    @classmethod
+    def of(cls, pieces: Pieces) -> Self:
+        head, tail = pieces.head, pieces.tail * pieces.apart
+        # What is held of the first cell is at its end, what is held of the last one at its start.
+        lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
+        return cls(np.array([pieces.first, pieces.last]), np.array([head, tail]), lean)
+
+
+class Rims:
+    """Sums over the cells that boxes cut.
+
+    Parameters
+    ----------
+    fields : gives slopes times chosen cells along each axis, and spreads u (`Placement`).
+    shape : of the map.
+    """
+
+    def __init__(self, fields: Callable[[Chosen], Sequence[Field]], shape: tuple[int, ...]) -> None:
+        self._fields, self._shape = fields, shape
+        if len(shape) == 2:
+            number = len(fields((slice(1), slice(1)))) - 1
+            self._width = -(-2 * number * math.prod(shape) // _MOST)
+            self._blocks = self._sums_of_blocks(number)
+
+    def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
+        """Return sums up to every block along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
+
+        The first of the numbers is of slopes across the axis, the others are of spreads.
+        """
+        width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
+        along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
+        step = width * max(1, _CELLS // (width * ny))
+        for start in range(0, nx, step):
+            rows = slice(start, start + step)
+            lean_x, lean_y, *spreads = self._fields((rows, slice(None)))
+            for place, field in enumerate((lean_x, *spreads)):
+                blocks = field[:, : of_y * width].reshape(len(field), of_y, width).sum(axis=2)
+                np.cumsum(blocks, axis=1, out=along_y[rows, 1:, place])
+            for place, field in enumerate((lean_y, *spreads)):
+                blocks = field[: len(field) // width * width].reshape(-1, width, ny).sum(axis=1)
+                for block, each in enumerate(blocks, start // width):
+                    np.add(along_x[block, :, place], each, out=along_x[block + 1, :, place])
+        return along_x, along_y
+
+    def over(self, cover: BoxCover) -> Field:
+        """Return sums over cells (1 + spreads, m): f ξ of slopes, and f (1 − f) u of each spread u."""
+        pieces = [Pieces.of(*span) for span in cover.spans]
+        x, *others = sides = [_Sides.of(each) for each in pieces]
+        if not others:
+            lean, *spreads = self._fields((x.cell,))
+            return _weigh(x.lean * lean, x.share, spreads).sum(axis=1)
+        (y,) = others
+        cell, share, lean = x.cell[:, None], x.share[:, None], x.lean[:, None]
+        lean_x, lean_y, *spreads = self._fields((cell, y.cell))
+        corners = _weigh(lean * y.share * lean_x + share * y.lean * lean_y, share * y.share, spreads)
+        out: Field = corners.sum(axis=1).sum(axis=1)
+        for axis in (0, 1):
+            out += self._along(axis, pieces[axis], sides[1 - axis])
+        return out
+
+    def _along(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
+        """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
+
+        A side ends at the nearest edges of blocks; single cells are added, or taken away, up to its own ends.
+        """
+        blocks, width, low = self._blocks[axis], self._width, pieces.first + 1
+        ends = np.array([np.maximum(pieces.last, low), low])[:, None]
+        nearest = np.minimum((ends + width // 2) // width, self._shape[axis] // width)
+        row = nearest * blocks.shape[1] + sides.cell if axis == 0 else sides.cell * blocks.shape[1] + nearest
+        far, near = np.take(blocks.reshape(-1, blocks.shape[2]), row, axis=0)
+        lean, *spreads = np.moveaxis(far - near, 2, 0)
+        found: Field = _weigh(sides.lean * lean, sides.share, spreads).sum(axis=1)
+        if width > 1:
+            edge = nearest * width
+            begin: Index = np.broadcast_to(np.minimum(edge, ends), row.shape).ravel()
+            gap: Index = np.broadcast_to(ends - edge, row.shape).ravel()
+            which = np.repeat(np.arange(row.size), abs(gap))
+            place = begin[which] + counted(abs(gap))
+            sign = np.where(which < sides.cell.size, 1, -1) * np.sign(gap)[which]
+            side = which % sides.cell.size
+            cell, share, lean = sides.cell.ravel()[side], sides.share.ravel()[side], sides.lean.ravel()[side]
+            lean_x, lean_y, *singles = self._fields((place, cell) if axis == 0 else (cell, place))
+            parts = sign * _weigh(lean * (lean_y if axis == 0 else lean_x), share, singles)
+            found += [np.bincount(which % len(low), part, len(low)) for part in parts]
+        return found
+
+
+def _weigh(lean: Field, share: Field, spreads: Sequence[Field]) -> Field:
+    """Return `lean` and f (1 − f) u of each spread u (1 + spreads, …)."""
+    uneven = share * (1 - share)
+    return np.array([lean, *(uneven * each for each in spreads)])
