@@ -40,9 +40,7 @@ from .personal.people import People as People
 from .planning import (
     Candidate as Candidate,
     advise as advise,
-    budget_for as budget_for,
     expected_error as expected_error,
-    frontier as frontier,
     plan as plan,
 )
 from .plots import protection_curve as protection_curve

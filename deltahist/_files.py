@@ -39,15 +39,6 @@ _TOUCHED, _WRITTEN = stat.S_IRWXG | stat.S_IRWXO, stat.S_IWGRP | stat.S_IWOTH
 _Read = TypeVar("_Read")
 
 
-def notice_of(path: str | Path) -> str:
-    """Return the place of the notice that would withdraw a release, in a folder or in object storage.
-
-    >>> notice_of("maps/city.parquet"), notice_of("median.json")
-    ('maps/city.withdrawn.json', 'median.json.withdrawn.json')
-    """
-    return str(path).removesuffix(".parquet") + ".withdrawn.json"
-
-
 def digest_of(description: dict[str, Any], columns: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of a description and columns (m,), as 64 hexadecimal digits.
 

@@ -10,8 +10,8 @@ from typing import Any
 from deltahist.errors import NANO, InputError, as_printed, exact, is_number, one_of, positive, shown, whole
 from deltahist.privacy import LAWS, NOISES, Guarantee, Law
 
-#: Failure probabilities are charged in whole numbers of 10⁻¹⁸: a billionth would be a large one.
-ATTO = 10**18
+#: Of the units of budgets.
+LETTERS = {"epsilon": "ε", "rho": "ρ"}
 #: Largest amount, so that sums of many stay within 64 bits.
 _MOST = 10**9
 
@@ -65,7 +65,6 @@ class Charge:
     ----------
     amount : of ε or ρ, whole billionths unless it was divided.
     unit : "epsilon" or "rho".
-    probability : the failure probability that was charged with ε; a part pays for pure ε.
 
     >>> half = Charge(Fraction(1, 3), "epsilon") / 2
     >>> print(half, half.unit)
@@ -74,7 +73,6 @@ class Charge:
 
     amount: Fraction
     unit: str
-    probability: Fraction = Fraction(0)
 
     def __str__(self) -> str:
         return str(self.amount)
@@ -90,11 +88,6 @@ class Charge:
     def nano(self) -> int:
         """The amount in billionths."""
         return int(self.amount * NANO)
-
-    @property
-    def atto(self) -> int:
-        """The failure probability in 10⁻¹⁸."""
-        return int(self.probability * ATTO)
 
 
 @dataclass(frozen=True)
@@ -149,13 +142,10 @@ class Budget:
             raise InputError(
                 f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6"
             )
-        least = min(as_printed(self.probability), Fraction(self.probability))
-        if charge is not None and charge.probability < least:
-            paid = f"a probability of {float(charge.probability):g}" if charge.probability else "pure ε"
+        if charge is not None:
             raise InputError(
-                f"probability is {self.probability!r} with an epsilon that was charged to an account of {paid}, which "
-                "promises no such failure probability: leave it out, or keep the account in rho (zCDP), which pays for "
-                "Gaussian noise"
+                f"probability is {self.probability!r}, but the epsilon was charged to an account of pure ε: leave it "
+                "out, or use an account in rho (zCDP), which pays for Gaussian noise"
             )
 
     def _check_noise(self, noise: str) -> None:
@@ -244,7 +234,7 @@ class Payment:
 
     def __str__(self) -> str:
         """Say who paid, how much in all, and what was left."""
-        letter = "ε" if self.unit == "epsilon" else "ρ"
+        letter = LETTERS[self.unit]
         spent, limit = (say_amount(each, self.limit) for each in (self.spent, self.limit))
         if self.steps is None:
             left = say_amount(self.limit - self.spent, self.limit)

@@ -193,9 +193,7 @@ def distance_table(facts: Facts) -> list[tuple[str, ...]]:
 
 def explain_withdrawal(withdrawn: Facts) -> str:
     """Return when and why a release was withdrawn, from its notice as data."""
-    said = f"on {withdrawn['date']}: {withdrawn['reason'].rstrip('.')}"
-    instead = withdrawn.get("replacement")
-    return said if instead is None else f"{said}; use {instead['file']} instead (SHA-256 {instead['digest']})"
+    return f"on {withdrawn['date']}: {withdrawn['reason']}"
 
 
 def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:

@@ -29,7 +29,7 @@ _LONG = (
 #: Tests that start processes: the service, browsers, other clients, and commands that are killed.
 _PROCESSES = (
     "browser", "server/test_running.py", "cli/test_serving_private.py", "cli/test_year_page.py",
-    "remote/test_clients.py", "personal/test_kills.py", "accounts/test_stress.py",
+    "remote/test_clients.py", "personal/test_kills.py", "accounts/test_kills.py",
 )  # fmt: skip
 #: As the running service has it: pytest sets filters anew for each test.
 _UNWARNED = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")

@@ -1,4 +1,4 @@
-"""Databases of ledgers: a SQLite file, or a schema of a PostgreSQL database; and their transactions."""
+"""Databases of ledgers: a SQLite file, the schema `deltahist` of a PostgreSQL database, or memory."""
 
 from __future__ import annotations
 
@@ -7,342 +7,370 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Hashable, Iterator, Mapping
-from functools import cached_property
+import threading
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoResultFound, TimeoutError as NoConnection
+from sqlalchemy import (
+    JSON,
+    URL,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Connection,
+    Engine,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    NullPool,
+    StaticPool,
+    Table,
+    Text,
+    create_engine,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from deltahist._files import check_secret, exclusive, sync_folder
+from deltahist._files import check_secret, sync_folder
 from deltahist._postgres import settle
-from deltahist.accounts.tables import TABLES, LostTransactionError
 from deltahist.errors import DamagedFile, InputError
 
-#: Of the tables, in both databases.
-VERSION = 1
-#: Seconds to wait for other transactions: many may stand in line, and one of them may look at much data.
+#: Of the tables. SQLite keeps it as the file's user_version, PostgreSQL in the comment of the schema.
+VERSION = 2
+#: "dhLG" marks a SQLite file as a ledger.
+APPLICATION = 1684556871
+SCHEMA = "deltahist"
+#: Seconds to wait for other transactions.
 PATIENCE = 120.0
 
+METADATA = MetaData()
+#: `rule` says what the account may spend, `spent` is the sum of its charges, `most` the limit of that sum (None where
+#: only windows are limited), and `notes` holds small facts. All amounts are billionths.
+ACCOUNTS = Table(
+    "accounts",
+    METADATA,
+    Column("name", Text, primary_key=True),
+    Column("rule", JSON, nullable=False),
+    Column("notes", JSON, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("most", BigInteger),
+    CheckConstraint("spent >= 0 AND (most IS NULL OR spent <= most)"),
+)
+CHARGES = Table(
+    "charges",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("account", Text, ForeignKey(ACCOUNTS.c.name), nullable=False),
+    Column("step", BigInteger, nullable=False),
+    Column("nano", BigInteger, CheckConstraint("nano >= 0"), nullable=False),
+    Column("key", Text),
+)
+Index("charges_by_step", CHARGES.c.account, CHARGES.c.step)
+_HAS_KEY = CHARGES.c.key.is_not(None)
+Index(
+    "charges_by_key",
+    CHARGES.c.account,
+    CHARGES.c.key,
+    unique=True,
+    sqlite_where=_HAS_KEY,
+    postgresql_where=_HAS_KEY,
+)
 
-def database(where: str | Path) -> SQLite | PostgreSQLSchema:
-    """Return the database at a path or a URL; nothing is opened.
 
-    Raises InputError on a URL of another kind, or one that cannot be read; no message shows a password.
+def find_database(where: str | Path | None) -> Database:
+    """Return the database at a path or URL, in memory when None; nothing is opened.
 
-    >>> database("sqlite:///city.ledger").place
-    'city.ledger'
-    >>> database("postgresql://ann:secret@db.example.org/city").place
-    'postgresql://ann@db.example.org/city'
+    Raises InputError on any other URL, or one that cannot be read. No message shows a password.
+
+    >>> find_database("sqlite:///city.db").place, find_database("postgresql://ann:secret@host/city").place
+    ('city.db', 'postgresql://ann@host/city')
     """
+    if where is None:
+        return Memory()
     kind, found, rest = os.fspath(where).partition("://")
     if not found or isinstance(where, Path):
         return SQLite(Path(where))
-    if kind == "sqlite":
-        if not rest.startswith("/") or len(rest) == 1:
-            raise InputError(
-                f"ledger {os.fspath(where)!r} names no file: write sqlite:///city.ledger, with three strokes, or the "
-                "path alone"
-            )
+    if kind == "sqlite" and rest.startswith("/") and len(rest) > 1:
         return SQLite(Path(rest[1:]))
-    if kind not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise InputError(
-            f"ledger is a URL of {kind!r}: it must be a file (a path, or sqlite:///city.ledger) or a database "
-            "(postgresql://user@host/database)"
-        )
-    return PostgreSQLSchema(rest)
+    if kind in ("postgresql", "postgres", "postgresql+psycopg"):
+        return PostgreSQL(rest)
+    raise InputError("the ledger's URL must be sqlite:///city.db (three slashes) or postgresql://user@host/database")
 
 
-class LedgerDatabase:
-    """The common part of the databases of ledgers, whose transactions are serial, whole and durable.
+class Database:
+    """What the databases of ledgers share: serial write transactions, durable when they end.
 
     Attributes
     ----------
-    place : path or URL, for messages: without a password. path : the file; None on a server.
-    key : what objects for the same database have in common.
+    place : path or URL without a password, for messages. path : the file, or None.
     """
 
     place: str
-    key: Hashable
     path: Path | None = None
+    _engine: Engine
     _password: str | None = None
-    #: Likely causes of a problem, for messages.
-    _causes: ClassVar[str]
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.place!r})"
-
-    def discard(self) -> None:
-        """Remove a ledger without accounts, where no other process can have opened it meanwhile."""
+    def __init__(self) -> None:
+        self._turn, self._owner = threading.Lock(), 0
 
     def problems(self) -> list[str]:
         """Return problems of the database itself, for an audit."""
         return []
 
-    @property
-    def _name(self) -> str:
-        return f"ledger {self.place!r}"
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Begin a transaction that runs alone, and commit it durably when the block ends; undo it if it raises.
 
-    def _check_version(self, version: int) -> None:
-        if version > VERSION:
-            raise InputError(f"{self._name} is of version {version}: this program knows versions up to {VERSION}")
+        Threads of one process take turns here, since databases let waiting clients poll.
+        """
+        if self._owner == threading.get_ident():
+            raise InputError(f"a transaction of ledger {self.place!r} is open in this thread already")
+        if not self._turn.acquire(timeout=PATIENCE):
+            raise InputError(f"ledger {self.place!r} cannot be used: other threads hold it; nothing was charged")
+        try:
+            self._owner = threading.get_ident()
+            with self._begin(write=True) as connection:
+                yield connection
+        finally:
+            self._owner = 0
+            self._turn.release()
 
     @contextlib.contextmanager
-    def translate_problems(self) -> Iterator[None]:
-        """Raise problems of the database in the ledger's words."""
+    def read(self) -> Iterator[Connection]:
+        """Begin a transaction that sees the ledger at one moment, and changes nothing."""
+        with self._begin(write=False) as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def _begin(self, write: bool) -> Iterator[Connection]:
+        with self._explain_problems():
+            connection = self._engine.connect()
+        with connection:
+            with self._explain_problems():
+                self._prepare(connection, write)
+            try:
+                with self._explain_problems():
+                    yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            try:
+                self._check_whole(connection)
+                connection.commit()
+            except DBAPIError as problem:
+                # The server may have committed before the connection broke.
+                raise InputError(
+                    f"ledger {self.place!r} failed at the commit: {self._message(problem)}; whether it was charged is "
+                    "unknown: ask again with the same key, which charges once"
+                ) from None
+
+    def _prepare(self, connection: Connection, write: bool) -> None:
+        """Set and check what a transaction relies on, and begin it."""
+        raise NotImplementedError
+
+    def _check_whole(self, connection: Connection) -> None:
+        """Raise InputError if the transaction broke off, so that a commit would lose its changes."""
+
+    @contextlib.contextmanager
+    def _explain_problems(self) -> Iterator[None]:
         try:
             yield
         except json.JSONDecodeError as problem:
-            raise DamagedFile(f"{self._name} is damaged: a rule in it cannot be read ({problem})") from None
-        except (DBAPIError, sqlite3.Error, NoConnection, NoResultFound, LostTransactionError) as problem:
-            code = getattr(getattr(problem, "orig", None), "sqlite_errorcode", 0) & 0xFF
+            raise DamagedFile(f"ledger {self.place!r} is damaged: {problem}; nothing was charged") from None
+        except (DBAPIError, sqlite3.Error) as problem:
+            code = getattr(getattr(problem, "orig", problem), "sqlite_errorcode", 0) & 0xFF
             damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-            raise (DamagedFile if damaged else InputError)(
-                f"{self._name} cannot be used: {self._message(problem)} ({self._causes}); nothing was charged"
-            ) from None
+            message = f"ledger {self.place!r} cannot be used: {self._message(problem)}; nothing was charged"
+            raise (DamagedFile if damaged else InputError)(message) from None
 
     def _message(self, problem: Exception) -> str:
-        """Return the driver's words on one line, without a password, whatever the driver shows."""
-        words = str(getattr(problem, "orig", None) or problem)
-        words = words.replace(self._password, "***") if self._password else words
-        return " ".join(words.split())[:300]
+        words = " ".join(str(getattr(problem, "orig", None) or problem).split())[:300]
+        return words.replace(self._password, "***") if self._password else words
 
 
-#: "dhLG": marks the file as a ledger.
-_APPLICATION = 1684556871
-
-
-class SQLite(LedgerDatabase):
-    """A ledger in a file, with a connection for each transaction: nothing is shared with forks or threads.
-
-    A change is on the disk before it ends (rollback journal, synchronous EXTRA).
-    """
+class SQLite(Database):
+    """A ledger in a file, with a new connection for each transaction: forks and threads share nothing."""
 
     path: Path
-    _causes = "cut short, damaged, or held by another process?"
 
     def __init__(self, path: Path) -> None:
-        self.path, self.place, self.key = path, str(path), path.absolute()
-
-    def __reduce__(self) -> Any:
-        return SQLite, (self.path,)
-
-    @cached_property
-    def _engine(self) -> Engine:
-        """The engine: it keeps compiled statements, and no connections."""
-        url = URL.create("sqlite", database=self.path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
-        # The driver begins no transaction of its own accord: pragmas come before ours. Threads take turns in one.
+        super().__init__()
+        self.path, self.place = path, str(path)
+        url = URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
         settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
-        return create_engine(url, poolclass=NullPool, connect_args=settings)
+        self._engine = create_engine(url, poolclass=NullPool, connect_args=settings)
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
         return self.path.exists()
 
     def create(self) -> None:
-        """Make a ledger without accounts, whole, unless another process has just made one."""
+        """Make an empty ledger, whole, unless another process has just made one."""
         folder = self.path.parent
         if not folder.is_dir():
             raise InputError(f"folder {str(folder)!r} of the ledger does not exist: make it first")
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
         os.close(handle)
         try:
-            with SQLite(Path(name)).begin(change=True) as connection:
-                for mark in (f"application_id = {_APPLICATION}", f"user_version = {VERSION}"):
-                    connection.exec_driver_sql(f"PRAGMA {mark}")
-                for table, columns in TABLES.items():
-                    stated = columns.format(whole="INTEGER", bytes="BLOB")
-                    connection.exec_driver_sql(f"CREATE TABLE {table} ({stated})")
+            with SQLite(Path(name)).write() as connection:
+                connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
+                connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+                METADATA.create_all(connection)
             # A link, unlike a renaming, never replaces a ledger that another process has just made.
             with contextlib.suppress(FileExistsError):
                 os.link(name, self.path)
             sync_folder(folder)
         finally:
-            os.unlink(name)
+            for made in (name, f"{name}-journal"):
+                Path(made).unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Refuse a file that is not a whole ledger, that others can write, or that is of a newer version."""
+        """Refuse a file that is not a whole ledger of this version, or that others can write."""
         if not self.path.is_file():
-            raise InputError(f"{self._name} is no file")
+            raise InputError(f"ledger {self.place!r} is not a file")
         check_secret(self.path, "ledger", readable=True)
-        with self.begin(change=False) as found:
-            if _pragma(found, "application_id") != _APPLICATION:
-                raise DamagedFile(f"{self._name} is no ledger (cut short, or something else?); nothing was charged")
-            self._check_version(_pragma(found, "user_version"))
-            verdict = _pragma(found, "quick_check(1)")
-            # Compared within the transaction: other processes cannot let the file grow meanwhile.
-            size, there = _pragma(found, "page_count") * _pragma(found, "page_size"), self.path.stat().st_size
+        with self.read() as connection:
+            if _pragma(connection, "application_id") != APPLICATION:
+                raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
+            if (version := _pragma(connection, "user_version")) != VERSION:
+                raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
+            verdict = _pragma(connection, "quick_check(1)")
+            size, there = _pragma(connection, "page_count") * _pragma(connection, "page_size"), self.path.stat().st_size
         if verdict != "ok" or size != there:
-            raise DamagedFile(
-                f"{self._name} is damaged or cut short: {verdict}, {there:,} bytes of {size:,}; nothing was charged"
-            )
-
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Lock the ledger for a run; the lock ends with the process, however that ends."""
-        return exclusive(self.path, "ledger")
-
-    def discard(self) -> None:
-        for path in (self.path, Path(f"{self.path}-lock")):
-            path.unlink(missing_ok=True)
+            raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
 
     def problems(self) -> list[str]:
-        with self.begin(change=False) as found:
-            lines = found.exec_driver_sql("PRAGMA integrity_check").scalars()
+        with self.read() as connection:
+            lines = connection.exec_driver_sql("PRAGMA integrity_check").scalars()
             return [f"the file is damaged: {line}" for line in lines if line != "ok"]
 
-    @contextlib.contextmanager
-    def begin(self, change: bool) -> Iterator[Connection]:
-        """Begin a transaction: a look at one moment, or a change that runs alone and is durable when it ends.
+    def _prepare(self, connection: Connection, write: bool) -> None:
+        driver: Any = connection.connection.driver_connection
+        (mode,) = driver.execute("PRAGMA journal_mode").fetchone()
+        # A ledger in WAL mode may have charges in a second file, which may be lost.
+        if mode not in ("delete", "persist"):
+            raise DamagedFile(
+                f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
+                f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file beside it"
+            )
+        # The journal is overwritten rather than deleted: as durable, and less to wait for the disk.
+        (mode,) = driver.execute("PRAGMA journal_mode = PERSIST").fetchone()
+        driver.execute("PRAGMA synchronous = EXTRA")
+        if (mode, *driver.execute("PRAGMA synchronous").fetchone()) != ("persist", 3):
+            raise InputError(f"ledger {self.place!r} cannot be used: SQLite refuses to write durably")
+        driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
-        Other changes wait from the first look on, not from the first change.
-        """
-        if not self.path.exists():
-            raise InputError(f"{self._name} is gone: nothing is published without it")
-        with self.translate_problems(), self._engine.begin() as connection:
-            connection.exec_driver_sql("PRAGMA synchronous = EXTRA")
-            connection.exec_driver_sql("BEGIN IMMEDIATE" if change else "BEGIN")
-            mode = _pragma(connection, "journal_mode")
-            if mode != "delete":
-                raise DamagedFile(
-                    f"{self._name} was put into journal mode {mode!r} by another program, and charges may be in "
-                    f"another file, {self.path.name + '-wal'!r}: bring that file back if it is not there, then say "
-                    "PRAGMA journal_mode = DELETE in sqlite3; nothing was charged"
-                )
-            yield connection
+    def _check_whole(self, connection: Connection) -> None:
+        # Without memory or disk, SQLite gives the transaction up, and each later statement would commit alone.
+        if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
+            raise InputError(f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged")
+
+
+class Memory(Database):
+    """A ledger that ends with its process."""
+
+    place = ":memory:"
+
+    def __init__(self) -> None:
+        super().__init__()
+        settings = {"isolation_level": None, "check_same_thread": False}
+        self._engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=settings)
+        weakref.finalize(self, self._engine.dispose)
+        self.read = self.write  # type: ignore[method-assign]
+
+    def exists(self) -> bool:
+        """Return False: it is always new."""
+        return False
+
+    def create(self) -> None:
+        """Make its tables."""
+        with self.write() as connection:
+            METADATA.create_all(connection)
+
+    def check(self) -> None:
+        """Do nothing: it cannot be damaged."""
+
+    def _prepare(self, connection: Connection, write: bool) -> None:
+        connection.exec_driver_sql("BEGIN")
 
 
 def _pragma(connection: Connection, pragma: str) -> Any:
-    """Ask for a setting."""
     return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
 
 
-SCHEMA = "deltahist"
-#: "dhLG": a change holds this lock of the database until its transaction ends; a run holds the next.
-_CHANGING, _RUNNING = 1684556871, 1684556872
-_LOCK = text("SELECT pg_advisory_xact_lock(:lock)").bindparams(lock=_CHANGING)
-#: Besides what every transaction relies on.
-_SETTINGS = {"search_path": SCHEMA, "synchronous_commit": "on"}
-#: Of looks and of changes: who has waited for a change sees what it has done.
-_ISOLATION = {False: "REPEATABLE READ", True: "READ COMMITTED"}
-#: Connections that a process keeps for each of these; a thread waits for another when all are in use. Changes wait for
-#: no looks, nor looks within a change for other changes.
-_CONNECTIONS = 8
-#: Engines of this process, and of those that it was forked off from, whose connections stay theirs.
-_ENGINES: dict[tuple[int, URL, str], Engine] = {}
-
-
-class PostgreSQLSchema(LedgerDatabase):
+class PostgreSQL(Database):
     """A ledger in the schema `deltahist` of a database, at the part of a URL that follows postgresql://.
 
-    A change holds one lock of the database from its first look until it is committed, and is on the server's disk
-    then (synchronous_commit, for the transaction). Connections are kept, shared by the threads of a process, and made
-    anew by a process that forks off.
+    Writers lock the table of accounts one after another; commits are synchronous.
     """
 
-    _causes = "gone away, locked by another transaction, or not allowed?"
-
     def __init__(self, rest: str) -> None:
+        super().__init__()
         try:
             import psycopg  # noqa: F401
         except ImportError:
-            raise InputError(
-                "a ledger in PostgreSQL needs a driver that is not installed: pip install 'deltahist[postgresql]'"
-            ) from None
+            raise InputError("a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
         try:
             url = make_url(f"postgresql+psycopg://{rest}")
         except (ArgumentError, ValueError):
             url = None
         if url is None or not url.database:
             raise InputError(
-                "the URL of the ledger cannot be read (it is not shown, it may hold a password): write "
-                "postgresql://user:password@host/database, with %40 for an @ in a password, and %2F for a stroke"
+                "the ledger's URL cannot be read (it may hold a password, and is not shown): it must be "
+                "postgresql://user:password@host/database, with %40 for @ and %2F for / in the password"
             )
-        self._url, self._password, self.key = url, url.password, url
-        # Without the password and the settings, one of which may be a password.
-        shown = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
-        self.place = shown.render_as_string()
+        self._password = str(url.password) if url.password else None
+        self.place = URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
+        patience = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+        self._engine = create_engine(
+            url, isolation_level="REPEATABLE READ", connect_args=patience, poolclass=NullPool
+        )
 
     def exists(self) -> bool:
-        with self.begin(change=False) as connection:
-            return inspect(connection).has_table("ledger")
+        """Return whether a ledger is there."""
+        with self.read() as connection:
+            return inspect(connection).has_table("accounts", SCHEMA)
 
     def create(self) -> None:
-        with self.begin(change=True) as connection:
-            if not inspect(connection).has_table("ledger"):
+        """Make an empty ledger, unless another process has just made one."""
+        with self._explain_problems(), self._engine.connect() as connection:
+            connection = connection.execution_options(isolation_level="READ COMMITTED")
+            self._settle(connection, "read committed")
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({APPLICATION})"))
+            if not inspect(connection).has_table("accounts", SCHEMA):
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-                for table, columns in {"ledger": "version INTEGER NOT NULL", **TABLES}.items():
-                    stated = columns.format(whole="BIGINT", bytes="BYTEA")
-                    connection.execute(text(f"CREATE TABLE {table} ({stated})"))
-                connection.execute(text("INSERT INTO ledger VALUES (:version)"), {"version": VERSION})
+                connection.execute(text(f"COMMENT ON SCHEMA {SCHEMA} IS 'version {VERSION}'"))
+                METADATA.create_all(connection, checkfirst=False)
+            connection.commit()
 
     def check(self) -> None:
-        with self.begin(change=False) as connection:
-            missing = {"ledger", *TABLES} - set(inspect(connection).get_table_names(SCHEMA))
-            versions = [] if "ledger" in missing else connection.scalars(text("SELECT version FROM ledger")).all()
-        for version in versions:
-            self._check_version(version)
-        if missing or len(versions) != 1:
-            why = f"it has no table {min(missing)!r}" if missing else f"it has {len(versions)} versions"
-            raise DamagedFile(f"{self._name} is damaged: {why}; nothing was charged")
+        """Refuse a schema that lacks a table, or is of another version."""
+        with self.read() as connection:
+            comment = connection.scalar(text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
+            missing = set(METADATA.tables) - set(inspect(connection).get_table_names(SCHEMA))
+        if missing:
+            raise DamagedFile(f"ledger {self.place!r} is damaged: table {min(missing)!r} is missing")
+        if comment != f"version {VERSION}":
+            raise InputError(f"ledger {self.place!r} is of {comment}: this program reads version {VERSION}")
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[None]:
-        with self.translate_problems():
-            connection = self._engine("AUTOCOMMIT").connect()
-        try:
-            with self.translate_problems():
-                self._settle(connection, None)
-                free = connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _RUNNING})
-            if not free:
-                raise InputError(f"{self._name} is in use: another process publishes from it; wait until it ends")
-            yield
-        finally:
-            # The server may be gone, or the lock may be another's; else it is free at once.
-            with contextlib.suppress(DBAPIError):
-                connection.execute(text("SELECT pg_advisory_unlock_all()"))
-            connection.close()
+    def _prepare(self, connection: Connection, write: bool) -> None:
+        if write:
+            # A statement behind the lock sees what others have committed.
+            connection.execution_options(isolation_level="READ COMMITTED")
+        self._settle(connection, "read committed" if write else "repeatable read")
+        if write:
+            connection.execute(text(f"LOCK TABLE {SCHEMA}.accounts IN SHARE ROW EXCLUSIVE MODE"))
 
-    @contextlib.contextmanager
-    def begin(self, change: bool) -> Iterator[Connection]:
-        isolation = _ISOLATION[change]
-        with self.translate_problems(), self._engine(isolation).connect() as connection:
-            self._settle(connection, isolation.lower())
-            if change:
-                connection.execute(_LOCK)
-            yield connection
-            try:
-                connection.commit()
-            except DBAPIError as problem:
-                if not change:
-                    raise
-                # The server may have committed before the connection broke.
-                raise InputError(
-                    f"{self._name} went away while a charge was committed: {self._message(problem)}; whether it was "
-                    "charged is not known, and nothing is handed out: ask again with the same key, which charges once"
-                ) from None
-
-    def _engine(self, isolation: str) -> Engine:
-        """Return the engine of this process for transactions of one kind."""
-        key = (os.getpid(), self._url, isolation)
-        if key not in _ENGINES:
-            made = create_engine(
-                self._url,
-                isolation_level=isolation,
-                connect_args={} if "connect_timeout" in self._url.query else {"connect_timeout": 10},
-                pool_size=_CONNECTIONS,
-                max_overflow=0,
-                pool_timeout=PATIENCE,
-                pool_pre_ping=True,
-            )
-            # Another thread may have been faster: one of the two stays.
-            _ENGINES.setdefault(key, made)
-        return _ENGINES[key]
-
-    def _settle(self, connection: Connection, isolation: str | None) -> None:
-        timeouts = {"lock_timeout": str(round(1000 * PATIENCE)), "statement_timeout": "0"}
-
-        def run(statement: str, values: Mapping[str, Any]) -> Any:
-            return connection.exec_driver_sql(statement, dict(values)).one()
-
-        settle(run, self._name, _SETTINGS, isolation, timeouts=timeouts)
+    def _settle(self, connection: Connection, isolation: str) -> None:
+        settle(
+            lambda statement, values: connection.exec_driver_sql(statement, dict(values)).one(),
+            f"ledger {self.place!r}",
+            {"search_path": SCHEMA, "synchronous_commit": "on"},
+            isolation,
+            timeouts={"lock_timeout": str(round(1000 * PATIENCE)), "statement_timeout": "0"},
+        )

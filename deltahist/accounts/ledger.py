@@ -1,53 +1,67 @@
-"""The ledger: accounts that are charged durably before any noise is drawn, by name and under keys; its audit."""
+"""The ledger: accounts that are charged durably before any noise is drawn; how they stand, and an audit."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.accounts.commits import shared_commits
-from deltahist.accounts.databases import database
-from deltahist.accounts.rules import CHAIN, ChainCharge, Rule, check_text, failed_so_far, spent_within
-from deltahist.accounts.tables import Accounts
-from deltahist.accounts.withdrawals import WITHDRAWN
-from deltahist.budget import ATTO, Charge
-from deltahist.errors import NANO, InputError
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from deltahist.accounts.databases import ACCOUNTS, CHARGES, find_database
+from deltahist.accounts.rules import ChainCharge, Rule, check_text
+from deltahist.budget import Charge, say_amount
+from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
     from deltahist.budget import Budget
     from deltahist.privacy import Guarantee
 
+#: Keys of notes of an account begin so: the state of a chain of releases, and a release that was withdrawn.
+CHAIN, WITHDRAWN = "chain ", "withdrawn "
+
+_ACCOUNT = select(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account"))
+_KEYED = select(CHARGES.c.nano).where(CHARGES.c.account == bindparam("of"), CHARGES.c.key == bindparam("named"))
+_LAST = select(func.max(CHARGES.c.step)).where(CHARGES.c.account == bindparam("of"))
+_SUM = select(func.coalesce(func.sum(CHARGES.c.nano), 0)).where(
+    CHARGES.c.account == bindparam("of"), CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
+)
+_SPEND = (
+    update(ACCOUNTS)
+    .where(ACCOUNTS.c.name == bindparam("account"))
+    .values(spent=ACCOUNTS.c.spent + bindparam("amount"))
+)
+_NOTE = update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(notes=bindparam("content"))
+_OPEN, _CHARGE = insert(ACCOUNTS), insert(CHARGES)
+
 
 class Ledger:
-    """All accounts in one place; every change is one durable transaction.
+    """All accounts in one place. Every change is one durable transaction of a database.
 
-    A charge is on the disk before the transaction ends (SQLite: rollback journal, synchronous EXTRA; PostgreSQL:
-    synchronous_commit), so that a process that is killed at any point has shown no noise that is not charged. Processes
-    and threads take turns; threads that stand in line share a commit. It holds rules and the last charges of each
-    account, and answers that were asked for with a key.
+    A charge is on the disk before the transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock
+    and a synchronous commit). A process that is killed at any point has shown no noise that is not charged.
 
     Parameters
     ----------
-    where : a file (a path, or "sqlite:///city.ledger"), or a database, "postgresql://user:password@host/database",
-        in which the ledger has a schema `deltahist` of its own (extra "postgresql"). It is made, whole, if it does not
-        exist.
+    where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city",
+        extra "postgresql"), in which the ledger has a schema `deltahist` of its own. The ledger is made if it does not
+        exist. None keeps it in memory.
 
     Raises
     ------
     DamagedFile
         If the file is cut short, damaged, or no ledger. It is left unchanged.
     InputError
-        If it is of a newer version, or cannot be used: its folder or server does not exist, another process holds it.
+        If it is of another version, or cannot be used.
 
     >>> import tempfile, deltahist as dh
     >>> folder = tempfile.TemporaryDirectory()
-    >>> ledger = dh.Ledger(f"{folder.name}/city.ledger")
+    >>> ledger = dh.Ledger(f"sqlite:///{folder.name}/city.db")
     >>> ledger.open("city", epsilon=1)
     >>> for _ in range(2):
     ...     print(ledger.charge("city", 0.25, key="visits of May"))
@@ -58,8 +72,8 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, where: str | Path) -> None:
-        self._database = database(where)
+    def __init__(self, where: str | Path | None) -> None:
+        self._where, self._database = where, find_database(where)
         if not self._database.exists():
             self._database.create()
         self._database.check()
@@ -67,14 +81,22 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({self.place!r})"
 
+    def __reduce__(self) -> Any:
+        return Ledger, (self._where,)
+
     @classmethod
     def exists(cls, where: str | Path) -> bool:
         """Return whether there is a ledger at a path or URL; none is made."""
-        return database(where).exists()
+        return find_database(where).exists()
+
+    @classmethod
+    def name_of(cls, where: str | Path) -> str:
+        """Return the path or URL without a password."""
+        return find_database(where).place
 
     @property
     def path(self) -> Path | None:
-        """The file; None for a database of a server."""
+        """The file; None for a server's database."""
         return self._database.path
 
     @property
@@ -82,39 +104,38 @@ class Ledger:
         """The path or URL, without a password."""
         return self._database.place
 
+    def transaction(self) -> contextlib.AbstractContextManager[Connection]:
+        """Change the ledger, alone: durable when the block ends, undone if it raises.
+
+        Other tables can be made and changed in it, too.
+        """
+        return self._database.write()
+
+    def read(self) -> contextlib.AbstractContextManager[Connection]:
+        """Look at the ledger as it is at one moment."""
+        return self._database.read()
+
     def open(
-        self,
-        account: str,
-        epsilon: float | Fraction | None = None,
-        *,
-        rho: float | Fraction | None = None,
-        probability: float | Fraction | None = None,
+        self, account: str, epsilon: float | Fraction | None = None, *, rho: float | Fraction | None = None
     ) -> None:
         """Open an account for all that is ever published, or make sure that it has just this limit.
-
-        It is the one that `Account.total(epsilon, ledger=ledger, name=account)` opens.
 
         Parameters
         ----------
         account : its name, a text of at most 200 printable characters.
         epsilon, rho : the limit, one of them; rounded down to billionths.
-        probability : with epsilon, what failure probabilities may add up to; without it the account pays for pure ε
-            only. The two sums are kept apart.
 
         Raises
         ------
         InputError
             Unless exactly one limit is given, of at least a billionth; if the account has another one.
         """
-        self.account(check_text(account=account), Rule.of(epsilon, rho, probability).describe())
+        rule = Rule.of(epsilon, rho)
+        with self.transaction() as connection:
+            open_account(connection, account, rule.describe(), rule.most)
 
     def charge(
-        self,
-        account: str,
-        amount: float | Fraction | Guarantee | Budget,
-        *,
-        key: str | None = None,
-        request: Any = None,
+        self, account: str, amount: float | Fraction | Guarantee | Budget, *, key: str | None = None
     ) -> Charge:
         """Charge an amount, durably, and return what was charged: the budget for the release.
 
@@ -122,91 +143,36 @@ class Ledger:
 
         Parameters
         ----------
-        amount : of the account's unit, or a guarantee or budget, which is charged in its own unit; rounded up to
-            billionths.
-        key : whoever comes again with the same key, amount and request gets the same charge, which is made once; a
-            text of at most 200 printable characters. Without a key every call charges.
-        request : the question, as JSON, for a key; it is kept, and a key with another request is refused.
+        amount : in the account's unit, or a guarantee or budget; rounded up to billionths.
+        key : a charge with a key is made once; the same key and amount return it again. A text of at most 200
+            printable characters. Without a key every call charges.
 
         Raises
         ------
         BudgetExceeded
             If the account has less left. Nothing is charged then.
         InputError
-            On an account that is not there, an amount that is not above zero or of another unit (ρ, or a failure
-            probability that the account does not keep), a key that was used for something else. Nothing is charged
-            then. If a server goes away in the middle of the commit, the message says that the charge may have been
-            made: ask again with the same key.
+            On an account that is not there, an amount that is not above zero or in another unit, or a key that was
+            used with another amount. Nothing is charged then. If a server goes away during the commit, the charge may
+            have been made: ask again with the same key.
         """
-        return self._pay(account, amount, None, key, request)[0]
-
-    def answer(
-        self,
-        account: str,
-        amount: float | Fraction | Guarantee | Budget,
-        draw: Callable[[Charge], Any],
-        *,
-        key: str | None = None,
-        request: Any = None,
-    ) -> Any:
-        """Charge an amount, draw an answer for it, keep it, and return it once all of that is committed.
-
-        Whoever comes again with the same key, amount and request gets the answer that is kept: nothing is drawn or
-        charged. If `draw` raises, nothing is charged, since nothing has left: it must show nothing to anybody, and
-        whether it raises must depend on neither its noise nor private rows.
-
-        Parameters
-        ----------
-        draw : takes the charge, draws the noise, and returns what JSON can say. It must not use this ledger.
-        amount, key, request : as for `charge`. Without a key the answer is not kept.
-
-        Raises
-        ------
-        BudgetExceeded, InputError
-            As `charge`; on an answer that is not JSON. Nothing is charged then.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     ledger = Ledger(f"{folder}/city.ledger")
-        ...     ledger.open("city", epsilon=1)
-        ...     draw = lambda charge: {"visits": 1021, "epsilon": str(charge)}
-        ...     for _ in range(2):
-        ...         print(ledger.answer("city", 0.25, draw, key="May", request="visits"), ledger.spent("city"))
-        {'visits': 1021, 'epsilon': '1/4'} 1/4
-        {'visits': 1021, 'epsilon': '1/4'} 1/4
-        """
-        return self._pay(account, amount, draw, key, request)[1]
-
-    def _pay(
-        self, account: str, amount: Any, draw: Callable[[Charge], Any] | None, key: str | None, request: Any
-    ) -> tuple[Charge, Any]:
-        """Charge, draw and keep; return the charge and the answer once both are committed."""
         if key is not None:
             check_text(key=key)
-        elif request is not None:
-            raise InputError("request is given without a key, under which it would be kept: give both, or none")
-        words, answer = _as_json(request, "request"), None
-        with self.transaction() as change:
-            kept = find_rule(change, account)
-            if kept.get("kind") != "total":
-                raise InputError(
-                    f"account {account!r} is of kind {kept.get('kind')!r}: only a total is charged by its name; a "
-                    "window of steps is charged by `Window`, people's own budgets by the queries that use their records"
-                )
-            rule = Rule.read(kept)
+        with self.transaction() as connection:
+            found = find_account(connection, account)
+            if found.rule.get("kind") != "total":
+                raise InputError(f"account {account!r} is of kind {found.rule.get('kind')!r}: it must be a total")
+            rule = Rule.read(found.rule)
             charge = rule.cost(account, amount)
-            failing = {"probability_atto": charge.atto} if charge.atto else {}
-            about = {"amount_nano": charge.nano, **failing, "drawn": draw is not None, "request": words}
-            asked = None if key is None else KeyedRequest(account, key, about)
-            known = None if asked is None else asked.find_answer(change)
-            if known is not None:
-                return charge, known[0]
-            rule.charge(change, account, charge.nano, charge.atto)
-            if draw is not None:
-                answer = _as_json(draw(charge), "what was drawn")
-            if asked is not None:
-                asked.keep(change, answer)
-        return charge, answer
+            known = None if key is None else connection.scalar(_KEYED, {"of": account, "named": key})
+            if known is None:
+                charge_account(connection, found, rule, charge.nano, key=key)
+            elif known != charge.nano:
+                raise InputError(
+                    f"key {key!r} of account {account!r} was used to charge {known / NANO:.10g}, not {charge}: nothing "
+                    "was charged"
+                )
+        return charge
 
     def spent(self, account: str) -> Fraction:
         """Return what an account has spent so far; a window of steps, in its last window."""
@@ -219,182 +185,181 @@ class Ledger:
     def _public_standing(self, account: str) -> Standing:
         standing = self.standing(account)
         if standing.kind == "purses":
-            raise InputError(f"account {account!r} holds people's own budgets: nothing is told of what they have spent")
+            raise InputError(f"account {account!r} holds people's own budgets: what they have spent is private")
         return standing
 
     def standing(self, account: str) -> Standing:
-        """Return unit, limit and sums of an account; InputError if it is not there."""
-        with self.read() as found:
-            return Standing.of(found, account)
+        """Return unit, limits and sums of an account; InputError if it is not there."""
+        with self.read() as connection:
+            return Standing.of(connection, account)
 
     def standings(self) -> list[Standing]:
         """Return all accounts, as they stand at one moment."""
-        with self.read() as found:
-            return [Standing.of(found, name) for name in found.rules()]
-
-    def problems(self) -> list[str]:
-        """Return the problems of the ledger, in words: an audit, which changes nothing."""
-        with self.read() as found:
-            return [*self._database.problems(), *audit(found)]
-
-    def account(self, name: str, rule: dict[str, Any]) -> None:
-        """Open an account under a rule (JSON), or make sure that it has just this one.
-
-        Raises InputError that names what differs.
-        """
-        with self.transaction() as change:
-            before = change.rule(name)
-            if before is None:
-                change.open(name, rule)
-                return
-        now = json.loads(json.dumps(rule))
-        if before != now:
-            raise InputError(
-                f"account {name!r} of {self.place!r} was opened with other parameters: "
-                f"{differences(before, now)}; go on with those, or take another ledger (what was published stays "
-                "spent)"
-            )
-
-    def close_if_unused(self, name: str) -> None:
-        """Close an account if nothing was charged to it, and discard a ledger that then holds nothing.
-
-        Other accounts may have come meanwhile: they stay. One that is being opened at this very moment has charged
-        nothing, and finds no ledger when it wants to.
-        """
-        with self.transaction() as change:
-            if change.charges(name) or change.entries(name):
-                return
-            change.close(name)
-            if not change.rules():
-                change.is_last = True
-                self._database.discard()
+        with self.read() as connection:
+            return [Standing.of(connection, name) for name in list_accounts(connection)]
 
     def accounts(self) -> dict[str, dict[str, Any]]:
         """Return all accounts with their rules."""
-        with self.read() as found:
-            return found.rules()
+        with self.read() as connection:
+            return list_accounts(connection)
 
-    def charges(self, name: str) -> dict[int, int]:
-        """Return the billionths charged at each step that is still kept."""
-        with self.read() as found:
-            return found.charges(name)
+    def charges(self, account: str) -> dict[int, int]:
+        """Return the billionths charged at each step, in order."""
+        with self.read() as connection:
+            return list_charges(connection, account)
 
-    def fact(self, name: str, key: str) -> Any:
-        """Return a value that was stored with an account; None if there is none."""
-        with self.read() as found:
-            return found.fact(name, key)
-
-    def store(self, name: str, key: str, value: Any) -> None:
-        """Store a value (JSON) with an account."""
-        with self.transaction() as change:
-            change.store(name, key, value)
-
-    @contextlib.contextmanager
-    def read(self) -> Iterator[Accounts]:
-        """Read accounts as they are at one moment."""
-        with self._database.begin(change=False) as connection:
-            yield Accounts(connection)
-
-    def transaction(self) -> contextlib.AbstractContextManager[Accounts]:
-        """Change accounts, all or nothing and alone: durable when the block ends, undone if it raises.
-
-        Threads that stand in line share a commit (`SharedCommits`).
-        """
-        return shared_commits(self._database).change()
-
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """Hold the ledger for a whole run; a second run is refused at once.
-
-        Raises InputError if another process holds it.
-        """
-        return self._database.exclusive()
+    def problems(self) -> list[str]:
+        """Return what cannot be right in the ledger, in words: an audit, which changes nothing."""
+        with self.read() as connection:
+            found = list(audit(connection))
+        return [*self._database.problems(), *found]
 
 
-# ---------------------------------------------------------------------------------- requests under keys
+# ---------------------------------------------------------------------------------- within a transaction
 
 
-class KeyReuseError(InputError):
-    """A key that was used for another request."""
+def find_account(connection: Connection, account: str) -> Any:
+    """Return the row of an account; InputError if it is not there."""
+    found = connection.execute(_ACCOUNT, {"account": account}).first()
+    if found is None:
+        names = ", ".join(map(repr, list_accounts(connection)))
+        raise InputError(f"account {account!r} is not there: open it first" + (names and f"; there are {names}"))
+    return found
 
 
-@dataclass(frozen=True)
-class KeyedRequest:
-    """A request to an account under a key: the same request under the same key is answered once, and charged once.
+def find_rule(connection: Connection, account: str) -> dict[str, Any] | None:
+    """Return the rule of an account (JSON); None if it is not there."""
+    found = connection.execute(_ACCOUNT, {"account": account}).first()
+    return None if found is None else found.rule
 
-    The description (JSON) is kept with the answer: the cost, whether an answer is drawn, the words of who asks.
+
+def list_accounts(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Return all accounts with their rules, in the order of names."""
+    rows = connection.execute(select(ACCOUNTS.c.name, ACCOUNTS.c.rule)).all()
+    return {row.name: row.rule for row in sorted(rows, key=lambda row: row.name)}
+
+
+def list_charges(connection: Connection, account: str) -> dict[int, int]:
+    """Return the billionths charged at each step, in order."""
+    steps = select(CHARGES.c.step, func.sum(CHARGES.c.nano)).where(CHARGES.c.account == account)
+    rows = connection.execute(steps.group_by(CHARGES.c.step).order_by(CHARGES.c.step)).all()
+    return {step: int(nano) for step, nano in rows}
+
+
+def open_account(connection: Connection, account: str, rule: dict[str, Any], most: int | None = None) -> Any:
+    """Open an account under a rule (JSON), or raise InputError if it has another one; return its row.
+
+    `most` limits the sum of all its charges, in billionths.
     """
-
-    account: str
-    key: str
-    description: dict[str, Any]
-
-    def find_answer(self, accounts: Accounts) -> tuple[Any] | None:
-        """Return the answer that is kept under the key; None if the key is new.
-
-        Raises KeyReuseError if the key was used for another request.
-        """
-        found = accounts.find_answer(self.account, self.key)
-        if found is None:
-            return None
-        before, answer = found
-        if _text(before) != _text(self.description):
-            raise KeyReuseError(
-                f"key {self.key!r} of account {self.account!r} was used for another request: "
-                f"{differences(before, self.description)}; nothing was charged; take a new key for a new question"
-            )
-        return (answer,)
-
-    def keep(self, accounts: Accounts, answer: Any) -> None:
-        """Keep the answer under the key."""
-        accounts.keep_answer(self.account, self.key, self.description, answer)
+    found = connection.execute(_ACCOUNT, {"account": account}).first()
+    if found is None:
+        check_text(account=account)
+        connection.execute(_OPEN, {"name": account, "rule": rule, "notes": {}, "spent": 0, "most": most})
+        return find_account(connection, account)
+    check_same_rule(account, found.rule, rule)
+    return found
 
 
-def _as_json(value: Any, what: str) -> Any:
-    """Return a value as it comes back from JSON; InputError unless it can be written as such."""
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise InputError(
-            f"{what} cannot be kept: {problem}; it must be JSON (numbers of Python, texts, lists, dictionaries)"
-        ) from None
+def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise InputError, with what differs, if an account was opened under another rule."""
+    if differing := differences(before, json.loads(json.dumps(now))):
+        raise InputError(f"account {account!r} was opened with other parameters: {differing}; use those")
 
 
-def _text(value: Any) -> str:
-    # Texts are compared: in Python 1, 1.0 and True are equal.
-    return json.dumps(value, sort_keys=True)
+def charge_account(
+    connection: Connection,
+    found: Any,
+    rule: Rule,
+    nano: int,
+    *,
+    step: int = 0,
+    key: str | None = None,
+    once: bool = False,
+) -> int:
+    """Charge the account of a row within a transaction, and return the billionths that its own span has spent then.
+
+    Raises BudgetExceeded if a span has less left; InputError for a step before the last one, or with `once` for a step
+    that was charged already.
+    """
+    account = found.name
+    last = None if rule.length is None else connection.scalar(_LAST, {"of": account})
+    if last is not None and (step < last or (once and step == last)):
+        raise InputError(f"step is {step}, but step {last} has been charged already: steps must not go back")
+    sums = [found.spent if n is None else sum_charges(connection, account, n, step) for n, _ in rule.spans]
+    for before, (length, limit) in zip(sums, rule.spans, strict=True):
+        if before + nano > limit:
+            raise _exceeded(account, nano, before, limit, length, step)
+    if nano:
+        try:
+            connection.execute(_SPEND, {"account": account, "amount": nano})
+        except IntegrityError:  # the database keeps the limit of all charges, too
+            raise BudgetExceeded(f"amount is {nano / NANO:.10g}: account {account!r} has less left") from None
+        connection.execute(_CHARGE, {"account": account, "step": step, "nano": nano, "key": key})
+    return sums[0] + nano
+
+
+def _exceeded(account: str, nano: int, before: int, limit: int, length: int | None, step: int) -> BudgetExceeded:
+    at = "" if length is None else f" at step {step}"
+    who = f"account {account!r} has" if length is None else f"steps {step - length + 1} to {step} have"
+    most = Fraction(limit, NANO)
+    spent, left = (say_amount(Fraction(each, NANO), most) for each in (before, limit - before))
+    return BudgetExceeded(
+        f"amount is {nano / NANO:.10g}{at}: {who} spent {spent} of {float(most):.10g}, {left} is left"
+    )
+
+
+def sum_charges(connection: Connection, account: str, length: int | None, step: int) -> int:
+    """Return the billionths charged in `length` steps in a row up to `step`; in all steps when None."""
+    if length is None:
+        return connection.scalar(select(ACCOUNTS.c.spent).where(ACCOUNTS.c.name == account)) or 0
+    return int(connection.scalar(_SUM, {"of": account, "after": step - length, "upto": step}) or 0)
+
+
+def charge_chain(
+    connection: Connection, found: Any, rule: Rule, nano: int, chain: str, token: str | None, source: str | None
+) -> int:
+    """Charge what a chain of releases costs more than so far, as `charge_account` does."""
+    paid = read_chain(connection, found.name, chain)
+    following = paid.after_charge(nano, token, source, chain)
+    spent = charge_account(connection, found, rule, paid.due(nano))
+    set_note(connection, found.name, CHAIN + chain, asdict(following))
+    return spent
+
+
+def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
+    """Return the charge of a chain that an account keeps; nothing of one that it does not know."""
+    return ChainCharge(**(get_note(connection, account, CHAIN + chain) or {}))
+
+
+def get_note(connection: Connection, account: str, key: str) -> Any:
+    """Return a small fact of an account (JSON); None if there is none."""
+    found = connection.execute(_ACCOUNT, {"account": account}).first()
+    return None if found is None else found.notes.get(key)
+
+
+def set_note(connection: Connection, account: str, key: str, value: Any) -> None:
+    """Keep a small fact of an account (JSON), in the place of an earlier one."""
+    notes = {**find_account(connection, account).notes, key: value}
+    connection.execute(_NOTE, {"account": account, "content": notes})
 
 
 def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    """Return in words where two rules or requests differ."""
+    """Return in words where two rules differ; an empty text if they are the same."""
     out = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        if _text(old) == _text(new):
+        # Texts are compared: in Python 1, 1.0 and True are equal.
+        if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
             continue
         if isinstance(old, dict) and isinstance(new, dict):
             out.append(differences(old, new, f"{prefix}{key}."))
         else:
-            name = prefix + key.removesuffix("_nano").removesuffix("_atto")
-            out.append(f"{name} was {_format(key, old)}, is {_format(key, new)}")
+            was, now_is = (f"{v / NANO:.9g}" if key.endswith("_nano") and v else json.dumps(v)[:80] for v in (old, new))
+            out.append(f"{prefix}{key.removesuffix('_nano')} was {was}, is {now_is}")
     return ", ".join(out)
 
 
-def _format(key: str, value: Any) -> str:
-    scale = {"_nano": NANO, "_atto": ATTO}.get(key[-5:])
-    shown = f"{value / scale:.9g}" if scale and isinstance(value, int) else json.dumps(value)
-    return shown if len(shown) < 80 else shown[:77] + "..."
-
-
 # ---------------------------------------------------------------------------------- standing and audit
-
-
-def find_rule(accounts: Accounts, name: str) -> dict[str, Any]:
-    """Return the rule of an account as a ledger keeps it; InputError if the account is not there."""
-    rule: dict[str, Any] | None = accounts.rule(name)
-    if rule is None:
-        others = ", ".join(map(repr, accounts.rules()))
-        raise InputError(f"account {name!r} is not there: open it first" + (others and f"; there are {others}"))
-    return rule
 
 
 @dataclass(frozen=True)
@@ -403,44 +368,34 @@ class Standing:
 
     Parameters
     ----------
-    account : its name. kind : "total", "window", or "purses" (of many people, of which nothing is told).
+    account : its name. kind : "total", "window", or "purses" (people's own budgets, which are private).
     unit : "epsilon" or "rho".
-    spans : for each limit its steps, None for all there are, and its own limit and sum; the account's own span first.
-    probability, failed : what failure probabilities may add up to, and do; None if only pure ε is paid for.
-    withdrawn : notices of releases that it paid for and that were withdrawn: what they cost stays spent.
+    spans : for each limit its steps, None for all there are, the limit and the sum; the account's own span first.
+    withdrawn : notices of releases that it paid for and that were withdrawn; what they cost stays spent.
     """
 
     account: str
     kind: str
     unit: str
     spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ((None, Fraction(0), Fraction(0)),)
-    probability: Fraction | None = None
-    failed: Fraction | None = None
     withdrawn: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, accounts: Accounts, name: str) -> Standing:
-        """Return how an account stands; InputError if it is not there, or of a kind that is not known."""
-        kept = find_rule(accounts, name)
-        kind = kept.get("kind")
+    def of(cls, connection: Connection, name: str) -> Standing:
+        """Return how an account stands; InputError if it is not there, or of an unknown kind."""
+        found = find_account(connection, name)
+        kind = found.rule.get("kind")
         if kind == "purses":
-            return cls(name, kind, kept["unit"])
+            return cls(name, kind, found.rule["unit"])
         if kind not in ("total", "window"):
-            raise InputError(
-                f"account {name!r} is of kind {kind!r}, which this program does not know (a newer version's?): update "
-                "it"
-            )
-        rule, charges = Rule.read(kept), accounts.charges(name)
-        last = max(charges, default=0)
+            raise InputError(f"account {name!r} is of kind {kind!r}, which this program does not know")
+        rule, last = Rule.read(found.rule), connection.scalar(_LAST, {"of": name}) or 0
         spans = tuple(
-            (length, Fraction(limit, NANO), Fraction(spent_within(charges, last, length), NANO))
+            (length, Fraction(limit, NANO), Fraction(sum_charges(connection, name, length, last), NANO))
             for length, limit in rule.spans
         )
-        withdrawn = tuple(accounts.facts(name, WITHDRAWN).values())
-        if rule.failing is None:
-            return cls(name, kind, rule.unit, spans, withdrawn=withdrawn)
-        failing = Fraction(rule.failing, ATTO), Fraction(failed_so_far(accounts, name), ATTO)
-        return cls(name, kind, rule.unit, spans, *failing, withdrawn)
+        withdrawn = tuple(notice for key, notice in found.notes.items() if key.startswith(WITHDRAWN))
+        return cls(name, kind, rule.unit, spans, withdrawn)
 
     @property
     def limit(self) -> Fraction:
@@ -454,70 +409,70 @@ class Standing:
 
     @property
     def left(self) -> Fraction:
-        """The amount that may still be spent, of whichever limit leaves the least."""
+        """The amount that may still be spent, by the limit that leaves the least."""
         return min(limit - spent for _, limit, spent in self.spans)
 
     def describe(self) -> dict[str, Any]:
-        """Return the standing as JSON, for a report; of purses no figures."""
+        """Return the standing as JSON, for a report; people's own budgets without figures."""
         about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": self.spans[0][0]}
         if self.kind == "purses":
             return {**about, "kind": self.kind}
         about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
         if len(self.spans) > 1:
             about["lasting"] = [
-                {"steps": steps, "limit": float(limit), "spent": float(spent)}
-                for steps, limit, spent in self.spans[1:]
+                {"steps": steps, "limit": float(limit), "spent": float(spent)} for steps, limit, spent in self.spans[1:]
             ]
-        if self.probability is not None and self.failed is not None:
-            about |= {"probability": float(self.probability), "probability_spent": float(self.failed)}
-        if self.withdrawn:
-            about["withdrawn"] = list(self.withdrawn)
-        return about
+        return about | ({"withdrawn": list(self.withdrawn)} if self.withdrawn else {})
 
 
-def audit(accounts: Accounts) -> Iterator[str]:
-    """Yield what cannot be right in a ledger: one line for each fault.
+def audit(connection: Connection) -> Iterator[str]:
+    """Yield what cannot be right in a ledger, a line for each fault.
 
-    No account has spent more than its limit, in any span; no charge is negative; all that chains and keys paid for
-    was charged; every row belongs to an account, and every account is of a kind that is known.
+    No span has spent more than its limit, no charge is negative, an account's sum is that of its charges and pays for
+    its chains, and every charge belongs to an account of a known kind.
     """
-    rules = accounts.rules()
-    for table, names in accounts.owners().items():
-        for name in sorted(names - rules.keys()):
-            yield f"table {table!r} has rows of account {name!r}, which is not there"
-    for name in rules:
+    owners = connection.scalars(select(CHARGES.c.account).distinct()).all()
+    accounts = list_accounts(connection)
+    for name in sorted(set(owners) - accounts.keys()):
+        yield f"there are charges of account {name!r}, which is not there"
+    for name in accounts:
         try:
-            standing = Standing.of(accounts, name)
+            standing = Standing.of(connection, name)
         except InputError as problem:
             yield str(problem)
         except (KeyError, TypeError, ValueError) as problem:
             yield f"account {name!r} has a rule that cannot be read: {problem!r}"
         else:
             if standing.kind != "purses":
-                yield from _audit_charges(accounts, standing)
+                yield from _audit_charges(connection, standing)
 
 
-def _audit_charges(accounts: Accounts, standing: Standing) -> Iterator[str]:
-    who, charges = f"account {standing.account!r}", accounts.charges(standing.account)
+def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
+    name, row = standing.account, find_account(connection, standing.account)
+    who, charges = f"account {name!r}", list_charges(connection, name)
     if any(nano < 0 for nano in charges.values()):
         yield f"{who} has a charge below zero"
+    if sum(charges.values()) != row.spent:
+        yield f"{who} has spent {row.spent / NANO:.10g}, but its charges are {sum(charges.values()) / NANO:.10g}"
     for length, limit, _ in standing.spans:
-        most = Fraction(max((spent_within(charges, step, length) for step in charges), default=0), NANO)
-        if most > limit:
+        most = max(_sums(charges, length), default=0)
+        if most > limit * NANO:
             steps = "" if length is None else f" in {length:,} steps in a row"
-            yield f"{who} has spent {float(most):.10g}{steps}, more than its limit, {float(limit):.10g}"
-    longest = max(math.inf if length is None else length for length, _, _ in standing.spans)
-    if charges and max(charges) - min(charges) >= longest:
-        yield f"{who} keeps charges of more steps than its window has"
-    if standing.failed is not None and not 0 <= standing.failed <= (standing.probability or 0):
-        yield f"{who} has spent a probability of {float(standing.failed):.3g}, which is not within its limit"
-    if standing.kind == "window":
+            yield f"{who} has spent {most / NANO:.10g}{steps}, more than its limit, {float(limit):.10g}"
+    chains = sum(note["nano"] for key, note in row.notes.items() if key.startswith(CHAIN))
+    if chains > row.spent:
+        yield f"{who} has spent {row.spent / NANO:.10g}, but its chains paid {chains / NANO:.10g}"
+
+
+def _sums(charges: dict[int, int], length: int | None) -> Iterator[int]:
+    """Yield the sum of the span that ends at each step."""
+    if length is None:
+        yield sum(charges.values())
         return
-    requests = list(accounts.requests(standing.account))
-    nano = sum(ChainCharge(**value).nano for value in accounts.facts(standing.account, CHAIN).values())
-    nano += sum(request.get("amount_nano", 0) for request in requests)
-    if nano > sum(charges.values()):
-        yield f"{who} was charged {sum(charges.values()) / NANO:.10g}, but chains and keys paid {nano / NANO:.10g}"
-    atto = sum(request.get("probability_atto", 0) for request in requests)
-    if Fraction(atto, ATTO) > (standing.failed or 0):
-        yield f"{who} was charged less failure probability than what its keys paid, {atto / ATTO:.3g}"
+    steps, first, total = list(charges), 0, 0
+    for step in steps:
+        total += charges[step]
+        while steps[first] <= step - length:
+            total -= charges[steps[first]]
+            first += 1
+        yield total

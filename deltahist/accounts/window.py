@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.accounts.rules import ChainCharge, Rule, check_rule, spent_within
-from deltahist.budget import Charge, Payment, ceil_nano
+from deltahist.accounts.rules import Rule
+from deltahist.budget import Charge, Payment
 from deltahist.errors import NANO, InputError, is_number
 
 if TYPE_CHECKING:
@@ -41,8 +39,8 @@ class Window:
     epsilon, rho : budget of a window, one of them. It is rounded down to billionths, charges are rounded up; a float
         stands for the decimal that it prints as.
     ledger : a Ledger, or the path or URL of one, which is made if it does not exist: the account survives the process.
-        In memory when None. Either way it keeps the last `length` steps only.
-    name : of the account in the ledger.
+        In memory when None.
+    name : of the account in the ledger, which is opened with its first charge.
     about : description of the releases, JSON-ready; an account that was opened for something else is refused.
     limits : for data that differ in more steps than a window: pairs (steps, factor), by which that number of steps in
         a row spends at most factor times the budget; infinity stands for all steps there will ever be.
@@ -68,25 +66,27 @@ class Window:
     length: int | None
     epsilon: float | Fraction | None = None
     rho: float | Fraction | None = None
-    ledger: Ledger | str | Path | None = None
+    ledger: Any = None
     name: str = "window"
     about: Mapping[str, Any] | None = None
     limits: Iterable[tuple[Any, Any]] = ()
     rule: Rule = field(init=False, repr=False)
-    _keeper: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        rule = Rule.of(self.epsilon, self.rho, None, self.length, self.limits)
-        keeper: Any = self.ledger
-        if isinstance(keeper, str | Path):
-            from deltahist.accounts.ledger import Ledger  # SQLAlchemy takes long to import
+        from deltahist.accounts import ledger as ledgers  # SQLAlchemy takes long to import
 
-            keeper = Ledger(keeper)
-        read = {"rule": rule, "length": rule.length, "limits": rule.longer, "ledger": keeper}
-        for name, value in {**read, "_keeper": _Memory() if keeper is None else keeper}.items():
+        rule = Rule.of(self.epsilon, self.rho, self.length, self.limits)
+        ledger = self.ledger if isinstance(self.ledger, ledgers.Ledger) else ledgers.Ledger(self.ledger)
+        read = {"rule": rule, "length": rule.length, "limits": rule.longer, "ledger": ledger}
+        for name, value in read.items():
             object.__setattr__(self, name, value)
-        about = {} if self.about is None else {"about": dict(self.about)}
-        self._keeper.account(self.name, {**rule.describe(), **about})
+        before = ledger.accounts().get(self.name)
+        if before is not None:
+            ledgers.check_same_rule(self.name, before, self._description)
+
+    @property
+    def _description(self) -> dict[str, Any]:
+        return self.rule.describe() | ({} if self.about is None else {"about": dict(self.about)})
 
     @property
     def unit(self) -> str:
@@ -102,26 +102,9 @@ class Window:
     def equal(self) -> Fraction:
         """The share of a step that never runs out, whatever windows it is in, rounded down to billionths.
 
-        Raises InputError for a window without end, or a limit for all steps there will ever be: whatever is charged
-        again and again runs out.
+        Raises InputError for a window without end, or a limit for all steps there will ever be.
         """
-        if self.length is None:
-            raise InputError(f"account {self.name!r} is a total: no share of it can be spent for ever")
-        for length, limit in self.rule.spans:
-            if length is None:
-                raise InputError(
-                    f"limits holds {limit / self.limit:g} times the budget for changes of any length: equal shares "
-                    f"would be spent after {limit * self.length // self.limit:,} steps, since an endless stream at "
-                    "constant noise promises nothing for changes without end; say for how many steps the limit is to "
-                    "hold, or what each step gets"
-                )
-        length, limit = self.binding
-        return Fraction(limit // length, NANO)
-
-    @property
-    def binding(self) -> tuple[int, int]:
-        """The steps of the span that equal shares fill first, and its limit in billionths."""
-        return min(((length or 1, limit) for length, limit in self.rule.spans), key=lambda span: span[1] // span[0])
+        return self.rule.equal
 
     @property
     def last(self) -> int | None:
@@ -129,27 +112,30 @@ class Window:
         return max(self.charges(), default=None)
 
     def charges(self) -> dict[int, int]:
-        """Return the billionths charged at each step that is still kept."""
-        with self._keeper.read() as accounts:
-            found: dict[int, int] = accounts.charges(self.name)
-        return found
+        """Return the billionths charged at each step."""
+        return dict(self.ledger.charges(self.name))
 
     def spent(self, step: int) -> Fraction:
         """Return the sum of the window that ends at a step."""
-        return Fraction(spent_within(self.charges(), _step(step), self.length), NANO)
+        return self._sums(_step(step))[0]
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step: 0 at steps before the last charged one."""
-        return Fraction(self.rule.left(self.charges(), _step(step)), NANO)
+        step, last = _step(step), self.last
+        if self.length is not None and last is not None and step < last:
+            return Fraction(0)
+        limits = (Fraction(limit, NANO) for _, limit in self.rule.spans)
+        return min(limit - spent for limit, spent in zip(limits, self._sums(step), strict=True))
 
-    def check(self, step: int, amount: float | Fraction) -> None:
-        """Raise as `charge` would, and charge nothing."""
-        self.rule.allow(self.charges(), _step(step), ceil_nano(amount=amount), self.name)
+    def _sums(self, step: int) -> list[Fraction]:
+        from deltahist.accounts.ledger import sum_charges
+
+        with self.ledger.read() as connection:
+            sums = [sum_charges(connection, self.name, length, step) for length, _ in self.rule.spans]
+        return [Fraction(nano, NANO) for nano in sums]
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
-
-        It is spent as what it was charged for: an account of ε pays for pure ε, not for a failure probability.
 
         Do so before noise is drawn: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
         step add up; steps without a charge may lie between.
@@ -161,63 +147,25 @@ class Window:
             window would exceed its budget. Nothing is charged then.
         """
         charge = self.rule.cost(self.name, amount)
-        self._charge(step, charge.nano)
+        self.spend(step, charge.nano)
         return charge
 
-    def _charge(
-        self, step: int, nano: int, chain: str | None = None, token: str | None = None, source: str | None = None
-    ) -> Fraction:
-        """Charge billionths, or what a chain lacks of them; return the sum of the window just then.
+    def spend(self, step: int, nano: int, *, once: bool = False, chain: tuple[Any, Any, Any] | None = None) -> Fraction:
+        """Charge billionths in one transaction, and return the sum of the window just then.
 
-        A later step forgets earlier ones.
+        With `once` a step that was charged already is refused. For a chain, (its name, the token of the state that is
+        refined, that of the state before), only what it costs more than so far is charged.
         """
-        step = _step(step)
-        with self._keeper.transaction() as change:
-            check_rule(change, self.name, self.rule.describe())
+        from deltahist.accounts import ledger as ledgers
+
+        step, rule = _step(step), self.rule
+        with self.ledger.transaction() as connection:
+            found = ledgers.open_account(connection, self.name, self._description, rule.most)
             if chain is None:
-                return Fraction(self.rule.charge(change, self.name, nano, step=step), NANO)
-            paid = ChainCharge.read(change, self.name, chain)
-            following = paid.after_charge(nano, token, source, chain)
-            spent = self.rule.charge(change, self.name, paid.due(nano))
-            following.keep(change, self.name, chain)
+                spent = ledgers.charge_account(connection, found, rule, nano, step=step, once=once)
+            else:
+                spent = ledgers.charge_chain(connection, found, rule, nano, *chain)
         return Fraction(spent, NANO)
-
-
-class _Memory:
-    """An account in memory, with what a window asks of a ledger and of its transactions."""
-
-    def __init__(self) -> None:
-        self._charges: dict[int, int] = {}
-        self._facts: dict[str, Any] = {}
-        self._turn = threading.RLock()
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[_Memory]:
-        with self._turn:
-            yield self
-
-    read = transaction
-
-    def account(self, name: str, rule: dict[str, Any]) -> None:
-        self._rule = rule
-
-    def rule(self, name: str) -> dict[str, Any]:
-        return self._rule
-
-    def charges(self, name: str) -> dict[int, int]:
-        return dict(self._charges)
-
-    def charge(self, name: str, step: int, nano: int) -> None:
-        self._charges[step] = self._charges.get(step, 0) + nano
-
-    def forget(self, name: str, step: int) -> None:
-        self._charges = {at: nano for at, nano in self._charges.items() if at > step}
-
-    def fact(self, name: str, key: str) -> Any:
-        return self._facts.get(key)
-
-    def store(self, name: str, key: str, value: Any) -> None:
-        self._facts[key] = value
 
 
 def _step(step: Any) -> int:
@@ -237,6 +185,7 @@ class Account:
     Parameters
     ----------
     window : the accountant. step : where in it is charged; of no matter for a total.
+    once : refuse a step that was charged before, so that of two runs of a stream one alone publishes it.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -248,6 +197,7 @@ class Account:
 
     window: Window
     step: int = 0
+    once: bool = False
     #: What it has paid for since it was made.
     payments: list[Payment] = field(default_factory=list, init=False, repr=False)
 
@@ -298,17 +248,21 @@ class Account:
 
     def paid(self, chain: str) -> Fraction:
         """Return what has been charged for a chain so far."""
-        with self.window._keeper.read() as accounts:
-            return Fraction(ChainCharge.read(accounts, self.name, chain).nano, NANO)
+        from deltahist.accounts.ledger import read_chain
+
+        with self.window.ledger.read() as connection:
+            return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def settle(self, chain: str, token: str, source: str | None = None) -> None:
         """Keep which state of a chain is its last one, before its release is handed out; `source` is where it came of.
 
         Raises InputError if another one came first.
         """
-        with self.window._keeper.transaction() as change:
-            charge = ChainCharge.read(change, self.name, chain)
-            charge.after_settling(token, source, chain).keep(change, self.name, chain)
+        from deltahist.accounts.ledger import CHAIN, read_chain, set_note
+
+        with self.window.ledger.transaction() as connection:
+            charge = read_chain(connection, self.name, chain).after_settling(token, source, chain)
+            set_note(connection, self.name, CHAIN + chain, asdict(charge))
 
     def pay(
         self,
@@ -333,11 +287,9 @@ class Account:
             state is not the last one of its chain, or the account of a chain is a window of steps.
         """
         if chain is not None and self.window.length is not None:
-            raise InputError(
-                f"account {self.name!r} is the window of a stream: a chain of releases is paid by a total "
-                "(`Account.total`)"
-            )
+            raise InputError(f"account {self.name!r} is the window of a stream: a chain of releases takes a total")
         charge = self.window.rule.cost(self.name, guarantee)
-        spent = self.window._charge(self.step, charge.nano, chain, token, source)
+        states = None if chain is None else (chain, token, source)
+        spent = self.window.spend(self.step, charge.nano, once=self.once, chain=states)
         self.payments.append(Payment(self.name, charge.unit, self.limit, spent, self.window.length))
         return self.payments[-1]

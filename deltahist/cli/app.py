@@ -35,7 +35,6 @@ COMMANDS = {
     "tighten": "Make a more private copy of a release, without the data.",
     "withdraw": "Withdraw a release, in the ledger and by a notice next to the file.",
     "quantile": "Publish the median or another quantile of a column.",
-    "allocate": "Spread a budget per window over steps of different weight.",
     "share": "Share noisy values over a network: the closer the user, the less noise.",
     "ask": "Answer a query, charged to the people whose records it uses.",
     "query": "Count the points in boxes or regions, with intervals.",
@@ -47,7 +46,7 @@ COMMANDS = {
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 #: Commands whose function is in the file of another one.
-_FILES = {"tighten": "refine", "quantile": "publish", "allocate": "stream"}
+_FILES = {"tighten": "refine", "quantile": "publish"}
 #: The project file of the current folder, and the commands that use its keys above all headings.
 PROJECT = Path("deltahist.toml")
 _SHARING = ("publish", "stream", "plan")

@@ -32,7 +32,7 @@ class _PeopleOptions:
 
     def people(self, question: Question) -> People:
         """Open the accounts of the people, new ones among them."""
-        from deltahist.accounts.databases import database
+        from deltahist.accounts.databases import find_database
         from deltahist.accounts.ledger import Ledger
         from deltahist.personal.people import People
 
@@ -47,7 +47,7 @@ class _PeopleOptions:
         file = self.database.removeprefix("duckdb:///")
         if "://" not in file and not Path(file).is_file():
             raise InputError(f"--database {file!r} does not exist{meant_file(Path(file))}")
-        console.check_target(database(self.ledger).path, option="--ledger")
+        console.check_target(find_database(self.ledger).path, option="--ledger")
         if self.limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
             raise InputError(
                 f"the ledger has no account {self.account!r}, so that nobody has joined and nobody can pay: say what "

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import notice_of
 from deltahist._progress import TELLING
 from deltahist.errors import InputError
 
@@ -87,7 +86,7 @@ def check_target(
             raise InputError(f"{said}, which is the file that is read: choose another name")
         if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
             raise InputError(f"{said}, in the folder that is read, of which it would be a part: choose another folder")
-    if (notice := Path(notice_of(out))).exists():
+    if (notice := Path(str(out).removesuffix('.parquet') + '.withdrawn.json')).exists():
         raise InputError(f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name")
     if out.exists() and not replace:
         raise InputError(f"{said}, which exists already: choose another name")

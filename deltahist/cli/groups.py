@@ -190,9 +190,9 @@ class AccountOptions:
         """
         place = None
         if self.ledger is not None:  # who keeps none waits for no database
-            from deltahist.accounts.databases import database
+            from deltahist.accounts.databases import find_database
 
-            place = database(self.ledger)
+            place = find_database(self.ledger)
         for name, path in written.items():
             if path is not None and place is not None and place.path and path.resolve() == place.path.resolve():
                 raise InputError(
@@ -235,21 +235,16 @@ class AccountOptions:
 
     @contextlib.contextmanager
     def open(self, budget: dict[str, Any]) -> Iterator[Account | None]:
-        """Open the account. A run that fails notes what stays charged; one that charged nothing leaves no ledger."""
+        """Open the account. A run that fails notes what stays charged."""
         if self.ledger is None or self.account is None:
             yield None
             return
-        from deltahist.accounts.ledger import Ledger
-
-        fresh = not Ledger.exists(self.ledger)
         account = self._open(next(iter(budget)))
         try:
             yield account
         except BaseException:
             for paid in account.payments:
                 note(f"warning: account {paid}: the charge stays, although nothing came of it")
-            if fresh and not account.payments:
-                Ledger(self.ledger).close_if_unused(self.account)
             raise
 
     @property
@@ -277,9 +272,8 @@ class AccountOptions:
         limit = self._limit
         if self.account in self._accounts():
             known = Ledger(self.ledger).standing(self.account)
-            if known.kind != "total" or known.probability is not None or known.unit != unit:
+            if known.kind != "total" or known.unit != unit:
                 kept = {"window": "a window of steps", "purses": "people's own budgets"}.get(known.kind, known.unit)
-                kept += " that may fail" * bool(known.probability)
                 raise InputError(
                     f"--account is {self.account!r}, which keeps {kept}: a release in {unit} takes an account of "
                     f"{unit} alone; take another name"
@@ -372,7 +366,6 @@ def open_release(path: Path | str, nonnegative: bool = False, *, refuse_withdraw
     """
     from deltahist.kinds import read_release
     from deltahist.releases.histogram import MOST_NONNEGATIVE
-    from deltahist.releases.notices import refusal
 
     if isinstance(path, str) and not is_stored_file(path):
         from deltahist.remote import connect
@@ -382,7 +375,7 @@ def open_release(path: Path | str, nonnegative: bool = False, *, refuse_withdraw
         release = read_release(path)
     if release.withdrawn is not None:
         if refuse_withdrawn:
-            raise refusal(release, path)
+            raise InputError(f"{path} was withdrawn {release.withdrawn.words}")
         note(f"warning: {path} was withdrawn {release.withdrawn.words}")
     warn_of(path, release.publishable, release.mechanism.weakness)
     if nonnegative and release.domain.size > MOST_NONNEGATIVE:

@@ -11,12 +11,10 @@ import typer
 from deltahist.cli import shared
 from deltahist.cli.app import write_project
 from deltahist.cli.console import check_target, facts, note, put
-from deltahist.cli.shared import LETTERS
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.preprocessing import Preprocessing
-    from deltahist.releases import BaseRelease
     from deltahist.strategies import Strategy
 
 #: Cells of the line of a quantile: the lattice has a million steps per cell.
@@ -83,7 +81,9 @@ def publish(
     """
     from deltahist.budget import Budget
     from deltahist.counting import check_file, count_file
+    from deltahist.kinds import read_release
     from deltahist.mechanisms.base import weakness_of
+    from deltahist.preprocessing import Correction
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.publication import check_protection, refuse_weak
     from deltahist.strategies.base import kind_named
@@ -106,14 +106,15 @@ def publish(
                 f"--state is {str(state)!r}, as --out is: the state is secret, so name two files"
             )
     payer = shared.Payer(ledger, account, account_limit)
-    correction = _Correction.check(replaces, reason, budget, payer)
+    if (replaces is None) != (reason is None):
+        raise InputError("--replaces requires --reason, and the reverse")
     payer.check(budget, out=out, state=state, write_config=write_config)
     refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
     if strategy != "auto":
         kind_named(strategy)
     counting = shared.describe_rows(user, max_per_user, where, outside, drop_bad_rows)
-    if correction is not None:
-        counting = correction.mark(counting)
+    if replaces is not None and reason is not None:
+        counting = replace(counting, replaces=Correction(read_release(replaces).digest, reason))
     reading: dict[str, Any] = {
         **{
             "x": x,
@@ -139,7 +140,7 @@ def publish(
     if in_order:
         if strategy != "auto" or outside == "drop" or dry_run or drop_bad_rows:
             raise InputError("--sorted excludes --strategy, --outside drop, --drop-bad-rows and --dry-run")
-        return _publish_sorted(source, place, reading, counting, budget, payer, out, state, correction)
+        return _publish_sorted(source, place, reading, counting, budget, payer, out, state)
     how = {"strategy": strategy, "counting": counting, **budget}
     chosen = shared.choose(place, points, {"regions": regions}, **how)
     mechanism = chosen.mechanism
@@ -164,8 +165,6 @@ def publish(
     with payer.open(budget) as paying:
         release = publish_counts(counted.counts, mechanism, account=paying, out=out, state=state)
     print(facts(published=out, **about, account=release.payment, state=describe_state(state)))
-    if correction is not None:
-        correction.finish(out)
     return release, counted
 
 
@@ -178,7 +177,6 @@ def _publish_sorted(
     payer: shared.Payer,
     out: Path,
     state: Path | None,
-    correction: _Correction | None,
 ) -> Any:
     """Publish sorted points as a release file."""
     from deltahist.counting import points_file
@@ -205,56 +203,7 @@ def _publish_sorted(
             state=describe_state(state),
         )
     )
-    if correction is not None:
-        correction.finish(out)
     return release
-
-
-class _Correction:
-    """The release that is withdrawn when a corrected one is published."""
-
-    def __init__(self, path: Path, reason: str, old: BaseRelease, ledger: str | None) -> None:
-        self.path, self.reason, self.old, self.ledger = path, reason, old, ledger
-
-    @classmethod
-    def check(
-        cls, path: Path | None, reason: str | None, budget: dict[str, Any], payer: shared.Payer
-    ) -> _Correction | None:
-        """Return the correction, and print what it costs; None if nothing is replaced."""
-        from deltahist.publishers.withdrawal import check_replaceable
-
-        if (path is None) != (reason is None):
-            raise InputError("--replaces requires --reason, and the reverse")
-        if path is None or reason is None:
-            return None
-        old = check_replaceable(path, reason)
-        same = old.payment is not None and old.payment.account == payer.account
-        ((unit, amount),) = budget.items()
-        before = old.mechanism.budget
-        note(
-            f"the correction costs {LETTERS[unit]} = {float(amount):.10g} on top of {LETTERS[before.unit]} = "
-            f"{float(before.amount):.10g} of the old release: a reader can compare both"
-        )
-        return cls(path, reason, old, payer.ledger if same else None)
-
-    def mark(self, counting: Preprocessing) -> Preprocessing:
-        """Return how rows are prepared, with the release that is replaced."""
-        from deltahist.preprocessing import Correction
-
-        return replace(counting, replaces=Correction(self.old.digest, self.reason))
-
-    def finish(self, out: Path) -> None:
-        """Withdraw the old release, now that the new one is written."""
-        from deltahist.publishers.withdrawal import withdraw
-
-        try:
-            withdraw(self.path, self.reason, ledger=self.ledger, replacement=out)
-        except BaseException:
-            note(
-                f"warning: {out} is published, but {self.path} is not withdrawn: run `deltahist withdraw {self.path}`"
-            )
-            raise
-        note(f"{self.path} is withdrawn")
 
 
 def describe_state(state: Path | None) -> str | None:

@@ -526,7 +526,7 @@ class Payer:
             known = Ledger(self.ledger).accounts() if Ledger.exists(self.ledger) else {}
             if self.account not in known:
                 raise InputError(
-                    f"--account-limit is missing: account {self.account!r} is new in {self.ledger!r}"
+                    f"--account-limit is missing: account {self.account!r} is new in {Ledger.name_of(self.ledger)!r}"
                 )
             limit = Ledger(self.ledger).standing(self.account).limit
         return Account.total(**{unit: limit}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
@@ -551,7 +551,6 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
     Raises InputError for one that is withdrawn, unless `refuse_withdrawn` is False, which only warns.
     """
     from deltahist.kinds import read_release
-    from deltahist.releases.notices import refusal
 
     if isinstance(path, str) and not is_stored_file(path):
         from deltahist.remote import connect
@@ -561,7 +560,7 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
         release = read_release(path)
     if release.withdrawn is not None:
         if refuse_withdrawn:
-            raise refusal(release, path)
+            raise InputError(f"{path} was withdrawn {release.withdrawn.words}")
         note(f"warning: {path} was withdrawn {release.withdrawn.words}")
     warn_of(path, release.publishable, release.mechanism.weakness)
     return release

@@ -1,4 +1,4 @@
-"""`deltahist stream` and `allocate`: one release per step of time, and the budget of each step of a window."""
+"""`deltahist stream`: one release per step of time; and the page of figures of a stream before it spends anything."""
 
 from __future__ import annotations
 
@@ -8,40 +8,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from typer import Context
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
 from deltahist.cli import console
-from deltahist.cli.groups import LETTERS, PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
+from deltahist.cli.groups import PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
 from deltahist.cli.maps import (
     Coordinates,
+    MapOptions,
     PlanOptions,
     about_map,
     choose_map,
     describe_limit,
+    sources_option,
 )
-from deltahist.cli.options import (
-    amount,
-    argument,
-    flag,
-    option,
-    whole_number,
-)
-from deltahist.cli.outlook import (
-    MOST_STEPS,
-    WINDOW_LIMIT,
-    OutlookTable,
-    StreamPlace,
-    describe_shares,
-    share_of_step,
-)
-from deltahist.errors import NANO, InputError, shortened, typed
+from deltahist.cli.options import argument, flag, length as read_length, option, whole_number, window_limit
+from deltahist.errors import NANO, InputError, typed
 
 if TYPE_CHECKING:
-    from deltahist.publishers.stream import Stream
+    from deltahist.accounts.rules import Rule
+    from deltahist.mechanisms import Mechanism
+    from deltahist.preprocessing import Clock
+    from deltahist.space.workloads import Workload
+
+#: Steps that a stream may have, and districts that a line names.
+MOST_STEPS, _NAMED = 10_000_000, 5
+
+WINDOW_LIMIT = option(
+    "STEPS:TIMES",
+    "STEPS in a row spend at most TIMES the budget: 30:2 (repeatable). any:4 limits all steps, and needs --budgets.",
+    window_limit,
+    several=True,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPlace(MapOptions):
+    """The map of a stream, on which people may appear and vanish."""
+
+    cell: float | str | None = option(
+        "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", read_length
+    )
+    sources: str = sources_option("boundary")
+    _CHOOSES: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +101,6 @@ def stream(
     rows: _Rows,
     weak_protection_accepted: bool = WEAK,
     dry_run: bool = flag("Tell what steps would cost, and their errors; read no rows, draw nothing."),
-    anyway: bool = flag("Publish although regions would drown in noise (--regions and --points).", panel=PLAN),
 ) -> Any:
     """Publish one map per step of time, for ever, with a budget for every window of steps.
 
@@ -106,8 +117,8 @@ def stream(
       deltahist stream daily/ --every 1d --start 2010-01-01 --until 2010-03-31 --window 7 --rho 0.1 --x x --y y \\
           --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
-    from deltahist.accounts.databases import database
-    from deltahist.accounts.window import Window
+    from deltahist.accounts.ledger import Ledger
+    from deltahist.accounts.rules import Rule
     from deltahist.budget import Budget
     from deltahist.counting import check_file
     from deltahist.counting.steps import check_folders, step_files
@@ -134,7 +145,8 @@ def stream(
     ((unit, total),) = budget.items()
     amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
     if not dry_run:  # a cheap mistake is told before anything takes long
-        console.check_target(database(state).path, option="--state")
+        if "://" not in state:
+            console.check_target(Path(state), option="--state")
         check_folders(Path(source), steps.time, clock, steps.gaps, out, rows.table)
         console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
         how = {**columns, **vars(rows)}
@@ -143,7 +155,8 @@ def stream(
         elif files := step_files(Path(source), labels):
             check_file(next(iter(files.values())), axes, **how)
     longer = steps.window_limit or ()
-    equal = total / steps.length if amounts else share_of_step(Window(steps.length, **budget, limits=longer))
+    rule = Rule.of(**budget, length=steps.length, limits=longer)
+    equal = total / steps.length if amounts else rule.equal
     share = {"strategy": strategy, "counting": counting, unit: equal}
     chosen = choose_map(place, coordinates, asked, **share)
     near = chosen.near
@@ -154,15 +167,11 @@ def stream(
     plan = Stream(
         near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
     )
-    told = describe_shares(plan.shape, clock, number, amounts)
-    told["steps"] += f", {labels[0]} to {labels[-1]}" + " (UTC)" * bool(clock.every)
-    about = {**about_map(plan.near.domain), "strategy": plan.mechanism.strategy.name} if dry_run else {}
-    print(console.facts(**about, **told, left=_left(plan)))
-    if amounts is None:
-        sums = OutlookTable(plan.mechanism.with_budget(plan.budget.of(plan.shape.equal)), clock, number, chosen, asked)
-        print("", sums.describe(plan.budget.amount), sep="\n")
-        if not anyway:
-            sums.refuse_drowning()
+    mechanism = plan.mechanism if amounts else plan.mechanism.with_budget(plan.budget.of(rule.equal))
+    names = [] if chosen.work is None else asked.names(chosen.work, plan.near.domain)
+    points = None if asked.points is None else asked.number
+    print(console.facts(**about_map(plan.near.domain), strategy=mechanism.strategy.name), "", sep="\n")
+    print(describe_stream(mechanism, rule, clock, number, chosen.work, names, points, amounts))
     if dry_run:
         plan.check(amounts, weak_protection_accepted)
         return None
@@ -191,23 +200,47 @@ def stream(
             guarantee=f"{first.words}, for whoever moves up to {near.delta_ground:g} {near.domain.unit} in each",
             beyond="; ".join(first.beyond),
             limit=f"in each step {describe_limit(plan.mechanism, place.limits)}",
-            go_on=f"with the same options, --state {database(plan.ledger).place} and a later --until",
+            go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",
         )
     )
     return tally
 
 
-def _left(plan: Stream) -> str | None:
-    """Tell what the ledger has left for the next step; None before there is a ledger."""
-    from deltahist.accounts.ledger import Ledger
-    from deltahist.budget import say_amount
+def describe_stream(
+    mechanism: Mechanism,
+    rule: Rule,
+    clock: Clock,
+    steps: int,
+    work: Workload | None = None,
+    names: Sequence[str] = (),
+    points: float | None = None,
+    amounts: Sequence[Fraction] | None = None,
+) -> str:
+    """Return the page of figures of a stream: costs and errors of a step, a window, a month, a year and all steps.
 
-    if not Ledger.exists(plan.ledger):
-        return None
-    window = plan.window()
-    following = 0 if window.last is None else window.last + 1
-    left = say_amount(window.available(following), plan.budget.amount)
-    return f"{LETTERS[plan.budget.unit]} = {left} for step {plan.clock.label(following)}"
+    Parameters
+    ----------
+    mechanism : of a step. rule : of the stream's account. clock, steps : defines steps, and how many are planned.
+    work : the queries; boxes anywhere when None. names : of the queries, if they have any.
+    points : about how many points a step has. amounts : what each step gets; equal shares when None.
+    """
+    from deltahist.budget import say_amount
+    from deltahist.planning.streams import stream_figures
+
+    spans = [(length, Fraction(limit, NANO)) for length, limit in rule.spans]
+    found, rows, drowned = stream_figures(mechanism, spans, clock, steps, work, points, amounts), [], []
+    most = Fraction(rule.limit, NANO)
+    for each in found:
+        limit = "" if each.limit is None else say_amount(each.limit, most)
+        error = "" if each.error is None else f"{each.error:,.4g}"
+        few = "" if each.drowned is None else f"{len(each.drowned):,}"
+        rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
+        if names and each.drowned is not None and len(each.drowned):
+            listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (len(each.drowned) > _NAMED)
+            drowned.append(f"In {each.name} ({each.steps:,} steps) the noise exceeds the count in {listed}.")
+    heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
+    about = "Errors are of noise alone, in points (root mean square); counts are spread evenly over the map."
+    return "\n".join([console.table(heads, rows), "", about, *drowned])
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
@@ -233,7 +266,7 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
         text = str(row[unit]).strip()
         number = typed(text)
         if number is None or number < 0:
-            raise InputError(f"{said} has {shortened(text)} for step {label}: it must be a number, zero or more")
+            raise InputError(f"{said} has {text[:80]!r} for step {label}: it must be a number, zero or more")
         out.append(number)
     return out
 
@@ -241,108 +274,30 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
 # --- how the budget of a window is best spread ---------------------------------------------------------------
 
 
-def allocate(
-    *,
-    weights: Path = argument("WEIGHTS.csv", "Columns weight and maybe step: a row per step, 0 for no release."),
-    length: int = WINDOW,
-    spending: Spending,
-    power: Fraction | None = option(
-        "A", "Error falls as budget^-A. [default: 2 for --epsilon, 1 for --rho]", amount
-    ),
-    online: Fraction | None = option(
-        "P", "Decide step by step, as if later weights were not known: 1 with probability P, else 0.", amount
-    ),
-    scenarios: int = option("N", "With --online: futures per decision.", whole_number, default=1000),
-    out: Path | None = option("FILE", "Write step and amount as CSV, for `stream --budgets`."),
-) -> Any:
-    """Spread a budget over steps so that the weighted error is least and no window exceeds it.
+def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> tuple[list[str], list[Fraction]]:
+    """Spread the budget of a window over steps of different weight, so that the weighted error is least.
 
-    Weights say how much a step's release matters; they must be public, never taken from the private data.
+    Parameters
+    ----------
+    file : a CSV file with the columns weight and maybe step, a row per step, 0 for no release. Weights must be public.
+    rule : of the stream's account. out : a CSV file for `stream --budgets`.
 
-    \b
-    Examples:
-      deltahist allocate demand.csv --window 7 --epsilon 1
-      deltahist allocate demand.csv --window 7 --epsilon 1 --out budgets.csv
-      deltahist allocate demand.csv --window 7 --epsilon 1 --online 0.5
+    Return the names of the steps and their amounts.
     """
-    import numpy as np
+    from deltahist.accounts.allocation import allocate_offline
 
-    from deltahist.accounts.allocation import Independent, allocate_offline, allocate_online
-
-    budget = spending.keywords()
-    ((unit, limit),) = budget.items()
-    console.check_target(out, weights)
-    steps, wanted = _read_weights(weights)
-    how: dict[str, Any] = {"length": length, "epsilon": limit, "power": float(power or (2 if unit == "epsilon" else 1))}
-    if online is None:
-        found = allocate_offline(wanted, **how)
-    else:
-        chance = float(online)
-        if chance > 1:
-            raise InputError(f"--online is {chance:g}: it must be a probability, at most 1")
-        model = Independent((0.0, 1.0), (1 - chance, chance))
-        made: list[float] = []
-        for step in range(len(wanted)):
-            first = max(0, step - length + 1)
-            known, left = wanted[first : step + 1], len(wanted) - first
-            made.append(allocate_online(made[first:], known, steps=left, model=model, scenarios=scenarios, **how))
-        found = np.array(made)
-    amounts = [f"{round(each * NANO) / NANO:.9f}".rstrip("0").rstrip(".") for each in found]
-    if out is None:
-        rows = zip(steps, [f"{weight:g}" for weight in wanted], amounts, strict=True)
-        print(console.table(["step", "weight", unit], rows))
-    else:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([("step", unit), *zip(steps, amounts, strict=True)])
-        console.put(text.getvalue(), out)
-    print(_comparison(wanted, found, float(limit) / length, how["power"]))
-    return found
-
-
-def _comparison(wanted: Any, found: Any, share: float, power: float) -> str:
-    """Compare the weighted error of what was found with that of equal shares."""
-    import numpy as np
-
-    on = wanted > 0
-    if not on.any():
-        return "all weights are 0: nothing is published"
-    equal = float((wanted[on] * share**-power).sum())
-    with np.errstate(divide="ignore"):
-        error = float((wanted[on] * found[on] ** -power).sum())
-    return f"weighted error {error:.6g}, {error / equal:.4g} of that of equal shares ({equal:.6g})"
-
-
-def _read_weights(file: Path) -> tuple[list[str], Any]:
-    """Read the names of the steps, in order if they are numbers or dates, and their weights."""
-    import numpy as np
-
-    from deltahist.accounts.allocation import check_weights
-    from deltahist.preprocessing import seconds
-
-    rows = read_rows(file, "weights")
+    rows = read_rows(file, "--weights")
     if not rows or "weight" not in rows[0]:
-        raise InputError(f"{file.name!r} must have a header with the column weight (and maybe step), and rows")
+        raise InputError(f"--weights {str(file)!r}: it must have the column weight (and maybe step), and rows")
     names = [str(row.get("step") or place) for place, row in enumerate(rows, start=1)]
-    if len(set(names)) < len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise InputError(f"{file.name!r} has step {twice!r} more than once: one row for each step, in order")
-    for key in (float, lambda name: float(seconds(name, "step"))):
-        try:
-            keys = [key(name) for name in names]
-        except ValueError:
-            continue
-        if keys != sorted(keys):
-            back = next(place for place in range(1, len(keys)) if keys[place] < keys[place - 1])
-            raise InputError(
-                f"{file.name!r} has step {names[back]!r} after {names[back - 1]!r}: steps must be in order"
-            )
-        break
-    values = []
-    for name, row in zip(names, rows, strict=True):
-        try:
-            values.append(float(str(row["weight"])))
-        except ValueError:
-            raise InputError(
-                f"{file.name!r} has the weight {row['weight']!r} at step {name}: it must be a number"
-            ) from None
-    return names, check_weights(np.array(values))
+    weights = [float(typed(str(row["weight"])) or 0) for row in rows]
+    power = 2.0 if rule.unit == "epsilon" else 1.0
+    assert rule.length is not None
+    found = allocate_offline(weights, length=rule.length, epsilon=Fraction(rule.limit, NANO), power=power)
+    amounts = [Fraction(round(each * NANO), NANO) for each in found]
+    if out is not None:
+        text = io.StringIO()
+        written = [f"{float(amount):.9f}" for amount in amounts]
+        csv.writer(text, lineterminator="\n").writerows([("step", rule.unit), *zip(names, written, strict=True)])
+        console.put(text.getvalue(), out)
+    return names, amounts

@@ -25,7 +25,6 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.accounts.ledger import KeyedRequest
 from deltahist.accounts.rules import check_text
 from deltahist.budget import ceil_nano
 from deltahist.errors import DamagedFile, InputError
@@ -43,6 +42,7 @@ from deltahist.personal.aggregates import (
 from deltahist.personal.engine import carried_tables, raise_alone, sql_of
 from deltahist.personal.purses import Turn
 from deltahist.personal.query import OWNER, Expression, Query
+from deltahist.personal.tables import KeyedRequest
 
 #: A person's records are counted up to this: the price of its square is more than any limit pays.
 _MOST_RECORDS = 1 << 31

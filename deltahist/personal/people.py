@@ -349,8 +349,6 @@ class People:
 
     def _announce(self, turn: Turn, names: list[str], numbers: NDArray[np.int64]) -> None:
         """Announce people (m,) to the database under the numbers of their purses, with a new state."""
-        # The database registers people as soon as the ledger has the state: it must be durable when others see it.
-        turn.accounts.is_last = True
         state = secrets.token_hex(16)
         self.database.announce(names, numbers, state)
         turn.accounts.store(self.purses.name, _STATE, state)

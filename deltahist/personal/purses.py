@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.rules import check_rule
-from deltahist.accounts.tables import Accounts, Entry
+from deltahist.accounts.ledger import open_account
 from deltahist.errors import NANO, DamagedFile, InputError, one_of
+from deltahist.personal.tables import Accounts, Entry
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger
@@ -195,7 +195,8 @@ class Purses:
         self.ledger, self.name, self.unit = ledger, name, one_of(("epsilon", "rho"), unit=unit)
         self._rule = {"kind": "purses", "unit": unit}
         self._log = PurseLog()
-        self.ledger.account(name, self._rule)
+        with self.ledger.transaction() as connection:
+            open_account(connection, name, self._rule)
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Turn]:
@@ -203,15 +204,15 @@ class Purses:
 
         Raises DamagedFile if the log contradicts itself.
         """
-        with self.ledger.transaction() as accounts:
-            check_rule(accounts, self.name, self._rule)
-            # Among them may be some of turns that share the commit, and come to nothing with it.
-            accounts.on_failure.append(self._forget)
-            self._read(accounts.entries(self.name, self._log.last))
-            yield Turn(accounts, self.name, self._log)
-
-    def _forget(self) -> None:
-        self._log = PurseLog()
+        try:
+            with self.ledger.transaction() as connection:
+                accounts = Accounts(connection)
+                open_account(connection, self.name, self._rule)
+                self._read(accounts.entries(self.name, self._log.last))
+                yield Turn(accounts, self.name, self._log)
+        except BaseException:
+            self._log = PurseLog()
+            raise
 
     def _read(self, entries: Sequence[Entry]) -> None:
         """Read entries on. If that breaks off, nothing is known, and all is read again."""

@@ -31,7 +31,7 @@ from deltahist._http import (
     read_body,
     route_of,
 )
-from deltahist.accounts.ledger import KeyReuseError, Ledger
+from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
 from deltahist.personal.asking import (
     BROKEN_OFF,
@@ -45,6 +45,7 @@ from deltahist.personal.database import Database
 from deltahist.personal.metrics import TAKEN, RequestCounts
 from deltahist.personal.people import OtherPeopleError, People
 from deltahist.personal.settings import AskedAccount, PrivateSettings
+from deltahist.personal.tables import KeyReuseError
 
 #: Below that of all services, whose lines hold no messages of errors.
 _LOG = logging.getLogger("deltahist.server.private")

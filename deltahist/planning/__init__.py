@@ -2,27 +2,19 @@
 
 from deltahist.planning.advice import CellChoice, advise, on_cells, plan_cells
 from deltahist.planning.ranking import (
-    LIMITS,
     Candidate,
-    FrontierPoint,
     best_of_each_noise,
-    budget_for,
     expected_error,
-    frontier,
     mechanism_for,
     plan,
 )
 
 __all__ = [
-    "LIMITS",
     "Candidate",
     "CellChoice",
-    "FrontierPoint",
     "advise",
     "best_of_each_noise",
-    "budget_for",
     "expected_error",
-    "frontier",
     "mechanism_for",
     "on_cells",
     "plan",

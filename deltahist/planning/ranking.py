@@ -1,12 +1,10 @@
-"""Mechanisms ranked by their expected error: at a budget, under limits for any move, and for a target."""
+"""Mechanisms ranked by their expected error."""
 
 from __future__ import annotations
 
-import bisect
 import functools
-import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.errors import InputError, as_printed, is_number, positive
+from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -28,10 +26,6 @@ _MOST_QUERIES = 50_000
 #: Boxes that stand for a workload where only the best is wanted; strategies this near to each other may change places
 #: on the whole of it, and strategies this far behind the best are so on smaller cells as well.
 _FEW_QUERIES, _CLOSE, _FAR = 200, 1.5, 3.0
-#: Limits of any move, in ε, that are compared; None is no limit.
-LIMITS: tuple[float | None, ...] = (1, 1.5, 2, 3, 4, 6, 8, None)
-#: Numbers of four significant digits in a decade; decades around a budget in which another is looked for.
-_A_DECADE, _DECADES = 9000, 9
 
 
 @dataclass(frozen=True)
@@ -248,149 +242,3 @@ def expected_error(
     """
     mechanism = Mechanism(near, strategy, _budget(epsilon, rho), Preprocessing(contributions))
     return mechanism.variance(workload, continuous=continuous)
-
-
-@dataclass(frozen=True)
-class FrontierPoint(OfMechanism):
-    """The best candidate of one noise under a limit for any move, times the cost of a move within δ.
-
-    The rival is the best of the same noise if every move might cost that much, short ones too; None without a limit.
-    """
-
-    limit: Fraction | None
-    best: Candidate
-    rival: Candidate | None
-
-    @property
-    def mechanism(self) -> Any:  # type: ignore[override]
-        """The mechanism of the best candidate."""
-        return self.best.mechanism
-
-    @property
-    def times(self) -> float:
-        """How many times what a move within δ may cost any move really costs, in the noise's unit."""
-        return float(self.any_move / float(self.mechanism.budget.amount)) ** (1 / self.mechanism.norm)
-
-
-def frontier(
-    near: Neighbourhood,
-    workload: Workload | None = None,
-    epsilon: float | Fraction | None = None,
-    *,
-    limits: Sequence[float | Fraction | None] = LIMITS,
-    **options: Any,
-) -> list[FrontierPoint]:
-    """Return the best mechanisms for limits on any move's cost: error against cost, at one budget within δ.
-
-    Parameters
-    ----------
-    near : the neighbourhood; what it promises for other distances is kept, as far as a limit leaves it.
-    workload, epsilon, options : as for `plan`.
-    limits : what any move may cost at most, in ε; None for no limit.
-
-    Returns
-    -------
-    list of FrontierPoint, by limit in the order given; for each noise one, the better one first.
-
-    Raises
-    ------
-    InputError
-        On a limit below 1, or as of `plan`.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 32), (32,)), delta=1)
-    >>> for point in dh.frontier(near, epsilon=1, limits=(1, None)):
-    ...     print(point.limit, point.best.strategy.name, round(point.best.rmse, 1), point.any_move)
-    1 CutAugmented 6.6 1.0
-    None Cumulative 1.9 31.0
-    """
-    for given in limits:
-        if given is not None and not (is_number(given) and given >= 1):
-            raise InputError(
-                f"limits holds {given!r}: it must be a number of at least 1, times what a move within delta may cost, "
-                "or None for no limit"
-            )
-    workload = _measured_on(near, workload)
-
-    def with_mechanism(candidate: Candidate, **changed: Any) -> Candidate:
-        mechanism = replace(candidate.mechanism, **changed)
-        return replace(candidate, mechanism=mechanism, rmse=mechanism.rmse(workload))
-
-    rivals = {c.noise: c for c in best_of_each_noise(near.anywhere(), workload, epsilon=epsilon, **options)}
-    found: dict[Fraction | None, list[FrontierPoint]] = {}
-    least: dict[str, Candidate] = {}
-    wanted = [None if given is None else as_printed(given) for given in limits]
-    with progress("comparing limits", len(limits)) as advance:
-        # What keeps a limit keeps larger ones too, and strategies that limits are made for may be the best without.
-        for limit in sorted(set(wanted), key=lambda limit: math.inf if limit is None else limit):
-            found[limit], under = [], _under(near, limit)
-            for best in best_of_each_noise(under, workload, epsilon=epsilon, **options):
-                if best.noise in least and least[best.noise].rmse < best.rmse:
-                    best = with_mechanism(least[best.noise], neighbourhood=under)
-                least[best.noise] = best
-                rival = None if limit is None else rivals.get(best.noise)
-                if rival is not None and limit is not None:
-                    budget = rival.mechanism.budget
-                    dearer = budget.of(budget.amount * limit**rival.mechanism.norm)
-                    rival = with_mechanism(rival, budget=dearer)
-                found[limit].append(FrontierPoint(limit, best, rival))
-            found[limit].sort(key=lambda point: (not point.best.resolves, point.best.rmse))
-            advance(1)
-    return [point for limit in wanted for point in found[limit]]
-
-
-def _under(near: Neighbourhood, limit: Fraction | None) -> Neighbourhood:
-    """Return the neighbourhood with a limit for any move; limits of shorter moves are no larger."""
-    nearer = [each for each in near.profile if not each.any]
-    if limit is None:
-        return near.with_limits(nearer)
-    return near.with_limits([*((each.distance, min(each.factor, limit)) for each in nearer), (math.inf, limit)])
-
-
-def budget_for(mechanism: Mechanism, rmse: float, workload: Workload | None = None) -> Budget:
-    """Return the least budget, to four significant digits, at which a mechanism's expected error is at most `rmse`.
-
-    A rule for when to stop refining (`dh.refine`): it asks public figures alone, so that stopping tells nothing
-    about the data.
-
-    Parameters
-    ----------
-    mechanism : of the release, made or planned; its own budget does not matter, but for the unit.
-    rmse : the target, root mean square error per query in points, by noise.
-    workload : the queries; all ranges when None.
-
-    Raises
-    ------
-    InputError
-        If the target is not above zero, or no budget within a factor of a billion of the mechanism's own meets it.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (16, 16)), delta=1 / 16)
-    >>> mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=0.1))
-    >>> found = budget_for(mechanism, 10)
-    >>> found.epsilon, bool(9.9 < mechanism.with_budget(found).rmse(dh.workloads.all_ranges(near.domain)) <= 10)
-    (Fraction(1409, 1000), True)
-    """
-    positive(rmse=rmse)
-    work = all_ranges(mechanism.domain) if workload is None else workload
-    budget, chain = mechanism.budget, mechanism.chain
-
-    def amount(place: int) -> Fraction:
-        decade, digits = divmod(place, _A_DECADE)
-        return (1000 + digits) * Fraction(10) ** (decade - 3)
-
-    def error(place: int) -> float:
-        if chain is None:
-            return mechanism.with_budget(budget.of(amount(place))).rmse(work)
-        return mechanism.with_chain(replace(chain, amounts=(amount(place),), copied=None)).rmse(work)
-
-    own = math.floor(math.log10(budget.amount))
-    places = range((own - _DECADES) * _A_DECADE, (own + _DECADES) * _A_DECADE)
-    least = bisect.bisect_left(places, True, key=lambda place: error(place) <= rmse)
-    if least in (0, len(places)):
-        last = places[max(least - 1, 0)]
-        raise InputError(
-            f"rmse is {rmse:g}, but the expected error is {error(last):.4g} at {budget.unit} = "
-            f"{float(amount(last)):.4g}: no budget near that meets it"
-        )
-    return budget.of(amount(places[least]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from deltahist.accounts.ledger import Ledger, differences
+from deltahist.accounts.ledger import differences, get_note, set_note
+from deltahist.accounts.rules import Rule
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
 from deltahist.counting import Counts, count_file, count_steps
@@ -27,14 +28,8 @@ from deltahist.publishers.publication import check_protection
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
-#: Account of a stream in its ledger, and the facts kept there: what tells late rows, how rows were counted, which steps
-#: are whole and which were lost.
-_ACCOUNT, _ROWS, _COUNTING = "stream", "rows up to the last step", "counting"
-_WHOLE, _LOST = "last whole step", "lost steps"
-
-#: Counts of a step, None for one without a file; and for a table the number of rows up to it.
-_Counts = Callable[[int], Counts | None]
-_RowsUpto = Callable[[int], int] | None
+#: Account of a stream in its ledger, and its note of how rows became counts.
+_ACCOUNT, _COUNTING = "stream", "counting"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,26 +65,17 @@ class Stream:
     @cached_property
     def mechanism(self) -> Mechanism:
         """The mechanism of a step with an equal share of the window's budget."""
-        share: dict[str, Any] = {self.budget.unit: Window(self.length, *self.budget.exact).equal}
-        near = self.near
-        if near.limits is None and "limits" not in self._begun.get("neighbourhood", {"limits"}):
-            near = near.without_limits()  # it goes on as it began
-        return mechanism_for(near, self.strategy, counting=self.counting, **share)
-
-    @cached_property
-    def _begun(self) -> Mapping[str, Any]:
-        """The ledger's description of its stream; empty before that begins."""
-        opened = Ledger(self.ledger).accounts().get(_ACCOUNT) if Ledger.exists(self.ledger) else None
-        return {} if opened is None else opened.get("about", {})
+        share: dict[str, Any] = {self.budget.unit: Rule.of(*self.budget.exact, self.length).equal}
+        return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
         """Return the place of a step's release in the stream."""
-        return Step(self.clock, number, self.length, self.budget, self.shape.limits)  # type: ignore[arg-type]
+        return Step(self.clock, number, self.length, self.budget, self.shape.longer)
 
     @cached_property
-    def shape(self) -> Window:
-        """The accountant without its ledger."""
-        return Window(self.length, *self.budget.exact, limits=self.limits)
+    def shape(self) -> Rule:
+        """What the window and longer spans of steps may spend."""
+        return Rule.of(*self.budget.exact, self.length, self.limits)
 
     def window(self) -> Window:
         """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
@@ -110,13 +96,7 @@ class Stream:
             "time": self.time,
             **counting,
         }
-        # 2km and 2000m are one length: the ledger's own words are taken for it.
-        said = self._begun.get("neighbourhood", {}).get("delta")
-        if said is not None and self._begun.get("domain") == about["domain"]:
-            length = self.near.domain.length
-            if length(said, name="delta") == length(self.near.delta, name="delta"):
-                about["neighbourhood"] = about["neighbourhood"] | {"delta": said}
-        return replace(self.shape, ledger=self.ledger, name=_ACCOUNT, about=about)
+        return Window(self.length, *self.budget.exact, self.ledger, _ACCOUNT, about, self.limits)
 
     def publish(
         self,
@@ -131,9 +111,9 @@ class Stream:
         advance: Callable[[], None] = lambda: None,
         **reading: Any,
     ) -> dict[str, int]:
-        """Publish every step that is due, the ledger being charged before noise is drawn.
+        """Publish every step that is due. The ledger is charged before noise is drawn, once for each step.
 
-        Run it again with more steps to go on; a step that was charged but not finished (the machine stopped) is lost.
+        Run it again with more steps to go on. A step that was charged but not finished (the machine stopped) is lost.
         Return how many steps were "published" now, were "lost", and "skipped" (no amount).
 
         Parameters
@@ -144,15 +124,15 @@ class Stream:
         amounts : what each step gets, 0 for none; equal shares when None.
         gaps : of a folder: "error", or "empty" (a missing file is a step without points).
         weak_protection_accepted : as for `publish`; it is about all releases of a window together, too.
-        tell : is told what the person at the keyboard should know; not for publication.
+        tell : receives notes for the person at the keyboard; not for publication.
         advance : is called after every step.
         reading : as for `count_file`, but for `user`.
 
         Raises
         ------
         InputError
-            On a ledger of another stream, releases that the ledger does not know or that are missing, rows that came
-            too late, or counts that were made in another way than before. What was published stays.
+            On a ledger of another stream, releases that the ledger does not know, or counts that were made in another
+            way than before. What was published stays.
         OutsideBounds
             If many points of the steps that are due lie outside; nothing is charged then.
         BudgetExceeded
@@ -161,24 +141,35 @@ class Stream:
         out = Path(out)
         check_folders(Path(source), self.time, self.clock, gaps, out, reading.get("table"))
         self.check(amounts, weak_protection_accepted)
-        fresh, made = not Ledger.exists(self.ledger), not out.exists()
-        if made:
-            out.mkdir()
-        try:
-            window = self.window()
-            with _ledger(window).exclusive():
-                try:
-                    run = _Run(self, window, out, [self.clock.label(step) for step in range(steps)], tell)
-                    return run.publish(source, amounts, gaps, advance, reading)
-                except BaseException:
-                    # A ledger that nothing was charged to is no use, and would only be in the way of a corrected run.
-                    if fresh and window.last is None:
-                        _ledger(window).close_if_unused(_ACCOUNT)
-                    raise
-        except BaseException:
-            if made and not any(out.iterdir()):
-                out.rmdir()
-            raise
+        window = self.window()
+        done = -1 if window.last is None else window.last
+        shares = [self.shape.equal] * steps if amounts is None else list(amounts[:steps])
+        files = [out / f"{self.clock.label(step)}.parquet" for step in range(steps)]
+        if unknown := [file for file in files[done + 1 :] if file.exists()]:
+            raise InputError(f"release {str(unknown[0])!r} exists, but its ledger has not paid for it: move it away")
+        lost = [files[step].stem for step in range(min(done + 1, steps)) if shares[step] and not files[step].exists()]
+        if lost:
+            tell(f"warning: no release of steps that were charged: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
+        due = [step for step in range(done + 1, steps) if shares[step]]
+        counts_of = self._counter(source, due, steps, gaps, tell, reading) if due else None
+        out.mkdir(exist_ok=True)
+        nobody = np.zeros(self.near.domain.shape, dtype=np.int64)
+        for step in range(steps):
+            advance()
+            if step not in due or counts_of is None:
+                continue
+            counts = counts_of(step)
+            if counts is not None:
+                self._check_counting(counts.preprocessing, window)
+            publish(
+                nobody if counts is None else counts,
+                self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step)),
+                account=Account(window, step, once=True),
+                weak_protection_accepted=True,  # looked at before the first charge
+            ).save(files[step])
+            if counts is not None:
+                self._keep_counting(counts.preprocessing, window)
+        return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
         """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
@@ -191,6 +182,61 @@ class Stream:
         if not accepted:
             refuse_weak_window(self.budget, self.length)
 
+    def _check_counting(self, counting: Preprocessing, window: Window) -> None:
+        """Raise InputError unless rows become counts as in the steps before."""
+        if replace(counting, projection=None) != replace(self.counting, projection=None, project_file=None):
+            raise InputError(f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}")
+        self.mechanism.with_counting(counting)  # refuses what could not be published
+        with window.ledger.read() as connection:
+            before = get_note(connection, _ACCOUNT, _COUNTING)
+        if before is not None and (differing := differences(before, counting.describe())):
+            raise InputError(
+                f"rows became counts in another way than in the steps before: {differing} (points in another CRS, or "
+                "another version of PROJ?)"
+            )
+
+    def _keep_counting(self, counting: Preprocessing, window: Window) -> None:
+        with window.ledger.transaction() as connection:
+            if get_note(connection, _ACCOUNT, _COUNTING) is None:
+                set_note(connection, _ACCOUNT, _COUNTING, counting.describe())
+
+    def _counter(
+        self,
+        source: str | Path,
+        due: Sequence[int],
+        steps: int,
+        gaps: str,
+        tell: Callable[[str], None],
+        reading: dict[str, Any],
+    ) -> Callable[[int], Counts | None]:
+        """Return what gives the counts of a step that is due; None for one without a file."""
+        domain, labels = self.near.domain, [self.clock.label(step) for step in range(steps)]
+        reading = dict(user=self.user, **reading)
+        if self.time is not None:
+            read = count_steps(source, domain, self.clock, steps, time=self.time, due=min(due), **reading)
+            tell(f"{read.rows:,} rows read, {read.kept:,} points kept")
+            if read.unmatched:
+                tell(f"{read.unmatched:,} rows left out that are not {read.preprocessing.where}")
+            if read.bad_rows:
+                tell(f"{read.bad_rows:,} rows dropped that cannot be used")
+            for number, where in ((read.before, "before the first step"), (read.after, "after the last")):
+                if number:
+                    tell(f"{number:,} rows lie {where} and are left out")
+            return read.counts_of
+        found = step_files(Path(source), labels)
+        missing = [labels[step] for step in due if labels[step] not in found]
+        if missing and gaps == "error":
+            raise InputError(f"step {missing[0]} has no file in {str(source)!r}: add it, or let gaps be empty steps")
+        # All of them before the first is charged: a stream must not end halfway for what one file holds.
+        judged, reading["outside"] = reading.get("outside") is None, reading.get("outside") or "clamp"
+        counted = {step: count_file(found[labels[step]], domain, **reading) for step in due if labels[step] in found}
+        for each in counted.values():
+            self._check_counting(each.preprocessing, self.window())
+        if judged:
+            usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
+            refuse_outside(sum(each.outside for each in counted.values()), usable, domain)
+        return lambda step: counted[step].counts if step in counted else None
+
 
 def refuse_weak_window(budget: Budget, length: int) -> None:
     """Raise InputError if a budget for every window of some steps hardly protects anything."""
@@ -200,173 +246,3 @@ def refuse_weak_window(budget: Budget, length: int) -> None:
             f"{budget.unit} is {float(budget.amount):g} for every window of {length:,} steps: from its releases "
             f"together an observer can be {100 * sure:.6g}% sure; take less, or say weak_protection_accepted=True"
         )
-
-
-class _Run:
-    """One run of a stream, alone on its ledger."""
-
-    def __init__(
-        self, stream: Stream, window: Window, out: Path, labels: list[str], tell: Callable[[str], None]
-    ) -> None:
-        self.stream, self.window, self.labels, self.tell = stream, window, labels, tell
-        self.ledger = _ledger(window)
-        self.out, self.files = out, [out / f"{label}.parquet" for label in labels]
-        self.done = -1 if window.last is None else window.last
-
-    def publish(
-        self,
-        source: str | Path,
-        amounts: Sequence[Fraction] | None,
-        gaps: str,
-        advance: Callable[[], None],
-        reading: dict[str, Any],
-    ) -> dict[str, int]:
-        lost = self._look_at_what_is_there(amounts)
-        counts_of, rows_upto = self._counter(source, gaps, amounts, reading)
-        tally = {"published": 0, "lost": len(lost), "skipped": 0}
-        # How rows become counts is the mechanism's to say, on days without rows as on all others.
-        nobody = np.zeros(self.stream.near.domain.shape, dtype=np.int64)
-        for step, file in enumerate(self.files):
-            advance()
-            amount = self.window.equal if amounts is None else amounts[step]
-            if not amount:
-                tally["skipped"] += 1
-                continue
-            if step <= self.done:
-                continue
-            counts = counts_of(step)
-            if counts is not None:
-                self._check_counting(counts.preprocessing)
-            self.window.check(step, amount)
-            publish(
-                nobody if counts is None else counts,
-                self.stream.mechanism.with_budget(self.stream.budget.of(amount)).with_step(self.stream.step(step)),
-                account=Account(self.window, step),
-                weak_protection_accepted=True,  # looked at before the first charge
-            ).save(file)
-            self.ledger.store(_ACCOUNT, _WHOLE, step)
-            if rows_upto is not None:
-                self.ledger.store(_ACCOUNT, _ROWS, [step, rows_upto(step)])
-            tally["published"] += 1
-        return tally
-
-    def _look_at_what_is_there(self, amounts: Sequence[Fraction] | None) -> list[int]:
-        """Return lost steps, which were charged and have no release; nothing is charged before."""
-        unknown = next((f for f in self.files[self.done + 1 :] if f.exists()), None)
-        if unknown is not None:
-            raise InputError(
-                f"release {str(unknown)!r} is there, but the ledger knows nothing of it (another ledger's?): nothing "
-                "was published; move it away, or take the ledger that belongs to it"
-            )
-        # What a process that was killed had begun to write; no other one writes here now.
-        begun = {f".{file.name}" for file in self.files}
-        for part in self.out.glob(".*.parquet.*"):
-            if part.name[: part.name.rindex(".parquet.") + len(".parquet")] in begun:
-                part.unlink(missing_ok=True)
-        missing = [
-            step
-            for step, file in enumerate(self.files[: self.done + 1])
-            if not file.exists() and (amounts is None or amounts[step])
-        ]
-        whole, known = self.ledger.fact(_ACCOUNT, _WHOLE), self.ledger.fact(_ACCOUNT, _LOST)
-        if whole is not None:
-            lost = set(known or [])
-            moved = [step for step in missing if step <= whole and step not in lost]
-            if moved:
-                raise InputError(
-                    f"release {str(self.files[moved[0]])!r} of a step that was published is not there "
-                    f"({len(moved):,} such steps): was it moved away, or published to another folder "
-                    "(or given no amount then)? nothing was published now"
-                )
-        for step in missing:
-            self.tell(
-                f"warning: step {self.labels[step]} was charged but never finished: its budget is spent, it is lost"
-            )
-        if missing and (known or []) != missing:
-            self.ledger.store(_ACCOUNT, _LOST, missing)
-            self.ledger.store(_ACCOUNT, _WHOLE, self.done)
-        return missing
-
-    def _check_counting(self, counting: Preprocessing) -> None:
-        """Raise InputError unless rows become counts as in the steps before."""
-        if replace(counting, projection=None) != replace(self.stream.counting, projection=None, project_file=None):
-            raise InputError(
-                f"the stream is for counts with {self.stream.counting.how}, but the rows were read with "
-                f"{counting.how}: say the same of both"
-            )
-        self.stream.mechanism.with_counting(counting)  # refuses what could not be published
-        now = counting.describe()
-        before = self.ledger.fact(_ACCOUNT, _COUNTING)
-        if before is None:
-            self.ledger.store(_ACCOUNT, _COUNTING, now)
-        elif before != now:
-            raise InputError(
-                f"rows became counts in another way than in the steps before: {differences(before, now)}; the "
-                "stream's promise rests on it (points in another CRS, or another version of the PROJ library?)"
-            )
-
-    def _counter(
-        self, source: str | Path, gaps: str, amounts: Sequence[Fraction] | None, reading: dict[str, Any]
-    ) -> tuple[_Counts, _RowsUpto]:
-        """Return counts of each step, and for a table the number of rows up to it."""
-        domain, labels = self.stream.near.domain, self.labels
-        reading = dict(user=self.stream.user, **reading)
-        if self.stream.time is None:
-            found = step_files(Path(source), labels)
-            missing = [label for label in labels[self.done + 1 :] if label not in found]
-            if missing and gaps == "error":
-                raise InputError(
-                    f"step {missing[0]} has no file in {str(source)!r} ({len(missing):,} such steps): a gap; add the "
-                    "file, or let gaps be empty steps if nobody was there"
-                )
-
-            due = enumerate(labels[self.done + 1 :], start=self.done + 1)
-            files = [found[name] for k, name in due if name in found and (amounts is None or amounts[k])]
-            # All of them before the first is charged: a stream must not end halfway for what one file holds.
-            judged = reading.get("outside") is None
-            reading["outside"] = reading.get("outside") or "clamp"
-            counted = {file: count_file(file, domain, **reading) for file in files}
-            for each in counted.values():
-                self._check_counting(each.preprocessing)
-            if judged:
-                usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
-                refuse_outside(sum(each.outside for each in counted.values()), usable, domain)
-
-            def of_file(step: int) -> Counts | None:
-                return counted[found[labels[step]]].counts if labels[step] in found else None
-
-            return of_file, None
-        time = self.stream.time
-        stepped = count_steps(source, domain, self.stream.clock, len(labels), time=time, due=self.done + 1, **reading)
-        self.tell(f"{stepped.rows:,} rows read, {stepped.kept:,} points kept")
-        if stepped.unmatched:
-            self.tell(f"{stepped.unmatched:,} rows left out that are not {stepped.preprocessing.where}")
-        if stepped.bad_rows:
-            self.tell(f"{stepped.bad_rows:,} rows dropped that cannot be used")
-        for number, where in ((stepped.before, "before the first step"), (stepped.after, "after the last")):
-            if number:
-                self.tell(f"{number:,} rows lie {where} and are left out")
-        upto = stepped.upto
-        assert upto is not None
-        earlier = self._rows_earlier(upto)
-        return stepped.counts_of, lambda step: earlier + int(upto[step])
-
-    def _rows_earlier(self, upto: Any) -> int:
-        """Return the number of published rows that are not in this table; InputError if it has some of them."""
-        stored = self.ledger.fact(_ACCOUNT, _ROWS)
-        if stored is None:
-            return 0
-        step, known = stored
-        now = int(upto[min(step, len(upto) - 1)])
-        if now not in (0, known) and step < len(upto):
-            raise InputError(
-                f"the input has {now:,} rows up to step {self.labels[step]}, which is published already; there were "
-                f"{known:,} then ({abs(now - known):,} rows came late or were taken away): they cannot be published "
-                "any more; leave them out, or give new rows only"
-            )
-        return 0 if now else int(known)
-
-
-def _ledger(window: Window) -> Ledger:
-    assert isinstance(window.ledger, Ledger)
-    return window.ledger

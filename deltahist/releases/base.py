@@ -330,7 +330,7 @@ def read_release(path: str | Path) -> BaseRelease:
 
 def heed_notice(release: _Release, path: str | Path) -> _Release:
     """Return a release of a file, which then knows of the notice beside it; DamagedFile if nobody can tell."""
-    object.__setattr__(release, "withdrawn", find_notice(release, path))
+    object.__setattr__(release, "withdrawn", find_notice(path, release.digest))
     return release
 
 

@@ -12,7 +12,7 @@ import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist.errors import InputError, meant_file
 from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
-from deltahist.releases.notices import places_of
+from deltahist.releases.notices import notice_path
 
 _LOG = logging.getLogger("deltahist.server")
 #: Time of change, size and number of a file: it is read again when one of them differs.
@@ -156,7 +156,8 @@ def _releases_in(folder: Path) -> list[Path]:
 
 def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:
     """Return the stamps of a release's file and of the notices that would withdraw it; None for a missing file."""
-    return tuple(map(_file_stamp, (path, *places_of(path))))
+    notices = (Path(notice_path(file)) for file in dict.fromkeys([path, path.resolve()]))
+    return tuple(map(_file_stamp, (path, *notices)))
 
 
 def _file_stamp(path: Path) -> _Stamp | None:

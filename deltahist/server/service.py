@@ -64,10 +64,6 @@ class Service:
         if notice is None:
             return served
         about, headers = describe_withdrawal(served.release), {"cache-control": "no-cache"}
-        for other in self.catalogue:
-            if notice.replacement is not None and other.release.digest == notice.replacement.digest:
-                about["replacement"]["href"] = f"/releases/{other.quoted}"
-                headers["link"] = f'</releases/{other.quoted}>; rel="successor-version"'
         detail: Any = {"detail": f"release {name!r} was withdrawn {notice.words}", "withdrawn": about}
         raise HTTPException(410, detail, headers)
 

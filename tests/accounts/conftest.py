@@ -5,7 +5,6 @@ import psycopg
 import pytest
 
 from deltahist.accounts import databases
-from deltahist.accounts.ledger import Ledger
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +18,6 @@ def one_database(tmp_path_factory):
 def shared_url(one_database):
     """The same, empty and with the settings of a new one."""
     yield one_database
-    let_go()
     with psycopg.connect(one_database, autocommit=True) as connection:
         # What a process that was killed had begun would be waited for.
         connection.execute(
@@ -28,12 +26,6 @@ def shared_url(one_database):
         )
         connection.execute(f"DROP SCHEMA IF EXISTS {databases.SCHEMA}, hostile, public CASCADE")
         connection.execute(f"CREATE SCHEMA public; ALTER DATABASE {connection.info.dbname} RESET ALL")
-
-
-def let_go():
-    """Close connections: those that come from now on have the settings of now."""
-    for engine in databases._ENGINES.values():
-        engine.dispose()
 
 
 @pytest.fixture
@@ -46,16 +38,3 @@ def impatient(monkeypatch):
 def where(request, tmp_path):
     """The path or the URL of a ledger that is not there yet, in every database."""
     return tmp_path / "city.ledger" if request.param == "SQLite" else request.getfixturevalue("shared_url")
-
-
-@pytest.fixture
-def ledger(where):
-    return make_city(where)
-
-
-def make_city(where):
-    """A ledger with one account, which keeps a fact."""
-    ledger = Ledger(where)
-    ledger.account("city", {"length": 3})
-    ledger.store("city", "rows", 17)
-    return ledger

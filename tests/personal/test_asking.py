@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts.tables import Accounts
 from deltahist.personal import aggregates, asking, engine as engines
 from deltahist.personal.aggregates import Answer
 from deltahist.personal.people import People
 from deltahist.personal.purses import Turn
+from deltahist.personal.tables import Accounts, KeyedRequest
 from tests.personal.city import Model, city, frame, without_noise
 
 TENTH = Fraction(1, 10)
@@ -194,7 +194,7 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
     people.records.count(epsilon=0.1)
     steps = [
         (type(people.database), "snapshot"), (engines._DuckDBSession, "_statement"), (aggregates.Count, "cost"),
-        (Turn, "charge"), (Accounts, "enter"), (Accounts, "keep_answer"), (type(people.purses), "_read"),
+        (Turn, "charge"), (Accounts, "enter"), (KeyedRequest, "keep"), (type(people.purses), "_read"),
     ]  # fmt: skip
     before = spent(people)
     for place, name in steps:

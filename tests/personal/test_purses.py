@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.tables import Entry
 from deltahist.personal import purses as module
 from deltahist.personal.purses import PurseLog, Purses, pack, unpack
+from deltahist.personal.tables import Entry
 from tests.accounts.processes import SERVER
 
 RADII = st.sampled_from([float("nan"), 0.0, 1.5, 200.0])

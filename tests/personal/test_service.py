@@ -18,12 +18,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 import deltahist as dh
-from deltahist.accounts.tables import Accounts
 from deltahist.errors import InputError
 from deltahist.personal import service
 from deltahist.personal.metrics import RequestCounts
 from deltahist.personal.service import create_app, open_people
 from deltahist.personal.settings import AskedAccount, Client, PrivateSettings, fits, make_key
+from deltahist.personal.tables import Accounts
 from tests.personal.city import city, without_noise
 
 ROWS = [("Ada", "bus", 8, 2.5), ("Ada", "bus", 18, 3.0), ("Bob", "bus", 8, 2.5), ("Cyd", "tram", 22, None)]

@@ -1,0 +1,154 @@
+"""Processes that are killed, and threads and processes at once: nothing is overspent, and no charge is lost."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import deltahist as dh
+from deltahist.accounts import ledger as ledgers
+from deltahist.accounts.ledger import Ledger
+from tests.accounts.processes import SERVER
+
+
+def _publish_on(folder, done):
+    """Publish step after step, each for half of what is left, and say so when a step is saved."""
+    window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
+    near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    identity, counts = dh.strategies.Identity(near.domain), np.array([3, 1, 0, 2])
+    step = (window.last or 0) + 1
+    dh.publish(counts, near, identity, 1.0).save(folder / "warm.parquet")
+    dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
+    while True:
+        done.send(step)
+        epsilon = window.charge(step, window.available(step) / 2)
+        dh.publish(counts, near, identity, epsilon).save(folder / f"{step}.parquet")
+        step += 1
+
+
+def test_a_kill_at_any_point_never_overspends(tmp_path):
+    """Five runs killed at random times: every release that is there was charged, and no window exceeds 1."""
+    rng = random.Random(1)
+    paid: dict[int, Fraction] = {}
+    pace = 0.0
+    for _ in range(5):
+        heard, done = SERVER.Pipe(duplex=False)
+        run = SERVER.Process(target=_publish_on, args=(tmp_path, done))
+        run.start()
+        done.close()
+        heard.recv()
+        for _ in range(rng.randrange(4)):
+            start = time.perf_counter()
+            heard.recv()
+            pace = time.perf_counter() - start
+        time.sleep(rng.random() * pace)  # somewhere in the next step, however fast the machine is
+        run.kill()
+        run.join()
+        assert run.exitcode == -signal.SIGKILL
+        heard.close()
+        window = dh.Window(length=3, epsilon=1, ledger=tmp_path / "a.ledger")
+        for file in tmp_path.glob("[0-9]*.parquet"):
+            release = dh.Release.load(file)
+            paid[int(file.stem)] = release.epsilon
+        # What the ledger still holds covers every release of the last window.
+        for step, nano in window.charges().items():
+            assert Fraction(nano, 10**9) >= paid.get(step, 0)
+        assert max(paid, default=0) <= (window.last or 0)
+    assert len(paid) > 2
+    for first in range(1, max(paid) + 1):
+        assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
+
+
+
+def _charge_on(where, told):
+    """Charge with keys for ever, and write down each charge once it is made."""
+    ledger, number = Ledger(where), 0
+    with open(told, "a", buffering=1) as file:
+        while True:
+            key = f"{os.getpid()} {number}"
+            ledger.charge("city", 1e-3, key=key)
+            file.write(key + "\n")
+            number += 1
+
+
+def test_charges_of_killed_processes_are_neither_lost_nor_made_twice(where, tmp_path):
+    """Whoever was told of a charge finds it in the ledger; each key is charged once."""
+    Ledger(where).open("city", epsilon=1)
+    told, rng = tmp_path / "told", random.Random(2)
+    for _ in range(6):
+        clients = [SERVER.Process(target=_charge_on, args=(where, told)) for _ in range(2)]
+        for client in clients:
+            client.start()
+        time.sleep(0.2 + 0.4 * rng.random())
+        for client in clients:
+            client.kill()
+        for client in clients:
+            client.join()
+    ledger = Ledger(where)
+    keys, spent = told.read_text().split("\n")[:-1], ledger.spent("city")
+    assert ledger.problems() == []
+    assert keys
+    assert len(keys) <= spent * 1000 <= len(keys) + 12
+    for key in keys:
+        ledger.charge("city", 1e-3, key=key)
+    assert ledger.spent("city") == spent
+
+
+def test_whoever_dies_in_a_transaction_leaves_no_trace(where):
+    """Killed after the charge, before the commit."""
+    ledger = Ledger(where)
+    ledger.open("city", epsilon=1)
+    client = SERVER.Process(target=_die_within, args=(where,))
+    client.start()
+    client.join(60)
+    assert client.exitcode == 9
+    assert ledger.spent("city") == 0
+    assert ledger.charge("city", 0.5, key="k").amount == Fraction(1, 2)
+    assert ledger.problems() == []
+
+
+def _die_within(where):
+    charge = ledgers.charge_account
+
+    def dying(*what, **how):
+        charge(*what, **how)
+        os._exit(9)
+
+    ledgers.charge_account = dying
+    Ledger(where).charge("city", 0.5, key="k")
+
+
+@pytest.mark.parametrize("charged", ["in memory", "as a window", "by name"])
+def test_two_threads_never_spend_what_one_has_seen(where, monkeypatch, charged):
+    """Each looks at what is left and then waits for the other to look as well: only one may get it."""
+    ledger = Ledger(where)
+    ledger.open("city", epsilon=1)
+    window = dh.Window(length=3, epsilon=1, ledger=None if charged == "in memory" else ledger)
+    window.charge(0, 1e-9)
+    both, plain, won = threading.Barrier(2), ledgers.find_account, []
+
+    def look(*asked):
+        found = plain(*asked)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.1)  # who holds the account alone waits in vain
+        return found
+
+    def spend():
+        with contextlib.suppress(dh.BudgetExceeded):
+            won.append((ledger.charge("city", 0.8) if charged == "by name" else window.charge(1, 0.8)).amount)
+
+    monkeypatch.setattr(ledgers, "find_account", look)
+    monkeypatch.setattr(ledgers, "open_account", lambda *asked: look(*asked[:2]))
+    threads = [threading.Thread(target=spend) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    spent = ledger.spent("city") if charged == "by name" else window.spent(1) - Fraction(1, 10**9)
+    assert won == [Fraction(4, 5)] == [spent]
