@@ -15,9 +15,8 @@ from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Series
 from deltahist.releases.ranking import rank_answers
 from deltahist.releases.sums import Difference
-from deltahist.space.degrees import boxes_in_degrees, fit_boxes, straight_boxes
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import fit
+from deltahist.space.fitting import boxes_in_degrees, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import Regions, Workload, boxes, regions
 
@@ -178,7 +177,6 @@ def _asked(
         index = None if names is None else pd.Index(names, name="region")
         return workload, lambda found: _frame(found, index), slice(None)
     shapes, crs = _shapes(workload)
-    corners = None
     if shapes is None:
         given = workload if isinstance(workload, np.ndarray) else list(workload)
         corners = np.atleast_2d(np.asarray(given, dtype=np.float64))
@@ -186,9 +184,7 @@ def _asked(
         if shapes is None:
             return boxes(corners), _frame, slice(None)
     index = pd.Index(map(str, range(len(shapes))), name="region")
-    if corners is not None and (straight := straight_boxes(corners, domain)) is not None:
-        return boxes(straight), lambda found: _frame(found, index), slice(None)
-    fitted = fit(shapes, domain, crs) if corners is None else fit_boxes(corners, shapes, domain)
+    fitted = fit(shapes, domain, crs)
     frame = _own(workload) if hasattr(workload, "columns") else None
 
     def framed(found: Columns) -> pd.DataFrame:

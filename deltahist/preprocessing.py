@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from deltahist.errors import InputError, one_of, whole
-from deltahist.space.crs import Projection
 
 #: Records of people whose own budget did not suffice.
 UNPAID = "people who cannot pay"
@@ -65,7 +64,7 @@ class Preprocessing:
     contributions: int = 1
     user: bool = False
     dropped: tuple[str, ...] = ()
-    projection: Projection | None = None
+    projection: str | None = None
     where: str | None = None
     replaces: Correction | None = None
     project_file: str | None = None
@@ -101,10 +100,9 @@ class Preprocessing:
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; "where" and what follows are in it only if there is such a thing."""
-        way = None if self.projection is None else self.projection.describe()
         return {
             **{"contributions": self.contributions, "unit": self.unit, "dropped": list(self.dropped)},
-            "projection": way,
+            "projection": self.projection,
             **({} if self.where is None else {"where": self.where}),
             **({} if self.replaces is None else {"replaces": asdict(self.replaces)}),
             **({} if self.project_file is None else {"project_file": self.project_file}),
@@ -118,10 +116,11 @@ class Preprocessing:
         dropped, projection = description["dropped"], description["projection"]
         if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
             raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
-        way = None if projection is None else Projection(**projection)
+        if not isinstance(projection, str | None):
+            raise InputError(f"projection is {str(projection)[:80]!r}: it must be a name")
         replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
         where, file = description.get("where"), description.get("project_file")
-        return cls(contributions, unit == "user", tuple(dropped), way, where, replaces, file)
+        return cls(contributions, unit == "user", tuple(dropped), projection, where, replaces, file)
 
 
 def check_condition_text(where: Any) -> str:

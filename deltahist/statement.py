@@ -41,7 +41,6 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
     counting, norm = mechanism.counting, 1 if guarantee.rho is None else 2
     # A geometry's vertices are rounded to the lattice as well as the points.
     steps_lost = 1 if near.sources is None or isinstance(near.sources, str) else 2
-    torn = 0.0 if counting.projection is None else counting.projection.jump
     facts: Facts = {
         "mechanism": mechanism.words,
         "promise": mechanism.promise,
@@ -53,8 +52,8 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
         "delta": near.delta_ground,
         "delta_cells": list(near.delta_cells),
         "lattice_steps_lost": steps_lost,
-        "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step) + torn),
-        "projection": None if counting.projection is None else counting.projection.describe(),
+        "delta_guaranteed": near.delta_ground - domain.ground(steps_lost * max(domain.step)),
+        "projection": counting.projection,
         "sources": near.describe()["sources"],
         "unit_of_privacy": counting.unit,
         "points_per_user": counting.contributions if counting.user else None,
@@ -271,8 +270,6 @@ def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
 def _promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     cells = " × ".join(number(c) for c in facts["delta_cells"])
     lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
-    if facts["projection"] is not None and facts["projection"]["jump"]:
-        lost += " and the jump of the projection"
     raw = f"for raw coordinates {facts['delta_guaranteed']:.10g}: {lost} less"
     rows = [
         ("Guarantee", _guarantee_lines(facts)),
@@ -339,11 +336,7 @@ def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
         ("Bounds", [f"{bounds} (extended outwards to whole cells; points outside are {outside})"]),
     ]
     if counting.projection is not None:
-        lines = [f"one operation for all points: {counting.projection.name}"]
-        if counting.projection.jump:
-            far = number(domain.ground(counting.projection.jump), 3)
-            lines.append(f"It tears neighbouring points up to {far} {unit} apart, as measured; δ is less by that.")
-        rows.append(("Projection", lines))
+        rows.append(("Way to the map", [f"one operation for all points: {counting.projection}"]))
     return rows
 
 

@@ -78,7 +78,8 @@ class QueryOptions(Zones):
         import numpy as np
 
         from deltahist import workloads
-        from deltahist.space.degrees import boxes_in_degrees, fit_boxes, straight_boxes
+        from deltahist.space.fitting import boxes_in_degrees, fit
+        from deltahist.space.geometries import LONGITUDE_LATITUDE
 
         zones = self.read(domain)
         if zones is not None:
@@ -87,9 +88,7 @@ class QueryOptions(Zones):
         own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), sides.T, strict=True))}
         shapes, fitted = boxes_in_degrees(sides, domain), None
         if shapes is not None:
-            own["geometry"], straight = shapes, straight_boxes(sides, domain)
-            fitted = fit_boxes(sides, shapes, domain) if straight is None else None
-            sides = sides if straight is None else straight
+            own["geometry"], fitted = shapes, fit(shapes, domain, LONGITUDE_LATITUDE)
         work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
         found = {str(name): np.asarray(each) for name, each in ask(work).items()}
         if rank is not None:

@@ -35,9 +35,6 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
 from deltahist.strategies.base import Members, Strategy, from_description, named, whole_shares
 
-#: δ must be at least so many times as long as what the way to the map tears apart.
-_MOST_JUMPS = 100
-
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
     """Largest change of the (share-weighted) answers to a strategy between neighbouring data sets.
@@ -233,12 +230,6 @@ class Mechanism(BaseMechanism):
             raise InputError(
                 "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
                 "outside='clamp', or declare sources='boundary'"
-            )
-        way = counting.projection
-        if way is not None and way.jump * _MOST_JUMPS > near.domain.length(near.delta, name="delta"):
-            raise InputError(
-                f"the points came to the map by {way.name!r}, which takes near points up to {way.jump:.3g} units of "
-                f"the map apart: at most a hundredth of delta={near.delta!r} is allowed; project by a smooth operation"
             )
         if strategy.keeps_total and not near.fixed_membership:
             raise InputError(

@@ -16,7 +16,8 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
 from deltahist.space.crs import epsg_code, is_crs84, read_crs
-from deltahist.space.degrees import bend_boxes, clip_boxes, fit_boxes, has_width, straight_boxes
+from deltahist.space.fitting import bend_boxes, clip_boxes, fit
+from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
 
 #: What boxes are asked of: a release, a series of steps, or the difference of two.
@@ -58,9 +59,7 @@ class BoxQuery:
         _check_boxes(corners)
         domain = self.release.domain
         # As `dh.answer` does, without the frames, which take as long as a few boxes.
-        if (straight := straight_boxes(corners, domain)) is not None:
-            return self.release.answers(boxes(straight), level=self.level, nonnegative=self.nonnegative)
-        fitted = fit_boxes(corners, bend_boxes(corners, domain), domain)
+        fitted = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
         work = regions(fitted.shapes[fitted.held])
         found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
         return fitted.spread_over_regions(found)
@@ -69,7 +68,7 @@ class BoxQuery:
 def _check_boxes(corners: NDArray[np.float64]) -> None:
     """Raise InputError if a box (m, 4) is empty, or nowhere in longitude and latitude, or south above north."""
     west, south, east, north = corners.T
-    sound = has_width(west, east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
+    sound = (west != east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
     if not sound.all():
         raise InputError(
             f"bbox is {corners[np.argmin(sound)].tolist()}: it must be west, south, east, north, in degrees, with "

@@ -23,9 +23,8 @@ from deltahist.server.cells import DIGITS, LEVEL
 from deltahist.server.models import FeatureCollection, ItemsAsked, returns
 from deltahist.server.service import GEOJSON, JSON, PARQUET, Service, service_of
 from deltahist.space.crs import Operation
-from deltahist.space.degrees import bend_boxes
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import fit
+from deltahist.space.fitting import bend_boxes, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
 

@@ -1,7 +1,8 @@
-"""Maps: the way to them, their scale and their seams over a box, and the map that suits bounds in degrees.
+"""Coordinate systems: operations to a map, its scale and seams over a box, and the map that suits bounds in degrees.
 
 Between two coordinate systems there may be many operations, each for an area of its own. Where a library chooses
-one for each point, two points that are a hand apart can land hundreds of metres apart. Here one is taken for all.
+one for each point, two points that are a hand apart can land hundreds of metres apart. Here one is taken for all, and
+none with a grid of corrections, at whose edges coordinates jump.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import DeltaHistWarning, InputError, finite, is_number
+from deltahist.errors import DeltaHistWarning, InputError, finite
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -26,16 +27,6 @@ if TYPE_CHECKING:
 
 #: Coordinates x and y.
 Places: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: Lines along each axis on which an operation is looked at for jumps, and intervals of a line.
-_LINES, _INTERVALS = 33, 128
-#: Suspicious intervals are cut into this many, again and again; a jump stays as large, a bend does not.
-_CUT, _ROUNDS, _MOST_SUSPECTS = 8, 7, 300_000
-#: Derivatives are taken over this part of an interval.
-_NEARBY = 1e-3
-#: Part of the domain's sides by which an operation is looked at beyond the bounds.
-_BEYOND = 1 / 8
-#: Coordinates on a map are right to about a hundredth of a millimetre, in its units.
-_PRECISION = 1e-5
 #: Points per side at which a projection is examined; scale factors are smooth, extremes lie on the rim.
 _SAMPLES = 65
 #: Half-axis in metres and flattening of the ellipsoid on which ground metres are counted, WGS 84.
@@ -46,11 +37,8 @@ _DEGREES = "EPSG:4326"
 _ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
 #: Latitudes between which there are UTM zones.
 _UTM_LATITUDES = (-80.0, 84.0)
-#: Maps that everybody knows are taken where the largest scale over the bounds is at most so many times the smallest.
-_UTM_DISTORTION, _EUROPE_DISTORTION = 1.01, 1.15
-_EUROPE, _WORLD = "EPSG:3035", "EPSG:6933"
-#: Places on each edge of the bounds that are projected.
-_PLACES = 257
+#: The UTM zone is taken where the largest scale over the bounds is at most this many times the smallest.
+_UTM_DISTORTION = 1.01
 #: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
 _ROUND = 1e-3
 #: Part of the sides by which a map must go on beyond the box: cells are whole.
@@ -133,12 +121,12 @@ def read_crs(text: Any, name: str = "crs") -> Any:
 def single(source: Any, target: Any, area: tuple[float, ...] | None) -> Any:
     """Return the pyproj transformer from a CRS to another that suits an area (W, S, E, N in degrees) best.
 
-    Raises InputError if there is none.
+    Raises InputError if there is none without a grid of corrections.
     """
     if not (found := _finder(source, target, area)()):
         raise InputError(
-            f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: no operation "
-            "between them is known here (grids that are not installed?)"
+            f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: there is no "
+            "operation between them without a grid of corrections"
         )
     return found[0]
 
@@ -152,10 +140,10 @@ def _finder(source: Any, target: Any, area: tuple[float, ...] | None) -> Callabl
         from pyproj.transformer import AreaOfInterest, TransformerGroup
 
         with warnings.catch_warnings():
-            # That a more accurate one would need grids which are not installed: the name says which one was taken.
-            warnings.simplefilter("ignore", UserWarning)
+            warnings.simplefilter("ignore", UserWarning)  # a more accurate one needs grids that are not installed
             of_interest = None if area is None else AreaOfInterest(*area)
-            return list(TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest).transformers)
+            found = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest).transformers
+        return [each for each in found if not re.search(r"\b(grids|file)=", each.definition)]
 
     return find
 
@@ -187,33 +175,10 @@ def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> Places:
     return x, y
 
 
-@dataclass(frozen=True)
-class Projection:
-    """How coordinates came to the map, as a release says it.
-
-    Parameters
-    ----------
-    name : the one operation that was used, in the words of the PROJ library.
-    jump : how much further than a smooth map it may take two points of the domain apart, in units of the map, as far
-        as was measured; 0 for operations without grids of corrections.
-    """
-
-    name: str
-    jump: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (isinstance(self.name, str) and is_number(self.jump) and 0 <= self.jump < float("inf")):
-            raise InputError(f"projection is {self.name!r}, {self.jump!r}: it must be a name and a length")
-
-    def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description; `Projection(**description)` makes it again."""
-        return {"name": self.name, "jump": self.jump}
-
-
 class Operation:
-    """One operation between a domain's map and another CRS, for all coordinates alike."""
+    """One operation between a domain's map and another CRS, for all coordinates alike; `projection` is its name."""
 
-    def __init__(self, projection: Projection, transformer: Any, find: Callable[[], list[Any]] | None = None) -> None:
+    def __init__(self, projection: str, transformer: Any, find: Callable[[], list[Any]] | None = None) -> None:
         self.projection, self._transformer, self._find = projection, transformer, find
 
     @classmethod
@@ -286,106 +251,30 @@ class Operation:
         moved = self.shapes(frame.geometry.to_numpy())
         if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
             raise InputError(
-                f"some geometries lie outside the area of {self.projection.name!r}: they must have a place in {crs}"
+                f"some geometries lie outside the area of {self.projection!r}: they must have a place in {crs}"
             )
         return frame.set_geometry(moved, crs=read_crs(crs))
 
 
 @functools.lru_cache(maxsize=64)
 def _onto(domain: Domain, source: Any) -> Operation | None:
-    """Return `Operation.onto` without its warning, kept for the maps asked last: it is looked through for jumps."""
+    """Return `Operation.onto` without its warning, kept for the maps asked last."""
     given, own = read_crs(source), read_crs(domain.crs)
     if given.equals(own, ignore_axis_order=True):
         return None
     area = area_of(domain.crs, domain.low, domain.high)
     chosen = single(given, own, area)
-    # A little beyond the bounds too: points outside are counted at the rim.
-    low, high = _wider(domain)
-    there = chosen.transform(*lattice_of(low, high, 17), direction="INVERSE")
     name = chosen.description
     if name == "unknown":  # of a CRS that is not registered
         name = own.coordinate_operation.method_name
-    projection = Projection(name, largest_jump(chosen.transform, there, domain))
-    return Operation(projection, chosen, _finder(given, own, area))
+    return Operation(name, chosen, _finder(given, own, area))
 
 
 @functools.lru_cache(maxsize=64)
 def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) -> Operation:
     """Return `Operation.off`, kept for the boxes asked last."""
     chosen = single(read_crs(crs), read_crs(target), area_of(crs, low, high))
-    return Operation(Projection(chosen.description), chosen)
-
-
-def largest_jump(forward: Callable[..., Places], places: tuple[ArrayLike, ArrayLike], domain: Domain) -> float:
-    """Return how far an operation tears on any way through a domain, in units of the map; 0 if it only rounds.
-
-    Looked for along lines over the box that holds `places` (given in the operation's own coordinates): between two
-    neighbouring places of a line a smooth operation goes as far as its derivatives at both say, but for the third
-    power of their distance. Where it does not, the interval is cut until a jump is left. Jumps on a
-    line that reach the domain are added up, and so are the largest sums along both directions.
-    """
-    low, high = [], []
-    for values in places:
-        known = np.asarray(values, dtype=np.float64)
-        known = known[np.isfinite(known)]
-        if not len(known):
-            return 0.0
-        turned = np.where(known < 0, known + 360, known)
-        if 180 < np.ptp(known) <= 360 and np.ptp(turned) < np.ptp(known):  # on both sides of the antimeridian
-            known = turned
-        low.append(known.min())
-        high.append(known.max())
-    precision = max(max(domain.step) / 4, _PRECISION * (domain.scale or 1.0))
-    return sum(_along(forward, axis, low, high, precision, _wider(domain)) for axis in (0, 1))
-
-
-def _wider(domain: Domain | Extent) -> NDArray[np.float64]:
-    """Return the corners (2, axes) of a box a little beyond a domain."""
-    low, high = np.array(domain.low), np.array(domain.high)
-    margin = _BEYOND * (high - low)
-    return np.stack([low - margin, high + margin])
-
-
-def _along(
-    forward: Callable[..., Places],
-    axis: int,
-    low: list[float],
-    high: list[float],
-    precision: float,
-    box: NDArray[np.float64],
-) -> float:
-    """Return the largest sum of the jumps on a line along one axis that end in the box."""
-    across = np.linspace(low[1 - axis], high[1 - axis], _LINES)
-    step = (high[axis] - low[axis]) / _INTERVALS
-    if not step > 0:
-        return 0.0
-
-    def image(start: NDArray[np.float64], line: NDArray[np.int64]) -> NDArray[np.float64]:
-        pair = (start, across[line]) if axis == 0 else (across[line], start)
-        return np.stack([np.asarray(v) for v in forward(*pair)], axis=-1)
-
-    start = np.tile(low[axis] + step * np.arange(_INTERVALS), _LINES)
-    line = np.repeat(np.arange(_LINES), _INTERVALS)
-    for round_ in range(_ROUNDS):
-        ends = [image(start + k * step, line) for k in (0, 1)]
-        with np.errstate(invalid="ignore"):  # places that have no image
-            slopes = sum(
-                image(start + (k + _NEARBY) * step, line) - image(start + (k - _NEARBY) * step, line)
-                for k in (0, 1)
-            )
-            size = np.hypot(*(ends[1] - ends[0] - slopes / (4 * _NEARBY)).T)
-        torn = np.isfinite(size) & (size > precision)
-        if not torn.any():
-            return 0.0
-        start, line, size = start[torn], line[torn], size[torn]
-        reach = [((box[0] <= end) & (end <= box[1])).all(axis=-1)[torn] for end in ends]
-        if round_ == _ROUNDS - 1 or len(start) * _CUT > _MOST_SUSPECTS:
-            break
-        step /= _CUT
-        start = (start[:, None] + step * np.arange(_CUT)).ravel()
-        line = np.repeat(line, _CUT)
-    # Elsewhere on the lines the map may have seams of its own, which no point of the domain comes near.
-    return float(np.bincount(line, weights=size * (reach[0] | reach[1])).max())
+    return Operation(chosen.description, chosen)
 
 
 # --- a map over a box ---------------------------------------------------------------------------------------
@@ -548,80 +437,27 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
 def extent_on(bounds: Sequence[float], crs: str) -> Extent:
     """Return the box on a map that covers bounds (W, S, E, N) in degrees; west above east crosses the antimeridian.
 
-    The edges are projected at many places; what they may bulge between two of them is added, and the box is extended
-    outwards to round figures, by at most a five-hundredth of its longer side. Raises InputError if the bounds are not
-    degrees, or some of them have no place on the map.
+    It is extended outwards to round figures, by at most a five-hundredth of its longer side. Raises InputError if the
+    bounds are not degrees, or some of them have no place on the map.
 
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618").bounds
     (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
-    west, south, east, north = _read_degrees(bounds)
-    along, level = np.linspace(0.0, 1.0, _PLACES), np.ones(_PLACES)
-    lon, lat = west + along * ((east - west) % 360 or 360.0), south + along * (north - south)
-    edges = [(lon, south * level), (lon, north * level), (lon[0] * level, lat), (lon[-1] * level, lat)]
-    operation = single(read_crs(_DEGREES), read_crs(crs), (west, south, east, north))
-    places = np.array([operation.transform(*edge) for edge in edges])  # edge, axis, place
-    if not np.isfinite(places).all():
+    box = _check_degrees(bounds)
+    around = (-180.0, box[1], 180.0, box[3]) if box[0] - box[2] in (360, -360) else box
+    found = np.array(single(read_crs(_DEGREES), read_crs(crs), box).transform_bounds(*around, densify_pts=1000))
+    if not np.isfinite(found).all():
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: they leave the area where {crs} is defined; choose a projection "
             "made for the region"
         )
-    # A curve leaves the chord between two places by at most an eighth of its second difference; twice that is taken.
-    bulge = np.abs(np.diff(places, 2, axis=-1)).max(axis=(0, 2)) / 4
-    low, high = places.min(axis=(0, 2)) - bulge, places.max(axis=(0, 2)) + bulge
-    unit = 10.0 ** math.floor(math.log10(float((high - low).max()) * _ROUND))
-    corners = [*np.floor(low / unit), *np.ceil(high / unit)]
+    unit = 10.0 ** math.floor(math.log10((found[2:] - found[:2]).max() * _ROUND))
+    corners = [*np.floor(found[:2] / unit), *np.ceil(found[2:] / unit)]
     # Dividing by a whole number gives the decimals that were meant.
     return Extent(tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners), crs)
 
 
-def extent_of(bounds: Sequence[float]) -> Extent:
-    """Choose the map that suits bounds in degrees, as of `extent_on`, and return the box on it that covers them.
-
-    The first of these that holds them in one piece:
-
-    1. the UTM zone of their middle, if the largest scale over the box is at most 1.01 times the smallest;
-    2. EPSG:3035, inside Europe, if it is at most 1.15 times;
-    3. of the equal-area maps (Lambert's azimuthal centred on the bounds, the world's cylindrical one EPSG:6933, the
-       same centred on their middle) the one with the least ratio.
-
-    Raises InputError if the bounds are not degrees, or no map holds them in one piece: so it is for the whole earth.
-
-    >>> extent_of((-74.3, 40.45, -73.6, 40.95)).crs, extent_of((-10, 36, 30, 60)).crs
-    ('EPSG:32618', 'EPSG:3035')
-    >>> extent_of((170, -50, -170, -30)).crs
-    '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m'
-    """
-    west, south, east, north = _read_degrees(bounds)
-    width = (east - west) % 360 or 360.0
-    middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
-    if _UTM_LATITUDES[0] <= south and north <= _UTM_LATITUDES[1]:
-        zone = _suitable(bounds, utm_code(middle, (south + north) / 2))
-        if zone is not None and zone.distortion <= _UTM_DISTORTION:
-            return zone
-    home = read_crs(_EUROPE).area_of_use
-    if home.west <= west < east <= home.east and home.south <= south and north <= home.north:
-        europe = _suitable(bounds, _EUROPE)
-        if europe is not None and europe.distortion <= _EUROPE_DISTORTION:
-            return europe
-    meridian = f"+lon_0={middle:.10g} +datum=WGS84 +units=m"
-    maps = [
-        f"+proj=laea +lat_0={_centre(south, north, width):g} {meridian}",
-        _WORLD,
-        f"+proj=cea +lat_ts=30 {meridian}",
-    ]
-    found = [extent for crs in maps if (extent := _suitable(bounds, crs)) is not None]
-    if not found:
-        raise InputError(
-            f"bounds are {tuple(bounds)} in degrees: no map holds so much of the earth in one piece, somewhere it "
-            "tears apart what is near on the ground; leave out an ocean (up to 240 degrees of longitude fit, "
-            "such as -100,-50,140,65, or most of a hemisphere, such as -180,20,180,90), or make two maps with half of "
-            "the budget each"
-        )
-    return min(found, key=lambda extent: extent.distortion)
-
-
-def _read_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
+def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Return bounds that are longitudes and latitudes; raise InputError if they are not."""
     box = tuple(float(finite(bounds=b)) for b in bounds)
     if not looks_like_degrees(box) or not box[1] < box[3] or box[0] == box[2]:
@@ -632,21 +468,46 @@ def _read_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     return box
 
 
-def _suitable(bounds: Sequence[float], crs: str) -> Extent | None:
-    """Return the extent on a map if it is there in one piece, with room for whole cells; else None."""
+def extent_of(bounds: Sequence[float]) -> Extent:
+    """Choose the map that suits bounds in degrees, as of `extent_on`, and return the box on it that covers them.
+
+    It is the UTM zone of their middle if the largest scale over the box is at most 1.01 times the smallest. Else it is
+    the one of two equal-area maps centred on the bounds, Lambert's azimuthal and cylindrical ones, that distorts less.
+
+    Raises InputError if the bounds are not degrees, or no map holds them in one piece.
+
+    >>> extent_of((-74.3, 40.45, -73.6, 40.95)).crs, extent_of((170, -50, -170, -30)).crs
+    ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')
+    """
+    _check_degrees(bounds)
+    west, south, east, north = bounds
+    width = (east - west) % 360 or 360.0
+    middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
+    if south >= -80 and north <= 84:  # there are no UTM zones around the poles
+        zone = _with_room(bounds, utm_code(middle, (south + north) / 2))
+        if zone is not None and zone.distortion <= _UTM_DISTORTION:
+            return zone
+    # The latitude of the centre of mass of the bounds on a sphere.
+    low, high, half = np.radians([south, north, width / 2])
+    up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
+    out = math.sin(half) * (high - low + math.sin(high) * math.cos(high) - math.sin(low) * math.cos(low)) / 2
+    latitude = round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # no minus before a zero
+    maps = (f"+proj={kind} +lon_0={middle:.10g} +datum=WGS84 +units=m" for kind in (f"laea +lat_0={latitude:g}", "cea +lat_ts=30"))
+    found = [extent for crs in maps if (extent := _with_room(bounds, crs)) is not None]
+    if not found:
+        raise InputError(
+            f"bounds are {tuple(bounds)} in degrees: no map holds so much of the earth in one piece; up to 240 degrees "
+            "of longitude fit, or most of a hemisphere"
+        )
+    return min(found, key=lambda extent: extent.distortion)
+
+
+def _with_room(bounds: Sequence[float], crs: str) -> Extent | None:
+    """Return the extent on a map that holds it in one piece, with room for whole cells; else None."""
     try:
         extent = extent_on(bounds, crs)
         room = _ROOM * np.subtract(extent.high, extent.low)
         check_map(Extent((*(extent.low - room).tolist(), *(extent.high + room).tolist()), crs))
     except InputError:
         return None
-    return extent if extent.distortion < math.inf else None
-
-
-def _centre(south: float, north: float, width: float) -> float:
-    """Return the latitude of the centre of mass of bounds on a sphere, to a tenth of a degree."""
-    low, high, half = np.radians([south, north, width / 2])
-    # Integrals over the bounds of the directions to the pole and to the equator.
-    up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
-    out = math.sin(half) * (high - low + math.sin(high) * math.cos(high) - math.sin(low) * math.cos(low)) / 2
-    return round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # no minus before a zero
+    return extent

@@ -1,9 +1,9 @@
-"""Regions from anywhere, fitted to a map: projected, repaired, clipped, and marked."""
+"""Regions and boxes from anywhere, fitted to a map: projected, repaired, clipped, and marked."""
 
 from __future__ import annotations
 
 import functools
-import itertools
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.space.crs import Operation, degrees_east, lattice_of, read_crs
-from deltahist.space.geometries import LONGITUDE_LATITUDE, looks_like_degrees, way_to_map
+from deltahist.space.crs import Operation, degrees_east, lattice_of, metres_per_unit, read_crs
+from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
 from deltahist.space.workloads.queries import reach_beyond
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ AT_A_TIME = 1 << 12
 OUTSIDE = "not answered: outside the map"
 #: Degrees of longitude: on a map of less, a box with west above east that has more is reversed and not meant.
 HALF_WORLD = 180.0
-#: What messages call the geometries.
-_NAME = "the frame of geometries"
-#: What regions that say no CRS, or the wrong one, are most often in.
-_USUAL = (LONGITUDE_LATITUDE, "EPSG:3857")
+#: Of a cell's side: a piece of a side of a box in degrees, which the map bends, is straight but for about this.
+_BEND = 2e-3
+#: Metres of the earth's radius.
+_EARTH = 6_371_000.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
     if not len(given):
         raise InputError("there are 0 regions: give at least one")
-    operation = way_to_map(crs, domain, _NAME)
+    operation = way_to_map(crs, domain, "the frame of geometries")
     parts = (given[start : start + AT_A_TIME] for start in range(0, len(given), AT_A_TIME))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
@@ -217,16 +217,13 @@ def _cut_surroundings(
     """
     import shapely
 
-    share, turns = np.ones(len(shapes)), [0]
+    share, turns = np.ones(len(shapes)), [-360, 0, 360] if crs.is_geographic else [0]
     # The less where that is around a pole, which may be near though it is not on the map.
     for around in (1 / 2, 1 / 16):
         west, south, east, north = _ends_around(domain, operation, around)
+        if crs.is_geographic and east - west > HALF_WORLD:  # across the antimeridian longitudes jump
+            west, east = longitudes_of(domain, around)
         if not crs.is_geographic or east - west <= HALF_WORLD:
-            break
-        # Across the antimeridian longitudes jump there; a shape may have them on both sides.
-        west, east = longitudes_of(domain, around)
-        turns = [-360, 0, 360]
-        if east - west <= HALF_WORLD:
             break
     else:
         return shapes, share
@@ -249,9 +246,8 @@ def _cut_surroundings(
 
 def _ends_around(domain: Domain, operation: Operation, around: float) -> tuple[float, float, float, float]:
     """Return west, south, east and north of a map and a share of its sides around it, before an operation."""
-    low, high = np.array(domain.low), np.array(domain.high)
-    margin = around * (high - low)
-    places = np.stack(operation.back(*lattice_of(low - margin, high + margin, 17)))
+    margin = around * (np.array(domain.high) - domain.low)
+    places = np.stack(operation.back(*lattice_of(domain.low - margin, domain.high + margin, 17)))
     places[~np.isfinite(places)] = np.nan
     (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
     return west, south, east, north
@@ -261,39 +257,98 @@ def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> 
     """Return why no region can be answered: the fault of the first, or where they are instead."""
     import shapely
 
-    number = f"0 of {len(regions):,} regions"
-    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
-    if crs is not None and crs.is_geographic and not looks_like_degrees(theirs):
-        return (
-            f"{number} can be answered: they are in {crs.to_string()} by what they say, but reach over {theirs}: "
-            "degrees lie within ±180 and ±90; are they metres, of another CRS?"
-        )
     if not (found.outside == 1).any():
         first = str(found.notes[0]).removeprefix("not answered: ")
-        return f"{number} can be answered (the first: {first}): they must be Polygons or MultiPolygons"
-    cause = "is that the place, and the CRS, that is meant?"
-    known = [] if domain.crs is None else [read_crs(code) for code in _USUAL]
-    for swapped, other in [(True, crs), *itertools.product((False, True), known)]:
-        if _reaches(regions, other, swapped, domain):
-            said = "" if other is crs else f"taken as {other.to_string()} "
-            state = "state that CRS" + f" (on the command line --regions-crs {other})" * (crs is None)
-            remedy = [*["give x (longitude) first"] * swapped, *[state] * (other is not crs)]
-            cause = f"{said}{'with x and y swapped ' if swapped else ''}they would be: {' and '.join(remedy)}"
-            break
+        return f"0 of {len(regions):,} regions can be answered (the first: {first}): they must be polygons"
+    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
     stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
-    return f"{number} are inside the domain, whose bounds are {bounds}: theirs are {theirs} {stated}; {cause}"
+    return (
+        f"0 of {len(regions):,} regions are on the map, whose bounds are {bounds}: theirs are {theirs} {stated} (in "
+        "another CRS, or x and y swapped?)"
+    )
 
 
-def _reaches(shapes: NDArray[Any], crs: Any, swapped: bool, domain: Domain) -> bool:
-    """Return whether some region would lie on the map."""
+# --- boxes --------------------------------------------------------------------------------------------------
+
+
+def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
+    """Clip boxes (m, 4), or (m, 2) on a line, in a map's coordinates to the map.
+
+    The shapes are corners (2 d,); None if every box lies on the map, or one is empty or reversed. Raises InputError if
+    all lie outside.
+
+    >>> import deltahist as dh
+    >>> found = clip_boxes(np.array([[3.0, 7.0], [0.0, 1.0], [5.0, 6.0]]), dh.Domain((0, 4), (4,)))
+    >>> found.shapes.tolist(), found.notes.tolist()[0]
+    ([array([3., 4.]), array([0., 1.]), None], 'clipped: 75% of its area lies outside the map')
+    """
+    low, high = np.array(domain.low), np.array(domain.high)
+    first, last = np.split(corners, 2, axis=1)
+    beyond = reach_beyond(corners, domain)
+    if not beyond.any() or not (first < last).all():
+        return None
+    clipped = np.hstack([np.clip(first, low, high), np.clip(last, low, high)])
+    sides = np.diff(np.split(clipped, 2, axis=1), axis=0)[0]
+    share = np.where(beyond, 1 - (sides / (last - first)).prod(axis=1), 0.0)
+    gone = beyond & (sides.prod(axis=1) <= SPECK * np.prod(domain.cell))
+    if gone.all():
+        raise InputError(
+            f"0 of {len(corners):,} boxes are inside the domain, whose bounds are {domain.bounds}: the first is "
+            f"{corners[0].tolist()}"
+        )
+    shapes, notes = np.full(len(corners), None), np.full(len(corners), None)
+    for at in np.flatnonzero(~gone):
+        shapes[at] = clipped[at] if beyond[at] else corners[at]
+    for at in np.flatnonzero(beyond):
+        notes[at] = OUTSIDE if gone[at] else tell_clipped(share[at])
+    return Fitted(shapes, np.where(gone, 1.0, share), notes)
+
+
+def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
+    """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
+
+    That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Warns if
+    they are. Raises InputError as `bend_boxes`.
+    """
+    if domain.crs is None or domain.ndim != 2 or not corners.size:
+        return None
     import shapely
 
-    if swapped:
-        shapes = shapely.transform(shapes, lambda v: v[:, ::-1])
-    degrees = looks_like_degrees(shapely.total_bounds(shapes).tolist())
-    if crs is not None and crs.is_geographic and not degrees:
-        return False
-    operation = way_to_map(crs, domain, _NAME)
-    moved = shapes if operation is None else operation.shapes(shapes)
-    frames = shapely.box(*shapely.bounds(moved[~shapely.is_missing(moved)]).T)
-    return bool(shapely.intersects(frames, shapely.box(*domain.bounds)).any())
+    west, south, east, north = corners.T
+    possible = (np.abs(corners) <= (180, 90, 180, 90)).all() and (west != east).all() and (south < north).all()
+    if not possible or shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
+        return None
+    bent = bend_boxes(corners, domain)
+    warnings.warn(
+        f"the boxes look like degrees, and the map is in {domain.crs}: they are taken as longitudes and latitudes, "
+        "with the curved sides that they have on the map",
+        DeltaHistWarning,
+        stacklevel=4,
+    )
+    return bent
+
+
+def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
+    """Return boxes (m, 4) in longitude and latitude as polygons (m,), cut so finely that the map bends no piece.
+
+    A box whose west is above its east lies across the antimeridian: in one piece on a map that does so too, else in
+    two. Raises InputError if the map reaches both of its ends but not the antimeridian: it must be reversed.
+    """
+    import shapely
+
+    west, south, east, north = corners.T
+    across, (first, last) = west > east, longitudes_of(domain)
+    wide = across & (west - east < HALF_WORLD)
+    if wide.any() and last - first < HALF_WORLD:
+        raise InputError(
+            f"box {corners[np.argmax(wide)].tolist()} has west above east, which means across the antimeridian (180°), "
+            f"more than half around the world; the map reaches from {first:.6g} to {last:.6g}: is the box reversed?"
+        )
+    shapes = shapely.box(west, south, east + 360 * across, north)
+    if first >= -180 and last <= 180:  # the map may have a seam at the antimeridian
+        parts = shapely.box(west[across], south[across], 180, north[across])
+        rest = shapely.box(-180, south[across], east[across], north[across])
+        shapes[across] = shapely.union(parts, rest)
+    # A piece of length l on a circle of the earth's radius r is l² / 8 r off its chord.
+    cell = min(domain.cell) * metres_per_unit(domain.crs)
+    return np.asarray(shapely.segmentize(shapes, math.degrees(math.sqrt(8 * _BEND * cell / _EARTH))))

@@ -1,4 +1,4 @@
-"""One coordinate operation for a whole domain, and how far operations with grids tear."""
+"""One coordinate operation for a whole domain, without a grid of corrections."""
 
 import struct
 
@@ -8,12 +8,9 @@ import pandas as pd
 import pyproj
 import pytest
 import shapely
-from examples import quiet
 
 import deltahist as dh
-from deltahist.counting import Counts
-from deltahist.preprocessing import Preprocessing
-from deltahist.space.crs import Operation, Projection, area_of, read_crs, single
+from deltahist.space.crs import Operation, area_of, read_crs, single
 from deltahist.space.geometries import onto_map, read_geometries
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
@@ -46,7 +43,7 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
     assert np.hypot(np.diff(x), np.diff(y)) > 100
     counts = as_file(kind, tmp_path)
     assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
-    assert "ED50 to ETRS89" in counts.counting.projection.name
+    assert "ED50 to ETRS89" in counts.counting.projection
 
 
 def test_geometries_come_to_the_map_like_points(tmp_path):
@@ -73,9 +70,15 @@ def test_geometries_come_to_the_map_like_points(tmp_path):
         ("EPSG:2263", (900_000, 120_000, 1_070_000, 280_000), "EPSG:4326"),
     ],
 )
-def test_operations_without_grids_do_not_tear(crs, bounds, source):
+def test_operations_do_not_tear(crs, bounds, source):
+    """Steps of a ten-thousandth of the map along both directions are about as long everywhere."""
     domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)
-    assert Operation.onto(domain, source).projection.jump == 0
+    operation = Operation.onto(domain, source)
+    for lattice in (np.meshgrid(np.linspace(0, 1, 10_001), [0.1, 0.5, 0.9], indexing="ij"),):
+        x, y = (lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True))
+        lon, lat = operation.back(x, y)
+        steps = np.hypot(*(np.diff(np.asarray(v), axis=0) for v in operation(lon, lat)))
+        assert steps.max() < 1.01 * steps.min()
     assert Operation.onto(domain, crs) is None
 
 
@@ -123,24 +126,12 @@ def ntv2(path, grids):
     return f"+proj=longlat +ellps=bessel +nadgrids={path} +type=crs"
 
 
-#: Seconds of latitude in a metre, about.
-SECOND = 1 / 30.887
-
-
-@pytest.mark.parametrize(
-    ("boxes", "metres", "jump"),
-    [
-        *(([(9, 47, 10, 49), (10, 47, 11, 49)], metres, metres) for metres in (0.0, 0.01, 30.0)),
-        ([(9, 47, 11, 48.1), (9, 48.1, 11, 49)], 3, 3),  # along the other axis
-        ([(9, 47, 10, 49), (10, 47, 10.05, 49), (10.05, 47, 11, 49)], 1, 2),  # one after another on one way
-        ([(9, 47, 9.55, 49), (9.55, 47, 11, 49)], 2, 2),  # a little beyond the bounds: counted at the rim
-    ],
-)
-def test_jumps_between_grids_are_measured(tmp_path, boxes, metres, jump):
-    grids = [(box, 1.0 + place * metres * SECOND) for place, box in enumerate(boxes)]
+def test_a_grid_of_corrections_is_refused(tmp_path):
+    """Coordinates jump at its edges."""
     domain = dh.Domain.from_cell((545_000, 5_300_000, 600_000, 5_350_000), "250m", GERMANY)
-    found = Operation.onto(domain, ntv2(tmp_path / "t.gsb", grids)).projection.jump
-    assert found == pytest.approx(jump, rel=0.05, abs=1e-4)
+    grids = [((9, 47, 10, 49), 1.0), ((10, 47, 11, 49), 2.0)]
+    with pytest.raises(dh.InputError, match="grid of corrections"):
+        Operation.onto(domain, ntv2(tmp_path / "t.gsb", grids))
 
 
 def test_a_shift_that_is_not_known_is_said():
@@ -148,26 +139,4 @@ def test_a_shift_that_is_not_known_is_said():
     domain = dh.Domain.from_cell((380_000, 5_810_000, 400_000, 5_828_000), "1km", "EPSG:25833")
     with pytest.warns(dh.DeltaHistWarning, match="shifts nothing between the two datums"):
         operation = Operation.onto(domain, "+proj=longlat +ellps=bessel +no_defs +type=crs")
-    assert "allpark" in operation.projection.name
-
-
-def test_a_measured_jump_shortens_the_stated_delta_or_is_refused():
-    domain = germany("500m")
-    made = Preprocessing(projection=Projection("a grid", jump=2.0))
-    counts = Counts(np.ones(domain.shape, dtype=np.int64), domain, made)
-    plain = dh.publish(np.ones(domain.shape, dtype=np.int64), quiet(domain, "500m"), epsilon=1)
-    torn = dh.publish(counts, quiet(domain, "500m"), epsilon=1)
-    less = plain.facts()["delta_guaranteed"] - torn.facts()["delta_guaranteed"]
-    assert less == pytest.approx(2.0 / domain.scale)
-    assert "tears near points up to 2" in torn.statement()
-    assert "one lattice step and the way to the map less" in torn.statement()
-    with pytest.raises(
-        dh.InputError, match="'a grid', which takes near points up to 2 units of the map apart"
-    ):
-        dh.publish(counts, quiet(domain, "199m"), epsilon=1)
-
-
-@pytest.mark.parametrize("wrong", [("x", float("nan")), (None, 0.0)])
-def test_a_projection_is_a_name_and_a_length(wrong):
-    with pytest.raises(dh.InputError, match="must be a name and a length"):
-        Projection(*wrong)
+    assert "allpark" in operation.projection
