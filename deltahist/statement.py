@@ -322,7 +322,7 @@ def _unit_lines(mechanism: BaseMechanism) -> list[str]:
 
 
 def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
-    domain, unit, counting = mechanism.domain, facts["unit"], mechanism.counting
+    domain, counting = mechanism.domain, mechanism.counting
     plural = "s" if facts["values"] > 1 else ""
     outside = "dropped" if "points outside" in counting.dropped else "counted in the nearest cell"
     bounds = ", ".join(number(b) for b in domain.bounds)

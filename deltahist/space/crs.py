@@ -492,7 +492,8 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
     out = math.sin(half) * (high - low + math.sin(high) * math.cos(high) - math.sin(low) * math.cos(low)) / 2
     latitude = round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # no minus before a zero
-    maps = (f"+proj={kind} +lon_0={middle:.10g} +datum=WGS84 +units=m" for kind in (f"laea +lat_0={latitude:g}", "cea +lat_ts=30"))
+    kinds = (f"laea +lat_0={latitude:g}", "cea +lat_ts=30")
+    maps = (f"+proj={kind} +lon_0={middle:.10g} +datum=WGS84 +units=m" for kind in kinds)
     found = [extent for crs in maps if (extent := _with_room(bounds, crs)) is not None]
     if not found:
         raise InputError(
