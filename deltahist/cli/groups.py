@@ -295,13 +295,12 @@ class Zones:
         "FILE", "Polygons (GeoJSON, GeoPackage, ...) in any CRS; they keep their columns."
     )
     layer: str | None = option("NAME", "Layer of --regions; needed if there are several with geometries.")
-    regions_crs: str | None = option("CRS", "CRS of --regions that say none themselves, such as EPSG:25832.")
     name: str | None = option(
         "COLUMN", "Column of --regions that names them. [default: name, id, ... or the only text]"
     )
 
     def __post_init__(self) -> None:
-        for name, value in (("name", self.name), ("layer", self.layer), ("regions-crs", self.regions_crs)):
+        for name, value in (("name", self.name), ("layer", self.layer)):
             if value is not None and self.regions is None:
                 raise InputError(f"--{name} is {value!r}, but it is about --regions, which is missing")
 
@@ -311,7 +310,7 @@ class Zones:
 
         if self.regions is None:
             return None
-        frame = read_geometries(self.regions, domain, "--regions", self.layer, crs=self.regions_crs)
+        frame = read_geometries(self.regions, domain, "--regions", self.layer)
         return named(frame, self.name, "--name")
 
 

@@ -322,7 +322,6 @@ class WorkloadOptions:
     """The queries that an error is about."""
 
     regions: Path | None = option("FILE", "Polygons (GeoJSON, GeoPackage, ...).", panel=PLAN)
-    regions_crs: str | None = option("CRS", "CRS of --regions that say none themselves.", panel=PLAN)
     squares: str | None = option("SIDE", "Squares of this side (2km) at random places.", panel=PLAN)
     boxes: Path | None = option(
         "FILE.csv", "Boxes: west,south,east,north (1-D: low,high) and maybe name.", panel=PLAN
@@ -345,15 +344,14 @@ class WorkloadOptions:
         """Return a function from a domain, whichever its cells, to its queries, and their name; None without any."""
         from deltahist import workloads
         from deltahist.space.fitting import fit
-        from deltahist.space.geometries import read_shapes
+        from deltahist.space.geometries import read_geometries
 
         given = [name for name in ("regions", "squares", "boxes", "ranges") if getattr(self, name)]
         if len(given) > 1:
             raise InputError(f"--{given[0]} and --{given[1]} are both given: it must be at most one workload")
-        if self.regions_crs is not None and self.regions is None:
-            raise InputError(f"--regions-crs is {self.regions_crs!r}, but it is about --regions, which is missing")
         if self.regions is not None:
-            drawn, crs = read_shapes(self.regions, domain, "--regions", self.regions_crs)
+            frame = read_geometries(self.regions, domain, "--regions")
+            drawn, crs = frame.geometry.to_numpy(), frame.crs
             fitted = fit(drawn, domain, crs)
             name = f"the {int(fitted.held.sum()):,} regions of {self.regions}"
             return lambda on: _within(fitted.shapes, on), name
@@ -377,7 +375,7 @@ class WorkloadOptions:
         if self.regions is None or not isinstance(work, Regions):
             return []
         try:
-            known = named(read_geometries(self.regions, domain, "--regions", crs=self.regions_crs))["name"]
+            known = named(read_geometries(self.regions, domain, "--regions"))["name"]
         except InputError:  # several columns may be names: numbers do for a forecast
             return list(work.names)
         return [str(known.iloc[int(number)]) for number in work.names]

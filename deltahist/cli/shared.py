@@ -317,12 +317,13 @@ def read_queries(
     """Return a function from a domain, whatever its cells, to its queries, and their name; None without any."""
     from deltahist import workloads
     from deltahist.space.fitting import fit
-    from deltahist.space.geometries import read_shapes
+    from deltahist.space.geometries import read_geometries
 
     if sum(each is not None for each in (regions, squares, boxes)) > 1:
         raise InputError("give at most one of --regions, --squares and --boxes")
     if regions is not None:
-        drawn, crs = read_shapes(regions, domain, "--regions")
+        frame = read_geometries(regions, domain, "--regions")
+        drawn, crs = frame.geometry.to_numpy(), frame.crs
         fitted = fit(drawn, domain, crs)
         return lambda on: _within(fitted.shapes, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
     if squares is not None:

@@ -444,9 +444,12 @@ def extent_on(bounds: Sequence[float], crs: str) -> Extent:
     (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
     box = _check_degrees(bounds)
-    around = (-180.0, box[1], 180.0, box[3]) if box[0] - box[2] in (360, -360) else box
-    found = np.array(single(read_crs(_DEGREES), read_crs(crs), box).transform_bounds(*around, densify_pts=1000))
-    if not np.isfinite(found).all():
+    west, south, east, north = box
+    width, operation = (east - west) % 360 or 360.0, single(read_crs(_DEGREES), read_crs(crs), box)
+    around = (-180.0, south, 180.0, north) if width == 360 else box
+    found = np.array(operation.transform_bounds(*around, densify_pts=1000))
+    inside = operation.transform(*lattice_of((west, south), (west + width, north), 33))
+    if not (np.isfinite(found).all() and np.isfinite(inside).all()):
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: they leave the area where {crs} is defined; choose a projection "
             "made for the region"

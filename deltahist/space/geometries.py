@@ -183,12 +183,15 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     if not file.is_file():
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
     try:
-        frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", skipinitialspace=True)
-        if len(frame.columns) == wanted and all(map(reads_as_number, frame.columns)):
-            frame = pd.read_csv(file, dtype=str, encoding="utf-8-sig", header=None, names=columns, index_col=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of rows that are longer than the header
+            how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "index_col": False, "skipinitialspace": True}
+            frame = pd.read_csv(file, **how)
+            if len(frame.columns) == wanted and all(map(reads_as_number, frame.columns)):
+                frame = pd.read_csv(file, header=None, names=columns, **how)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         figures = frame[columns].to_numpy(np.float64)
-    except (ValueError, KeyError, OSError) as problem:
+    except (ValueError, KeyError, OSError, pd.errors.ParserWarning) as problem:
         said = " ".join(str(problem).split())[:200]
         raise InputError(f"{name} {str(file)!r} is not readable as CSV ({said}): {rule}") from None
     if not len(figures) or not np.isfinite(figures).all():
@@ -209,8 +212,8 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
     """Return a frame with the names of its regions in front, as texts, in the column `name`.
 
     They come from a column or, where none is chosen, from one that is called as names are (name, nom, id, code, ...),
-    or the only column with values; else they are the regions' numbers. Another column that is called `name`, in any
-    case, gets "_region" behind it. Raises InputError if the column is missing.
+    else the first text column that tells all regions apart, else the only column, else they are numbers. Another column
+    that is called `name`, in any case, gets "_region" behind it. Raises InputError if the column is missing.
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
@@ -228,13 +231,15 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
         filled = [c for c in others if frame[c].notna().any()]
         called = {c.lower(): c for c in reversed(filled)}
         known = [called[word] for word in _NAMES if word in called]
-        column = known[0] if known else filled[0] if len(filled) == 1 else None
-    texts: list[str | None] = [str(number) for number in range(len(frame))]
+        texts = [c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])]
+        known += [*(c for c in texts if "name" in c.lower()), *texts, *(filled if len(filled) == 1 else ())]
+        column = known[0] if known else None
+    names: list[str | None] = [str(number) for number in range(len(frame))]
     if column is not None:
         # A whole number among decimals is written as one.
         values = [f"{v:.15g}" if isinstance(v, float) else str(v) for v in frame[column].astype(object)]
-        texts = [None if gone else text for gone, text in zip(pd.isna(frame[column]), values, strict=True)]
+        names = [None if gone else text for gone, text in zip(pd.isna(frame[column]), values, strict=True)]
     out = frame.drop(columns=[column] if str(column).lower() == "name" else [])
     out = out.rename(columns={c: f"{c}_region" for c in others if c.lower() == "name" and c in out})
-    out.insert(0, "name", texts)
+    out.insert(0, "name", names)
     return out

@@ -265,23 +265,6 @@ def test_metres_that_are_labelled_as_degrees_are_noted_and_answered_as_the_map_s
 
 
 @pytest.mark.filterwarnings("ignore:'crs' was not provided")
-def test_regions_that_say_no_crs_take_one(folder, tmp_path, run, refused):
-    there = DISTRICTS.to_crs(32619)
-    there.set_crs(None, allow_override=True).to_file(tmp_path / "bare.gpkg")
-    there.to_file(tmp_path / "utm.gpkg")
-    there.set_crs(4326, allow_override=True).to_file(tmp_path / "bare.geojson")
-    ask = ["query", folder / "city.parquet", "--format", "csv", "--regions"]
-    expected = pd.read_csv(io.StringIO(run(*ask, tmp_path / "utm.gpkg").out))
-    for file in ("bare.gpkg", "bare.geojson", "utm.gpkg"):
-        out, notes = run(*ask, tmp_path / file, "--regions-crs", "EPSG:32619")
-        assert "warning" not in notes
-        assert pd.read_csv(io.StringIO(out))["estimate"].tolist() == pytest.approx(expected["estimate"].tolist())
-    refused([*ask, tmp_path / "utm.gpkg", "--regions-crs", "EPSG:25832"], "said to be in EPSG:25832", "says EPSG:32619")
-    refused([*ask, tmp_path / "bare.gpkg", "--regions-crs", "EPSG:4326"], "degrees lie within ±180 and ±90", "metres")
-    refused(["query", folder / "city.parquet", f"--box={BOX}", "--regions-crs", "EPSG:32619"], "about --regions")
-    degrees = DISTRICTS.to_crs(4326).set_crs(None, allow_override=True)
-    degrees.to_file(tmp_path / "degrees.gpkg")
-    refused([*ask, tmp_path / "degrees.gpkg"], "taken as EPSG:4326 they would be", "--regions-crs EPSG:4326")
 
 
 @pytest.mark.filterwarnings("ignore:'crs' was not provided")

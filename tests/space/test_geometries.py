@@ -1,15 +1,16 @@
-"""Files of geometries: layers, columns with gaps, and which of them names the regions."""
+"""Files of geometries: layers, and which of them names the regions."""
 
 import json
 
 import geopandas as gpd
+import numpy as np
 import pandas as pd
 import pyogrio
 import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.geometries import named, read_box_file, read_geometries, read_shapes, read_sources
+from deltahist.space.geometries import named, read_box_file, read_geometries, read_sources
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
@@ -39,35 +40,12 @@ def test_of_several_layers_one_is_chosen(tmp_path):
             assert read_geometries(file, PLANE)["label"].tolist() == list("abc")
     assert [len(read_geometries(file, PLANE, layer=layer)) for layer in ("parks", "districts")] == [1, 3]
     pyogrio.write_dataframe(pd.DataFrame({"style": ["<qgis/>"]}), only, layer="layer_styles")
-    frame.to_parquet(flat)
-    for given, layer, words in (
-        (file, None, "'.*atlas.gpkg' has the layers districts, parks: choose one with layer="),
-        (file, "lakes", "layer is 'lakes': it must be one of .*atlas.gpkg', districts, parks"),
-        (only, None, "without geometries"),
-        (flat, "a", "layer is 'a': .*z.parquet', which has none"),
-    ):
-        with pytest.raises(dh.InputError, match=words):
+    for given, layer in ((file, None), (file, "lakes"), (only, None)):
+        with pytest.raises(dh.InputError):
             read_geometries(given, PLANE, layer=layer)
-
-
-@pytest.mark.parametrize("form", ["geojson", "parquet", "shp"])
-def test_whole_numbers_and_truths_stay_so_where_some_are_missing(tmp_path, form):
-    file = write(
-        tmp_path / "z.geojson", SQUARES, code=[7, None, 9], open=[True, False, None], share=[0.5, None, 1.0]
-    )
-    if form == "parquet":
-        frame = read_geometries(file, PLANE)
-        frame.astype({"code": float}).to_parquet(tmp_path / "floats.parquet")
-        assert read_geometries(tmp_path / "floats.parquet", PLANE)["code"].dtype == float
-        frame.to_parquet(file := tmp_path / "z.parquet")
-    elif form == "shp":
-        frame = read_geometries(file, PLANE).drop(columns="open").set_crs("EPSG:32618")
-        frame.to_file(file := tmp_path / "z.shp")
-    found = read_geometries(file, PLANE)
-    assert found["code"].dtype == "Int64"
-    assert found["code"].astype(object).where(found["code"].notna(), None).tolist() == [7, None, 9]
-    assert found["share"].dtype == float
-    assert form == "shp" or found["open"].dtype == "boolean"
+    pd.DataFrame({"a": [1]}).to_parquet(flat)
+    with pytest.raises(dh.InputError):
+        read_geometries(flat, PLANE)
 
 
 def test_rows_without_geometry_are_kept_unless_all_are(tmp_path):
@@ -78,25 +56,34 @@ def test_rows_without_geometry_are_kept_unless_all_are(tmp_path):
         read_geometries(write(tmp_path / "n.geojson", [None, None], zone=["a", "b"]), PLANE)
 
 
-def test_geometries_and_names_that_are_damaged(tmp_path, monkeypatch):
+def test_damaged_geometries_are_refused(tmp_path):
     frame = gpd.GeoDataFrame({"zone": ["abcd", "b", "c"]}, geometry=SQUARES, crs="EPSG:32618")
     frame.to_file(tmp_path / "z.gpkg")
-    whole = (tmp_path / "z.gpkg").read_bytes()
-    ring = shapely.to_wkb(SQUARES[0])
-    for old, new, said in ((ring, ring[:-16] + b"\1" * 16, "LinearRing"), (b"abcd", b"ab\xffd", "UTF8")):
-        assert old in whole
-        (tmp_path / "z.gpkg").write_bytes(whole.replace(old, new))
-        with pytest.raises(dh.InputError, match=f"not a readable file of geometries: .*{said}"):
-            read_geometries(tmp_path / "z.gpkg", PLANE)
-    (tmp_path / "z.gpkg").write_bytes(whole)
+    whole, ring = (tmp_path / "z.gpkg").read_bytes(), shapely.to_wkb(SQUARES[0])
+    assert ring in whole
+    (tmp_path / "z.gpkg").write_bytes(whole.replace(ring, ring[:-16] + b"\1" * 16))
+    with pytest.raises(dh.InputError, match="not a readable file of geometries"):
+        read_geometries(tmp_path / "z.gpkg", PLANE)
 
-    def torn(frame):
-        raise shapely.errors.GEOSException("side location conflict")
 
-    monkeypatch.setattr(gpd.GeoDataFrame, "union_all", torn)
-    plane = dh.Domain((0, 0, 10, 8), (10, 8), crs="EPSG:32618")
-    with pytest.raises(dh.InputError, match="cannot be put together: side location conflict"):
-        read_sources(str(tmp_path / "z.gpkg"), plane)
+@pytest.mark.parametrize("ending", ["csv", "kml", "vrt", "tab"])
+def test_a_file_is_read_by_the_driver_of_its_ending_alone(tmp_path, ending):
+    file = tmp_path / f"zones.{ending}"
+    file.write_text('{"type": "FeatureCollection", "features": []}')
+    with pytest.raises(dh.InputError, match="its ending is"):
+        read_geometries(file, PLANE)
+    (tmp_path / "zones.shp").write_text(write(tmp_path / "z.geojson", SQUARES, zone=list("abc")).read_text())
+    with pytest.raises(dh.InputError):
+        read_geometries(tmp_path / "zones.shp", PLANE)
+
+
+def test_figures_that_cannot_be_degrees_are_in_the_maps_coordinates(tmp_path):
+    far = [shapely.transform(square, lambda v: v + np.array([583_000, 4_505_000])) for square in SQUARES]
+    file = write(tmp_path / "z.geojson", far, zone=list("abc"))
+    domain = dh.Domain((583_000, 4_505_000, 584_000, 4_506_000), (4, 4), "EPSG:32618")
+    with pytest.warns(dh.DeltaHistWarning, match="cannot be degrees"):
+        assert read_geometries(file, domain).crs is None
+    assert read_geometries(file, PLANE).crs is None
 
 
 def frame(**columns):
@@ -111,7 +98,7 @@ def frame(**columns):
         ({"name": [None, None, None], "ID": pd.array([1, None, 3], dtype="Int64")}, ["1", None, "3"]),
         ({"id": [1.0, None, 2.5]}, ["1", None, "2.5"]),
         ({"code": [1, 1, 2], "ID": [7, 8, 9], "zone": ["a", "b", "c"]}, ["7", "8", "9"]),
-        ({"code": [1, 1, 2], "zone": ["a", "b", "c"]}, ["a", "b", "c"]),
+        ({"group": [1, 1, 2], "zone": ["a", "b", "c"]}, ["a", "b", "c"]),
         ({"kind": ["p", "p", "q"], "district": ["a", "b", "c"], "pop": [1, 2, 3]}, ["a", "b", "c"]),
         ({"BoroName": ["a", "b", "c"], "BoroCD": ["x", "y", "z"]}, ["a", "b", "c"]),
         ({"zone_nr": [4, 5, 6]}, ["4", "5", "6"]),
@@ -125,17 +112,10 @@ def test_names_are_found(columns, names):
     assert {c for c in columns if c != "name"} - set(found.columns) <= {"NAME"}
 
 
-@pytest.mark.parametrize(
-    ("columns", "asked", "words"),
-    [
-        ({"kind": list("ppq"), "pop": [1, 2, 2]}, None, "name is missing: .* of the columns kind, pop; say in which"),
-        ({"zone": list("abc")}, "town", "name is 'town': it must be one of the file's columns, zone$"),
-        ({"district_n": list("abc")}, "district_name", "shapefiles cut names to 'district_n'"),
-    ],
-)
-def test_where_names_are_not_plain_the_columns_are_listed(columns, asked, words):
-    with pytest.raises(dh.InputError, match=words):
-        named(frame(**columns), asked)
+def test_a_column_that_is_missing_is_refused():
+    with pytest.raises(dh.InputError, match="zone"):
+        named(frame(zone=list("abc")), "town")
+    assert named(frame(kind=list("ppq"), pop=[1, 2, 2]))["name"].tolist() == ["0", "1", "2"]
 
 
 def test_another_column_that_is_called_name_is_kept():
@@ -160,34 +140,20 @@ def test_boxes_are_read_with_their_names(tmp_path, text, corners, names):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    "content",
     [
-        (b"", "has 0 rows"),
-        (b"west,south,east,north\n", "has 0 rows"),
-        (b"1,2\n", "has 0 rows of 1,2"),
-        (b"west,south,east,north\n0,0,1\n0,0,1,one\n", r"2 row\(s\) .* the first at box 0"),
-        (b"west,south,east,north\n0,0,1,1,5\n", "more values than columns in '0,0,1,1,5'"),
-        (b'west,south,east,north\n0,0,1,"1\n', "not readable as CSV"),
-        (b"west,south,east,north\n0,0,1,\xff\n", "not readable as CSV"),
+        b"",
+        b"west,south,east,north\n",
+        b"1,2\n",
+        b"west,south,east,north\n0,0,1\n0,0,1,one\n",
+        b"west,south,east,north\n0,0,1,1\n0,0,1\n",
+        b"west,south,east,north\n0,0,1,inf\n",
+        b"west,south,east,north\n0,0,1,1,5\n",
+        b'west,south,east,north\n0,0,1,"1\n',
+        b"west,south,east,north\n0,0,1,\xff\n",
     ],
 )
-def test_files_without_boxes_are_refused(tmp_path, content, words):
+def test_files_without_boxes_are_refused(tmp_path, content):
     (tmp_path / "boxes.csv").write_bytes(content)
-    with pytest.raises(dh.InputError, match=f"boxes.csv.*{words}"):
+    with pytest.raises(dh.InputError, match="boxes"):
         read_box_file(tmp_path / "boxes.csv", 4)
-
-
-@pytest.mark.parametrize(
-    ("ending", "crs"), [("gpkg", "EPSG:4326"), ("geojson", "EPSG:32618"), ("parquet", "EPSG:4326")]
-)
-def test_shapes_alone_are_those_of_the_frame(tmp_path, ending, crs):
-    whole = gpd.GeoDataFrame({"zone": list("abc")}, geometry=SQUARES, crs=crs)
-    file = tmp_path / f"zones.{ending}"
-    if ending == "parquet":
-        whole.to_parquet(file)
-    else:
-        whole.to_file(file)
-    frame = read_geometries(file, PLANE)
-    shapes, stated = read_shapes(file, PLANE)
-    assert shapes.tolist() == frame.geometry.tolist()
-    assert stated == frame.crs
