@@ -43,7 +43,7 @@ def test_near_points_are_counted_in_near_cells_whatever_the_datum(kind, tmp_path
     assert np.hypot(np.diff(x), np.diff(y)) > 100
     counts = as_file(kind, tmp_path)
     assert (np.ptp(np.argwhere(np.asarray(counts)), axis=0) <= 1).all()
-    assert "ED50 to ETRS89" in counts.counting.projection
+    assert "ED50 to ETRS89" in counts.preprocessing.projection
 
 
 def test_geometries_come_to_the_map_like_points(tmp_path):

@@ -205,8 +205,8 @@ def test_longitudes_and_latitudes_are_counted_as_those_of_a_file(spark, make_tab
         assert (found.counts == expected.counts).all()
         assert 100 < found.outside == expected.outside
         assert found.bad_rows == expected.bad_rows > 1
-        assert "NAD27" in found.counts.counting.projection.name
-        assert found.counts.counting.projection == expected.counts.counting.projection
+        assert "NAD27" in found.counts.preprocessing.projection
+        assert found.counts.preprocessing.projection == expected.counts.preprocessing.projection
     kept = dh.count_table(
         "places", domain, database=spark, **how, drop_bad_rows=True, outside="clamp", user="who", max_per_user=7
     )
