@@ -42,7 +42,7 @@ def main() -> None:
             f"smooth_sensitivity, β = {beta:g}",
             lambda b=beta: smooth_sensitivity(points, 0.5, near, beta=b),
         )  # type: ignore[misc]
-    for method in ("inverse", "smooth-student"):
+    for method in ("inverse", "smooth"):
         timed(f"quantile, ε = 0.1, {method}", lambda m=method: dh.quantile(points, 0.5, near, 0.1, method=m))  # type: ignore[misc]
     print(
         f"{'largest memory of the process':<58}{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:8.2f} GiB"

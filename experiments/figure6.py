@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
-from deltahist.kinds.quantile import METHODS as WAYS, Smooth, smooth_sensitivity
-from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
+from deltahist.kinds.quantile import SmoothScale, smooth_sensitivity
+from experiments._common import BLUE, GREEN, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)
 NUMBERS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 EPSILON = 1
 #: How the error of the median is measured: by the noise of the smooth sensitivity, and by drawn places.
-METHODS = ("smooth-student", "inverse", "exponential", "global")
+METHODS = ("smooth", "inverse")
 
 
 def run(out: Path, small: bool) -> Found:
@@ -23,10 +23,7 @@ def run(out: Path, small: bool) -> Found:
     rng = np.random.default_rng(6)
     repetitions = 30 if small else 300
     numbers = NUMBERS[::3] if small else NUMBERS
-    student = WAYS["smooth-student"]
-    assert isinstance(student, Smooth)
-    noise = student.scale(dh.Budget(EPSILON))
-    assert noise is not None
+    noise = SmoothScale.of(EPSILON)
     rows: list[dict[str, object]] = []
     for number in numbers:
         made = [rng.exponential(size=number) for _ in range(repetitions)]
@@ -74,7 +71,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
     left.set(
         title=f"mean smooth sensitivity of the median, β = {rows[0]['beta']:g}", ylabel="share of the domain"
     )
-    styles = zip(METHODS, (BLUE, GREEN, ORANGE, GREY), strict=True)
+    styles = zip(METHODS, (BLUE, GREEN), strict=True)
     for method, colour in styles:
         for delta, line in ((1.0, ":"), (0.05, "-")):
             chosen = [r for r in rows if r["delta"] == delta]

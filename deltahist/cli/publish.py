@@ -233,9 +233,7 @@ def quantile(
     limit: shared.Limit = None,
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    method: Annotated[
-        str, typer.Option(metavar="NAME", help="auto takes the least expected error.")
-    ] = "auto",
+    method: Annotated[str, typer.Option(metavar="NAME", help="inverse, or smooth sensitivity: smooth.")] = "inverse",
     user: shared.User = None,
     max_per_user: shared.MaxPerUser = None,
     where: shared.Where = None,
@@ -273,8 +271,8 @@ def quantile(
     near = Neighbourhood(Domain(bounds, (_CELLS,)), delta, limits=shared.read_limits(limit))
     near.check_on_map()
     check_quantile(q, near)
-    if method not in ("auto", *METHODS):
-        raise InputError(f"--method is {method!r}: it must be one of auto, {', '.join(METHODS)}")
+    if method not in METHODS:
+        raise InputError(f"--method is {method!r}: it must be one of {', '.join(METHODS)}")
     reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside}
     located = points_file(source, near.domain, **reading)
     shared.note_rows(located)

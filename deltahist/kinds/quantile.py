@@ -1,21 +1,17 @@
-"""Quantiles of points on a line: points around one, ways to publish it, the mechanism, and the release in a JSON file.
+"""Quantiles of points on a line: the points around one, the mechanism, and the release in a JSON file.
 
 Source: 2014, section 5.5.2. Notation and proofs: docs/quantiles.md and docs/privacy/quantiles.md.
-A new way is a `Method` in `METHODS`; a new heavy-tailed law also stands in `noise/quantiles.py`.
 """
 
 from __future__ import annotations
 
-import abc
-import functools
 import itertools
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,23 +19,20 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, finite, one_of, positive, whole
-from deltahist.kinds.sorted import check_all_there, length_ratio, noise_law, on_a_line
+from deltahist.kinds.sorted import check_all_there, on_a_line
 from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Guarantee, Law, gaussian_curve
+from deltahist.privacy import Guarantee, Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 
-if TYPE_CHECKING:
-    import pandas as pd
-
+#: Ways to publish a quantile: a place drawn by the moves it needs, or noise in proportion to a smooth sensitivity.
+METHODS = ("inverse", "smooth")
 #: The floats of a smooth sensitivity agree with the real ones to fewer digits than this; β pays for it.
 SLACK = 1e-12
 #: Least smooth sensitivity that noise is drawn for, in lattice steps: public, and far below any accuracy.
 FLOOR = 1
-#: Spread σ of the log-normal factor: the best for dense points (docs/quantiles.md).
-SIGMA = Fraction(1, 2)
 #: The steepest slope of the log-density of Student's t with 2 degrees of freedom.
 _STUDENT_SLOPE = 3 / (2 * math.sqrt(2))
 
@@ -175,106 +168,28 @@ class PointsAround:
 
 
 @dataclass(frozen=True)
-class PlaceNoise:
-    """A place drawn with probability ∝ e^(−rate · moves): moves over `reach` steps that would make it the quantile."""
+class SmoothScale:
+    """How ε pays for noise in proportion to a smooth sensitivity S_β: the noise is S_β · factor · Z.
 
-    reach: int
-    rate: Fraction
-
-
-@dataclass(frozen=True)
-class HeavyNoise:
-    """A real number of a law, "student", "laplace" or "lognormal", times a scale in lattice steps; private."""
-
-    law: str
-    scale: Fraction
-
-
-#: What the publisher adds to the quantile.
-Noise: TypeAlias = PlaceNoise | HeavyNoise | Law
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method(abc.ABC):
-    """A way to publish a quantile, by the name that users choose; `needs` are the budgets that it takes, in words."""
-
-    name: str
-    needs: str = ""
-
-    def takes(self, budget: Budget) -> bool:
-        """Return whether the noise can be made for a budget."""
-        return True
-
-    def promise(self, budget: Budget) -> Guarantee:
-        """Return the guarantee within δ at a budget."""
-        return Guarantee(*budget.exact)
-
-    @property
-    def words(self) -> str:
-        """The noise in words, where it has no public law."""
-        return ""
-
-    @abc.abstractmethod
-    def expected_error(self, mechanism: QuantileMechanism) -> float:
-        """Return the mean absolute error for points spread evenly over the domain, in lattice steps."""
-
-    @abc.abstractmethod
-    def noise(self, mechanism: QuantileMechanism, points: PointsAround) -> Noise:
-        """Return the noise that the quantile of points gets; private."""
-
-    def laws(self, mechanism: QuantileMechanism) -> tuple[Law, ...]:
-        """Return the law of the noise where the law is public."""
-        return ()
-
-    def cost_under(self, mechanism: QuantileMechanism, moves: Neighbourhood) -> Fraction | float:
-        """Return the budget that another relation costs: as many times its own as moves within δ make one."""
-        return bound_of(self.promise(mechanism.budget), _steps_of(mechanism, moves))
-
-    def broken_limit(self, mechanism: QuantileMechanism) -> str | None:
-        """Return which limit of the neighbourhood the method cannot keep, and the cost there; None if it keeps all."""
-        near, letter = mechanism.neighbourhood, mechanism.letter
-        for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
-            place = "any move at all" if limit.any else f"a move over {limit.distance}"
-            if self.promise(mechanism.budget).probability and _steps_of(mechanism, relation) > 1:
-                return f"{place} may fail with the same probability as within delta, and by it fails more often"
-            cost, allowed = self.cost_under(mechanism, relation), mechanism.budget.amount * factor**mechanism.norm
-            if cost > allowed:
-                return f"{place} may cost {letter} = {float(allowed):.4g}, and by it costs {float(cost):.4g}"
-        return None
-
-
-def _steps_of(mechanism: QuantileMechanism, moves: Neighbourhood) -> int:
-    """Return how many moves within δ make one of another relation."""
-    return -(-min(moves.radius, mechanism.steps) // mechanism.neighbourhood.radius)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places(Method):
-    """A place is drawn, the likelier the fewer moves within δ would make it the quantile.
-
-    With `any_move` the same for moves of any length, the exponential mechanism: any move at all costs the budget.
+    If S_β(x) and S_β(x') differ by a factor of at most e^β and the values by S_β, the output of a neighbour is that
+    of Z stretched by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom, stretching costs
+    2β and a shift by s costs 3 s / (2 √2). Where points are dense S_β is in proportion to 1/β, so that β and s get
+    half of ε each. Both are a hair less, since floats are rounded.
     """
 
-    any_move: bool = False
+    beta: float
+    factor: Fraction
 
-    @property
-    def words(self) -> str:
-        return "a place is drawn, the likelier the fewer moves would make it the quantile"
-
-    def expected_error(self, mechanism: QuantileMechanism) -> float:
-        noise = self.noise(mechanism)
-        return mean_of_places(mechanism.gap, noise.reach, float(noise.rate), mechanism.steps)
-
-    def noise(self, mechanism: QuantileMechanism, points: PointsAround | None = None) -> PlaceNoise:
-        reach = mechanism.steps if self.any_move else mechanism.neighbourhood.radius
-        return PlaceNoise(reach, rate_of(mechanism.budget, mechanism.counting.contributions))
-
-    def cost_under(self, mechanism: QuantileMechanism, moves: Neighbourhood) -> Fraction | float:
-        return mechanism.budget.amount if self.any_move else super().cost_under(mechanism, moves)
+    @classmethod
+    def of(cls, epsilon: float) -> SmoothScale:
+        """Return the scale for ε; InputError if it is too small."""
+        if epsilon / 4 <= 2 * SLACK:
+            raise InputError(f"epsilon is {epsilon:g}: the method 'smooth' needs more")
+        return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / _STUDENT_SLOPE * (1 - SLACK)))
 
 
 def rate_of(budget: Budget, contributions: int) -> Fraction:
-    """Return the rate ε/(2K) of e^(−rate · moves) for the methods that draw places by the moves they need.
+    """Return the rate ε/(2K) of e^(−rate · moves), by which places are drawn.
 
     A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
     """
@@ -287,180 +202,6 @@ def rate_of(budget: Budget, contributions: int) -> Fraction:
     return epsilon / (2 * contributions)
 
 
-def mean_of_places(gap: float, reach: float, rate: float, size: float) -> float:
-    """Return E|z| for P(z) ∝ e^(−rate · moves), moves = Σ_i ⌈(|z| − i·gap)/reach⌉ over points on the way."""
-    z = np.concatenate([[0.0], np.geomspace(min(gap, reach) / 100, size, 4000)])
-    passed = np.floor(z / gap) + 1
-    # Within δ every point passed needs one move. Beyond it ⌈x⌉ is about x + ½, and Σ_{i<passed} ((z − i s)/D + ½) is in
-    # closed form; no point needs less than one.
-    further = passed * (1 + z / reach) - gap / reach * passed * (passed - 1) / 2 - passed / 2
-    moves = np.where(z < reach, passed, np.maximum(passed, further))
-    weight = np.exp(-rate * moves)
-    return float(np.trapezoid(weight * z, z) / np.trapezoid(weight, z))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Global(Method):
-    """Noise of one public law: however many points move within δ, the quantile moves by δ at most."""
-
-    def laws(self, mechanism: QuantileMechanism) -> tuple[Law, ...]:
-        return (noise_law(mechanism.neighbourhood, mechanism.budget, 1),)
-
-    def noise(self, mechanism: QuantileMechanism, points: PointsAround) -> Noise:
-        return self.laws(mechanism)[0]
-
-    def expected_error(self, mechanism: QuantileMechanism) -> float:
-        scale = self.laws(mechanism)[0].scale
-        return scale if mechanism.norm == 1 else scale * math.sqrt(2 / math.pi)
-
-    def cost_under(self, mechanism: QuantileMechanism, moves: Neighbourhood) -> Fraction:
-        return mechanism.budget.amount * length_ratio(mechanism.neighbourhood, moves) ** mechanism.norm
-
-
-@dataclass(frozen=True)
-class SmoothScale:
-    """How noise Z goes with a smooth sensitivity S_β: the output is x + S_β · factor · Z."""
-
-    beta: float
-    factor: Fraction
-
-    @classmethod
-    def of(cls, beta: float, shift: float) -> SmoothScale | None:
-        """Return the scale for a β and a shift, both a hair less, since floats are rounded; None if β is too small."""
-        return cls(beta - SLACK, 1 / Fraction(shift * (1 - SLACK))) if beta > 2 * SLACK else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Smooth(Method):
-    """Noise in proportion to a smooth sensitivity, which is not published.
-
-    If S_β(x) and S_β(x') differ by a factor of at most e^β and the values by S_β, the output of a neighbour is that
-    of Z stretched by e^±β and shifted by at most 1/factor. How a budget pays for the two is the noise's own. Where
-    points are dense S_β is in proportion to 1/β, so that β s is made as large as possible.
-    """
-
-    #: E|Z|.
-    size: float
-    #: Returns the best split of a budget between stretch and shift, or None if there is none.
-    scale: Callable[[Budget], SmoothScale | None]
-    #: Whether ε holds but for a failure probability.
-    fails: bool = False
-
-    @property
-    def words(self) -> str:
-        return f"{self.name}, in proportion to a smooth sensitivity that is not published"
-
-    def takes(self, budget: Budget) -> bool:
-        return self.scale(budget) is not None
-
-    def promise(self, budget: Budget) -> Guarantee:
-        return Guarantee(*budget.exact, Fraction(budget.probability or 0)) if self.fails else super().promise(budget)
-
-    def expected_error(self, mechanism: QuantileMechanism) -> float:
-        scale = self.scale(mechanism.budget)
-        assert scale is not None
-        t = np.unique(np.rint(np.geomspace(1, min(mechanism.number, 40 / scale.beta + 2), 2000))) - 1
-        stretch = (t + 1) * mechanism.counting.contributions * mechanism.gap
-        local = np.minimum(mechanism.neighbourhood.radius, np.minimum(stretch, mechanism.steps))
-        return float(np.max(local * np.exp(-scale.beta * t))) * float(scale.factor) * self.size
-
-    def noise(self, mechanism: QuantileMechanism, points: PointsAround) -> Noise:
-        scale, times = self.scale(mechanism.budget), mechanism.counting.contributions
-        assert scale is not None
-        # Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a
-        # smooth bound and a constant is one as well (docs/privacy/quantiles.md).
-        smooth = max(Fraction(points.smooth(mechanism.neighbourhood.radius, scale.beta, times)), Fraction(FLOOR))
-        return HeavyNoise(self.name.removeprefix("smooth-"), smooth * scale.factor)
-
-
-def student_scale(budget: Budget) -> SmoothScale | None:
-    """Split ε for Student's t with 2 degrees of freedom: stretching costs 2β, shifting by s costs 3 s / (2 √2)."""
-    if budget.unit != "epsilon":
-        return None
-    epsilon = float(budget.amount)
-    return SmoothScale.of(epsilon / 4, epsilon / 2 / _STUDENT_SLOPE)
-
-
-def laplace_scale(budget: Budget) -> SmoothScale | None:
-    """Split ε for Laplace noise: shifting costs s, stretching ε₁ but with probability e^(−z) (1 − e^(−β)).
-
-    Here z is (ε₁ + β)/(e^β − 1).
-    """
-    return _best_scale(budget, 1.0, _laplace_stretch)
-
-
-def lognormal_scale(budget: Budget) -> SmoothScale | None:
-    """Split a budget for Laplace log-normal noise: its divergence of order α is at most α (β/σ + e^(3σ²/2) s)² / 2.
-
-    Source: Bun and Steinke 2019.
-    """
-    if budget.unit == "rho":
-        root = math.sqrt(2 * float(budget.amount))
-        return SmoothScale.of(root * float(SIGMA) / 2, root / 2 * math.exp(-1.5 * float(SIGMA) ** 2))
-    return _best_scale(budget, math.exp(1.5 * float(SIGMA) ** 2), _lognormal_stretch)
-
-
-@functools.lru_cache(maxsize=256)
-def _best_scale(budget: Budget, slope: float, stretch: Callable[[float, float], float]) -> SmoothScale | None:
-    """Return the scale whose share of ε for shifting has the largest β s, over a grid; None without a probability.
-
-    A neighbour's output is shifted first, at the cost of e^(ε₂), and then stretched, so that the failure
-    probability of the stretch counts e^(ε₂) times.
-    """
-    if budget.unit != "epsilon" or budget.probability is None:
-        return None
-    epsilon, shares = float(budget.amount), np.linspace(0.02, 0.98, 49)
-    betas = [stretch(epsilon * (1 - a), budget.probability * math.exp(-epsilon * a)) for a in shares]
-    best = int(np.argmax(np.array(betas) * shares))
-    return SmoothScale.of(betas[best], epsilon * float(shares[best]) / slope)
-
-
-def _laplace_stretch(epsilon: float, probability: float) -> float:
-    """Return the largest β such that Laplace noise of scales 1 and e^β, or e^−β, is (ε, δ_prob)-close."""
-
-    def holds(beta: float) -> bool:
-        failure = math.exp(-(epsilon + beta) / math.expm1(beta)) * -math.expm1(-beta)
-        return failure <= probability * (1 - 1e-9)
-
-    return _largest(holds, epsilon)
-
-
-def _lognormal_stretch(epsilon: float, probability: float) -> float:
-    """Return σ times the largest μ such that standard normals μ apart are (ε, δ_prob)-close."""
-    return float(SIGMA) * _largest(lambda mu: gaussian_curve(mu, probability * (1 - 1e-9)) <= epsilon, 10.0)
-
-
-def _largest(holds: Callable[[float], bool], most: float) -> float:
-    """Return the largest number up to `most` of which something holds that holds below it, by halving."""
-    low, high = 0.0, most
-    if holds(high):
-        return high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle > 0 and holds(middle) else (low, middle)
-    return low
-
-
-#: All ways by name; where two are expected to do as well, the first one is taken.
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Places(name="inverse"),
-        Places(name="exponential", any_move=True),
-        Global(name="global"),
-        Smooth(name="smooth-student", needs="epsilon", size=math.sqrt(2), scale=student_scale),
-        Smooth(name="smooth-laplace", needs="epsilon and a probability", size=1, scale=laplace_scale, fails=True),
-        Smooth(
-            name="smooth-lognormal",
-            needs="rho, or epsilon and a probability",
-            size=math.exp(float(SIGMA) ** 2 / 2),
-            scale=lognormal_scale,
-            fails=True,
-        ),
-    )
-}
-
-
 @dataclass(frozen=True)
 class QuantileMechanism(BaseMechanism):
     """A way to publish a quantile of points on a line (docs/quantiles.md).
@@ -470,8 +211,9 @@ class QuantileMechanism(BaseMechanism):
     neighbourhood : who may be confused with whom; one dimension, fixed membership.
     q : which quantile: the ⌈q n⌉-th smallest of n points.
     number : of points, public.
-    budget : ε, ρ, or ε with a failure probability that is allowed.
-    method : one of METHODS, or "auto": the least expected error for evenly spread points (`methods`).
+    budget : ε, or ρ for the method "inverse".
+    method : "inverse" draws a place, the likelier the fewer moves within δ would make it the quantile; "smooth" adds
+        noise in proportion to the smooth sensitivity, and needs ε.
     counting : how rows became points; nothing may be left out.
 
     Raises InputError on a q outside 0 to 1, two dimensions, membership that is not fixed, points that were left out,
@@ -479,15 +221,15 @@ class QuantileMechanism(BaseMechanism):
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
-    >>> QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1)).method
-    'inverse'
+    >>> [float(QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1)).cost_within(r)[0]) for r in (5, 12)]
+    [1.0, 3.0]
     """
 
     neighbourhood: Neighbourhood
     q: float
     number: int
     budget: Budget
-    method: str = "auto"
+    method: str = "inverse"
     counting: Preprocessing = POINTS
 
     def __post_init__(self) -> None:
@@ -495,35 +237,26 @@ class QuantileMechanism(BaseMechanism):
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
-        one_of(("auto", *METHODS), method=self.method)
-        if self.method == "auto":
-            object.__setattr__(self, "method", self._ranked[0][0])
-        if not self.chosen_method.takes(self.budget):
-            takes = ", ".join(f"{m.name} takes {m.needs}" for m in METHODS.values() if m.needs)
-            raise InputError(f"method is {self.method!r}: {takes}")
-        problem = self.chosen_method.broken_limit(self)
-        if problem is not None:
-            raise InputError(
-                f"method is {self.method!r}, which cannot keep a limit: {problem}; take the method 'global' or "
-                "'exponential', or a longer delta"
-            )
-
-    @property
-    def chosen_method(self) -> Method:
-        """The method that `method` names."""
-        return METHODS[self.method]
-
-    @functools.cached_property
-    def _ranked(self) -> list[tuple[str, float]]:
-        """Methods that take the budget and keep all limits, with expected errors in lattice steps, best first."""
-        able = [m for m in METHODS.values() if m.takes(self.budget) and m.broken_limit(self) is None]
-        errors = [(m.name, min(m.expected_error(self), self.steps / 2)) for m in able]
-        # Errors that agree to three digits are the same; sorting keeps the order of METHODS then.
-        return sorted(errors, key=lambda item: float(f"{item[1]:.2e}"))
+        one_of(METHODS, method=self.method)
+        if self.budget.probability is not None:
+            raise InputError("budget has a failure probability: a quantile takes epsilon or rho")
+        if self.method == "smooth" and self.budget.unit != "epsilon":
+            raise InputError("method is 'smooth': it takes epsilon, not rho")
+        if self.method == "smooth":
+            SmoothScale.of(float(self.budget.amount))  # refuses what is too small
+        near, letter = self.neighbourhood, self.letter
+        for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
+            cost, allowed = self.cost_under(relation), self.budget.amount * factor**self.norm
+            if cost > allowed:
+                place = "any move" if limit.any else f"a move over {limit.distance}"
+                raise InputError(
+                    f"limit of {place} is {letter} = {float(allowed):.4g}: a quantile costs {float(cost):.4g} there; "
+                    "take a longer delta"
+                )
 
     @property
     def guarantee(self) -> Guarantee:
-        return self.chosen_method.promise(self.budget)
+        return Guarantee(*self.budget.exact)
 
     @property
     def rank(self) -> int:
@@ -536,13 +269,9 @@ class QuantileMechanism(BaseMechanism):
         return self.domain.lattice_shape[0]
 
     @property
-    def gap(self) -> float:
-        """Lattice steps between two points that are spread evenly."""
-        return self.steps / self.number
-
-    @property
     def laws(self) -> tuple[Law, ...]:
-        return self.chosen_method.laws(self)
+        """None: the law of the noise depends on the points, and is private."""
+        return ()
 
     @property
     def size(self) -> int:
@@ -553,29 +282,24 @@ class QuantileMechanism(BaseMechanism):
         return f"the {self.q:g}-quantile of {self.number:,} points, in lattice steps, by the method {self.method!r}"
 
     def noise_rows(self) -> list[dict[str, Any]]:
-        for law in self.laws:
-            std = math.sqrt(law.variance())
-            return [{"rows": "the quantile", "law": law.kind, "std": std, "unit": "lattice steps"}]
-        return [{"rows": "the quantile", "law": self.chosen_method.words, "std": None}]
+        law = "a place is drawn, the likelier the fewer moves would make it the quantile"
+        if self.method == "smooth":
+            law = "Student's t, in proportion to a smooth sensitivity that is not published"
+        return [{"rows": "the quantile", "law": law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        return self.chosen_method.cost_under(self, moves)
+        """Return the budget that another relation costs: as many times its own as moves within δ make one."""
+        return bound_of(self.guarantee, -(-min(moves.radius, self.steps) // self.neighbourhood.radius))
 
-    def methods(self) -> pd.DataFrame:
-        """Rank all ways to publish this quantile by the expected error for points spread evenly over the domain.
+    def smooth_scale(self, points: PointsAround) -> Fraction:
+        """Return by what Student's t is multiplied in the method "smooth", in lattice steps; private.
 
-        Public figures only: a frame with method and expected_error (mean absolute, in the domain's units), best first.
-        Real points are denser in some places and sparser in others: dense places favour "inverse", and where the
-        nearest points are further away than δ, all but "global" and "inverse" are poor.
-
-        >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
-        >>> QuantileMechanism(near, 0.5, 10_000, Budget(epsilon=1)).methods()["method"].tolist()
-        ['inverse', 'exponential', 'smooth-student', 'global']
+        Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a
+        smooth bound and a constant is a smooth bound, too (docs/privacy/quantiles.md).
         """
-        import pandas as pd
-
-        errors = {name: error * self.domain.step[0] for name, error in self._ranked}
-        return pd.DataFrame({"method": list(errors), "expected_error": list(errors.values())})
+        scale = SmoothScale.of(float(self.budget.amount))
+        smooth = points.smooth(self.neighbourhood.radius, scale.beta, self.counting.contributions)
+        return max(Fraction(smooth), Fraction(FLOOR)) * scale.factor
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -583,7 +307,6 @@ class QuantileMechanism(BaseMechanism):
             "number": self.number,
             "method": self.method,
             **budget_description(self.budget),
-            "probability": float(self.guarantee.probability) or None,
             **self.counting.describe(),
             "domain": self.domain.describe(),
             "neighbourhood": self.neighbourhood.describe(),
@@ -596,8 +319,8 @@ class QuantileMechanism(BaseMechanism):
             Neighbourhood.from_description(Domain(**description["domain"]), description["neighbourhood"]),
             description["q"],
             description["number"],
-            Budget(*budget_of(description).exact, description["probability"]),
-            one_of(tuple(METHODS), method=description["method"]),
+            budget_of(description),
+            description["method"],
             Preprocessing.from_description(description),
         )
 

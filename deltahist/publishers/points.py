@@ -13,23 +13,20 @@ from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import (
-    SIGMA,
-    PlaceNoise,
     PointsAround,
     Quantile,
     QuantileMechanism,
     check_quantile,
     lattice_steps,
+    rate_of,
 )
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, on_a_line, places_for
 from deltahist.noise.exact import source
-from deltahist.noise.quantiles import draw_place, rounded
-from deltahist.privacy import Law
+from deltahist.noise.quantiles import draw_place, rounded_student
 from deltahist.publishers.gradual import begin
 from deltahist.publishers.publication import (
     amounts_for,
     check_protection,
-    draw_noise,
     find_preprocessing,
     match_counting,
     publish_measured,
@@ -105,8 +102,7 @@ def publish_quantile(
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
-    probability: float | None = None,
-    method: str = "auto",
+    method: str = "inverse",
     contributions: int | None = None,
     weak_protection_accepted: bool = False,
     account: Account | None = None,
@@ -114,8 +110,8 @@ def publish_quantile(
 ) -> Quantile:
     """Publish a quantile of points on a line under δ-neighbourhood.
 
-    Source: 2014, section 5.5.2, with the noises of Bun and Steinke 2019 and places drawn by the number of moves
-    within δ that would make them the quantile (docs/quantiles.md). Proofs: docs/privacy/quantiles.md.
+    Source: 2014, section 5.5.2, and places drawn by the number of moves within δ that would make them the quantile
+    (docs/quantiles.md). Proofs: docs/privacy/quantiles.md.
 
     Parameters
     ----------
@@ -125,14 +121,8 @@ def publish_quantile(
         there were data: the other choices are then its own.
     epsilon : pure ε; or
     rho : ρ-zCDP.
-    probability : with epsilon, a failure probability that is allowed: more noises are then considered.
-    method : "auto" takes the least expected error for evenly spread points (`QuantileMechanism.methods`), or one of
-
-        - "inverse": a place is drawn with probability ∝ e^(−ε/2 · moves), where `moves` is how many moves within
-          δ it takes to make it the quantile; "exponential": the same for moves of any length (the baseline);
-        - "global": integer noise of scale δ/ε;
-        - "smooth-student" (pure ε), "smooth-laplace" (ε and probability), "smooth-lognormal" (ρ, or ε and
-          probability): noise in proportion to the smooth sensitivity.
+    method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), where `moves` is how many moves within δ it
+        takes to make it the quantile; "smooth" (with ε) adds noise in proportion to the smooth sensitivity.
     contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
     weak_protection_accepted, account : as for `publish`.
     rng : a seeded generator, for experiments only: the result is stamped not for publication.
@@ -148,8 +138,8 @@ def publish_quantile(
     ('inverse', True)
     """
     if isinstance(near, QuantileMechanism):
-        amounts = {"epsilon": epsilon, "rho": rho, "probability": probability}
-        refuse_choices("the budget and the method", {"method": method}, **amounts)
+        given = None if method == "inverse" else method
+        refuse_choices("the budget and the method", {}, epsilon=epsilon, rho=rho, method=given)
         mechanism = match_counting(near, points, contributions)
         steps = lattice_steps(points, mechanism.domain)
         if (q, len(steps)) != (mechanism.q, mechanism.number):
@@ -158,20 +148,23 @@ def publish_quantile(
         check_quantile(q, near)
         counting = find_preprocessing(points, near.domain, contributions)
         steps = lattice_steps(points, near.domain)
-        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho), probability=probability)
+        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
         mechanism = QuantileMechanism(near, q, len(steps), budget, method, counting)
     check_protection(mechanism, weak_protection_accepted, rng)
     around = PointsAround(steps, mechanism.rank, mechanism.steps - 1)
-    noise_law = mechanism.chosen_method.noise(mechanism, around)
+    radius = mechanism.neighbourhood.radius
+    # Worked out before the charge: what may be refused is refused here.
+    if mechanism.method == "smooth":
+        scale = mechanism.smooth_scale(around)
+    else:
+        rate = rate_of(mechanism.budget, mechanism.counting.contributions)
 
     def noise() -> NDArray[np.int64]:
         """Draw the noise by the method, cut to the domain: it may be larger than 64 bits hold."""
-        if isinstance(noise_law, Law):
-            drawn = int(draw_noise(mechanism, rng)[0])
-        elif isinstance(noise_law, PlaceNoise):
-            drawn = draw_place(around.nearest, around.room, noise_law.reach, noise_law.rate, source(rng))
+        if mechanism.method == "smooth":
+            drawn = rounded_student(0, scale, source(rng))
         else:
-            drawn = rounded(noise_law.law, 0, noise_law.scale, source(rng), sigma=SIGMA)
+            drawn = draw_place(around.nearest, around.room, radius, rate, source(rng))
         step = min(max(around.quantile + drawn, 0), mechanism.steps - 1)
         return np.array([step - around.quantile], dtype=np.int64)
 

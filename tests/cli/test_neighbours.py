@@ -66,7 +66,7 @@ def test_a_run_tells_nothing_of_who_is_there(tmp_path, monkeypatch, capsys, name
     assert any(path.endswith(".parquet") for path in many[2])
 
 
-@pytest.mark.parametrize("method", ["inverse", "exponential", "global", "smooth-student"])
+@pytest.mark.parametrize("method", ["inverse", "smooth"])
 def test_a_quantile_tells_nothing_but_its_value(tmp_path, monkeypatch, capsys, method):
     """All at one end, all at one place and spread ones, some beyond the ends; their number is public."""
     line = ["quantile", "v.csv", "--x", "x", "--q", "0.5", "--bounds", "0,10", "--delta", "1", "--outside", "clamp"]

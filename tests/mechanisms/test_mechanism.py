@@ -105,14 +105,14 @@ def test_every_publisher_takes_its_mechanism():
         (lambda: dh.publish_sorted(points[:20], made), "for 21 points"),
         (lambda: dh.publish_sorted(np.linspace(0, 1, 31), parked), "for 30 points"),
         (lambda: dh.publish_sorted(points, made, contributions=2), "it must allow for as much"),
-        (lambda: dh.publish_quantile(points, 0.5, found, method="global"), "must be left out"),
+        (lambda: dh.publish_quantile(points, 0.5, found, method="smooth"), "must be left out"),
         (lambda: dh.publish_quantile(points, 0.25, found), "0.5-quantile of 21 points"),
         (lambda: dh.publish_quantile(points[:20], 0.5, found), "0.5-quantile of 21 points"),
         (lambda: dh.publish_quantile(points, 0.5, found, contributions=2), "it must allow for as much"),
     ):
         with pytest.raises(dh.InputError, match=words):
             refused()
-    three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "global", Preprocessing(3))
+    three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse", Preprocessing(3))
     assert dh.publish_quantile(points, 0.5, three, contributions=2).contributions == 3
 
 
@@ -148,11 +148,10 @@ def test_whatever_the_kind_it_is_what_it_would_be_from_the_start(counting):
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
 def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
     amount, other = Fraction(1, 2), Fraction(1, 7)
-    quantile = "inverse" if unit == "epsilon" else "smooth-lognormal"
     kinds = (
         lambda a: dh.Mechanism(NEAR, CELLS, dh.Budget(**{unit: a})),
         lambda a: SortedMechanism(LINE, 50, dh.Budget(**{unit: a}), 2),
-        lambda a: QuantileMechanism(LINE, 0.5, 9, dh.Budget(**{unit: a}), quantile),
+        lambda a: QuantileMechanism(LINE, 0.5, 9, dh.Budget(**{unit: a})),
     )
     for kind in kinds:
         known = kind(amount)

@@ -179,70 +179,13 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     assert 0 < min(given) < max(given) < len(every)
 
 
-#: Family-wise 0.1% over the cases below.
-@pytest.mark.parametrize(
-    ("bits", "costs", "widths", "rate"),
-    [
-        (192, [4, 3, 9, 3], [2, 1, 5, 2], "1"),
-        (192, [900, 0, 1], [8, 0, 3], "2/7"),
-        (2, [4, 3, 9, 3], [2, 1, 5, 2], "1"),
-        (2, [0, 0], [3, 4], "5/3"),
-    ],
-)
-def test_places_in_stretches_of_any_cost(costs, widths, rate, bits, monkeypatch):
-    """The law, also where a few bits of U leave nearly everything undecided."""
-    monkeypatch.setattr(quantiles, "_BITS", bits)
-    costs, widths, rate = np.array(costs), np.array(widths), Fraction(rate)
-    words, starts = source(np.random.default_rng(5)), np.cumsum(widths) - widths
-    number = 1500 if bits > 2 else 400
-    drawn = [quantiles.draw_costed(costs, widths, rate, words) for _ in range(number)]
-    assert all(0 <= place < widths[stretch] for stretch, place in drawn)
-    chance = np.exp(-float(rate) * np.repeat(costs - costs[widths > 0].min(), widths))
-    assert p_value([starts[stretch] + place for stretch, place in drawn], chance / chance.sum()) > 0.001 / 8
-
-
-def test_only_differences_of_costs_matter():
-    """So that hundreds of thousands of places that all cost much are not beyond what is looked at."""
-    costs, widths = np.arange(40) ** 2 % 97, np.arange(1, 41)
-
-    def some(more):
-        words = source(np.random.default_rng(3))
-        return [quantiles.draw_costed(costs + more, widths, Fraction(1, 50), words) for _ in range(20)]
-
-    assert some(10**12) == some(0)
-
-
-LAWS = {
-    "student": lambda z: scipy.stats.t(2).cdf(z),
-    "laplace": lambda z: scipy.stats.laplace.cdf(z),
-    # E over the normal factor, by quadrature.
-    "lognormal": lambda z: _mixed(z),
-}
-
-
-def _mixed(z):
-    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
-    return (scipy.stats.laplace.cdf(np.asarray(z)[:, None] / np.exp(nodes / 2)) * weights).sum(
-        axis=1
-    ) / weights.sum()
-
-
-@pytest.mark.parametrize("kind", LAWS)
-def test_heavy_tails_are_rounded(kind):
-    """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000 each."""
-    words = source(np.random.default_rng(2))
-    drawn = np.array([quantiles.rounded(kind, -3, Fraction(1), words) for _ in range(1000)]) + 3
-    edges = np.arange(-4, 4) + 0.5
-    chance = np.diff(np.concatenate([[0.0], LAWS[kind](edges), [1.0]]))
-    seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
-    assert scipy.stats.chisquare(seen, 1000 * chance).pvalue > 1e-3
 
 
 def test_more_bits_are_drawn_until_they_decide():
     # U = 1/2 to 64 bits is Student's 0 but for its sign; on a lattice with a boundary there (scale so large that
     # the interval holds several whole numbers) further bits must be drawn.
     words = Scripted([1 << 63])
-    assert quantiles.rounded("student", 0, Fraction(2) ** 90, words) == 0
+    assert quantiles.rounded_student(0, Fraction(2) ** 90, words) == 0
     assert words.used >= 2
 
 
@@ -252,62 +195,32 @@ def real(*words):
     return low, low + Decimal(2) ** (-64 * len(words))
 
 
-def student_of(u):
-    return (2 * u - 1) * (2 / (1 - (2 * u - 1) ** 2)).sqrt()
+def test_heavy_tails_are_rounded():
+    """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000."""
+    words = source(np.random.default_rng(2))
+    drawn = np.array([quantiles.rounded_student(-3, Fraction(1), words) for _ in range(1000)]) + 3
+    edges = np.arange(-4, 4) + 0.5
+    chance = np.diff(np.concatenate([[0.0], scipy.stats.t(2).cdf(edges), [1.0]]))
+    seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
+    assert scipy.stats.chisquare(seen, 1000 * chance).pvalue > 1e-3
 
 
-def laplace_of(sign, u):
-    return -u.ln() * (1 if sign & 1 else -1)
+def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more():
+    """Against the formula at 400 digits, at both ends of the real; with the bits drawn first, and with more."""
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        words = [int(rng.integers(0, 1 << 63)) for _ in range(2)]
+        for number in (1, 2):
+            low, high = (2 * end - 1 for end in real(*words[:number]))
+            with decimal.localcontext(decimal.Context(prec=168)):
+                least, most = quantiles.student_bounds(low, high)
+            with decimal.localcontext(decimal.Context(prec=400)):
+                exact = [p * (2 / (1 - p * p)).sqrt() for p in (low, high)]
+                assert least <= exact[0] <= exact[1] <= most
+                assert most - least < Decimal(10) ** (3 - 19 * number)
 
 
-def normal_of(u, v):
-    u, v = 2 * u - 1, 2 * v - 1
-    return u * (-2 * (u * u + v * v).ln() / (u * u + v * v)).sqrt()
-
-
-#: The bounds of a law, and its exact values at all ends of what the bits of a uniform x and a pair (u, v) leave open.
-EXACT = {
-    "student": (quantiles.student, lambda sign, x, u, v: [student_of(a) for a in x]),
-    "laplace": (quantiles.laplace, lambda sign, x, u, v: [laplace_of(sign, a) for a in x]),
-    "normal": (quantiles._normal, lambda sign, x, u, v: [normal_of(a, b) for a in u for b in v]),
-    "lognormal": (
-        lambda words: quantiles.lognormal(Fraction(1, 2), words),
-        lambda sign, x, u, v: [
-            laplace_of(sign, a) * (normal_of(b, c) / 2).exp() for a in x for b in u for c in v
-        ],
-    ),
-}
-
-
-#: Which of the words for (sign, x, u, v) a law draws, the sign only once.
-DRAWS = {"student": [1], "laplace": [0, 1], "normal": [2, 3], "lognormal": [0, 1, 2, 3]}
-
-
-@pytest.mark.parametrize("kind", EXACT)
-def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more(kind):
-    """Against the formulas at 400 digits, at both ends of each real; with the bits drawn first, and with more."""
-    rng, (law, values) = np.random.default_rng(5), EXACT[kind]
-    for _ in range(6):
-        # Within the disc and not in the middle, so that the polar method takes them.
-        first = [int(rng.integers(0, 1 << 64, dtype=np.uint64)), *rng.integers(1 << 62, 3 << 61, 3).tolist()]
-        more = rng.integers(0, 1 << 63, 4).tolist()
-        script = [first[i] for i in DRAWS[kind]] + [more[i] for i in DRAWS[kind] if i]
-        with decimal.localcontext(decimal.Context(prec=168)):
-            found = law(Scripted(script))
-            bounds = [next(found), next(found)]
-        with decimal.localcontext(decimal.Context(prec=400)):
-            for (low, high), known in zip(bounds, ([first], [first, more]), strict=True):
-                width = Decimal(10) ** (3 - 19 * len(known))
-                reals = [real(*(words[i] for words in known)) for i in (1, 2, 3)]
-                exact = values(first[0], *reals)
-                assert low <= min(exact)
-                assert max(exact) <= high
-                assert high - low < width
-
-
-def test_a_value_is_never_returned_as_it_is():
-    for scale in (Fraction(0), Fraction(-1)):
-        with pytest.raises(InputError, match=r"scale is .* nothing hides the value"):
-            quantiles.rounded("student", 17, scale, source(None))
-    with pytest.raises(InputError, match="kind is 'cauchy'"):
-        quantiles.rounded("cauchy", 0, Fraction(1), source(None))
+@pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1)])
+def test_a_value_is_never_returned_as_it_is(scale):
+    with pytest.raises(InputError):
+        quantiles.rounded_student(17, scale, source(None))

@@ -47,17 +47,6 @@ def test_any_move_is_marked_at_its_height(limits, budget, words, height):
     assert sorted(set(ax.lines[-1].get_ydata())) == pytest.approx(sorted(dots))
 
 
-def test_a_promise_without_end_is_said_to_be_infinite():
-    """A failure probability that grows with every step of δ comes to one."""
-    near = dh.Neighbourhood(dh.Domain((0, 4000), (4000,)), 100, limits=())
-    budget = dh.Budget(epsilon=1, probability=1e-6)
-    mechanism = dh.QuantileMechanism(near, 0.5, 1001, budget, "smooth-laplace")
-    assert mechanism.any_move == np.inf
-    ax = plot_protection(SimpleNamespace(mechanism=mechanism))
-    assert {text.get_text() for text in ax.texts} == {"any move: no bound (∞)"}
-    assert ax.get_ylim()[1] < np.inf
-
-
 def mechanisms():
     """Mechanisms of every kind, on cells as long as δ, shorter, longer, and of no simple ratio to it."""
     budgets = [dh.Budget(epsilon=0.5), dh.Budget(rho=0.1)]

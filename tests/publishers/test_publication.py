@@ -21,7 +21,7 @@ KINDS = {
     ),
     "sorted points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, **how),
     "a quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
-    "a smooth quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth-student", **how),
+    "a smooth quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth", **how),
     "a chain of counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, state=new_state(folder), **how),
     "a chain of points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, state=new_state(folder), **how),
 }

@@ -164,10 +164,7 @@ CALLS = {
         ]
         for noise, how in {
             "inverse": {},
-            "global": {},
-            "smooth-student": {},
-            "smooth-laplace": {"probability": 0.001},
-            "smooth-lognormal": {"probability": 0.001},
+            "smooth": {},
         }.items()
     },
     "publishers.gradual.begin": {
