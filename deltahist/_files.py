@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from deltahist._objects import find_object, is_stored_file
-from deltahist.errors import DamagedFile, InputError, fits_memory, meant_file, whole
+from deltahist.errors import DamagedFile, InputError, fits_memory, whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,7 +114,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
             "(`deltahist query`, and in Python Series.load, take a folder)"
         )
     if not path.is_file():
-        raise InputError(f"release file {str(path)!r} does not exist{meant_file(path)}")
+        raise InputError(f"release file {str(path)!r} does not exist")
     with path.open("rb") as begun:
         start = begun.read(64)
         is_json = start.lstrip()[:1] == b"{"
@@ -269,7 +269,7 @@ def read_rows(path: Path, what: str) -> list[dict[str, Any]]:
     Raises InputError if it is missing or no such text; `what` is what messages call it.
     """
     if not path.is_file():
-        raise InputError(f"{what} {str(path)!r} does not exist{meant_file(path)}")
+        raise InputError(f"{what} {str(path)!r} does not exist")
     try:
         with path.open(newline="", encoding="utf-8-sig") as text:
             return list(csv.DictReader(text))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import NANO, InputError, as_printed, exact, is_number, one_of, positive, shown, whole
+from deltahist.errors import NANO, InputError, as_printed, exact, is_number, one_of, positive, whole
 from deltahist.privacy import LAWS, NOISES, Guarantee, Law
 
 #: Of the units of budgets.
@@ -28,7 +28,7 @@ def read_amount(**amount: Any) -> Fraction:
     """
     ((name, value),) = amount.items()
     if not is_number(value) or value != value or not 0 <= value <= _MOST:
-        raise InputError(f"{name} is {shown(value)}: it must be a finite number from 0 to 10^9")
+        raise InputError(f"{name} is {value!r:.200}: it must be a finite number from 0 to 10^9")
     return as_printed(value)
 
 

@@ -1,18 +1,25 @@
-"""Checks on public parameters: the keyword names the culprit, the message names value, rule and cause."""
+"""Errors, and checks on public parameters: the keyword names the parameter, the message its value and rule."""
 
 from __future__ import annotations
 
-import difflib
-import itertools
 import math
 import numbers
-import os
-import sys
-from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+
+#: Billionths of one ε, or one ρ: amounts that are charged, and levels of privacy, are whole numbers of them.
+NANO = 10**9
+#: Characters of a number in text, and its largest exponent.
+_MOST_TYPED, _MOST_EXPONENT = 1000, 400
+#: Memory that a container may use and uses, in bytes: control groups of version 2 and 1.
+_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+#: Bytes per cell that counting, planning and noise take together.
+BYTES_PER_CELL = 48
 
 
 class InputError(ValueError):
@@ -75,10 +82,21 @@ class DeltaHistWarning(UserWarning):
     """
 
 
+# --- checks -------------------------------------------------------------------------------------------------
+
+
 def _one(kind: dict[str, Any]) -> tuple[str, Any]:
     if len(kind) != 1:
         raise TypeError("give exactly one keyword: the name of the parameter")
     return next(iter(kind.items()))
+
+
+def _refuse(name: str, value: Any, rule: str) -> InputError:
+    try:
+        shown = repr(value)[:200]
+    except ValueError:
+        shown = "a number of thousands of digits"
+    return InputError(f"{name} is {shown}: it must be {rule}")
 
 
 def is_number(value: Any) -> bool:
@@ -88,12 +106,12 @@ def is_number(value: Any) -> bool:
 
 def _is_finite(value: Any) -> bool:
     try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats is no use as a parameter
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
         return False
 
 
-def positive(hint: str = "", /, **parameter: Any) -> Any:
+def positive(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number above zero.
 
     >>> positive(epsilon=0.5)
@@ -104,65 +122,33 @@ def positive(hint: str = "", /, **parameter: Any) -> Any:
     deltahist.errors.InputError: epsilon is -1: it must be a finite number above zero
     """
     name, value = _one(parameter)
-    if not is_number(value) or not _is_finite(value) or value <= 0:
-        raise InputError(f"{name} is {shown(value)}: it must be a finite number above zero" + _because(hint))
+    if not _is_finite(value) or value <= 0:
+        raise _refuse(name, value, "a finite number above zero")
     return value
 
 
 def finite(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     name, value = _one(parameter)
-    if not is_number(value) or not _is_finite(value):
-        raise InputError(f"{name} is {shown(value)}: it must be a finite number")
+    if not _is_finite(value):
+        raise _refuse(name, value, "a finite number")
     return value
 
 
-def whole(hint: str = "", /, *, least: int = 1, **parameter: Any) -> int:
+def whole(*, least: int = 1, **parameter: Any) -> int:
     """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
     name, value = _one(parameter)
-    if not is_number(value) or not _is_finite(value) or value != int(value) or value < least:
-        raise InputError(
-            f"{name} is {shown(value)}: it must be a whole number of at least {least}" + _because(hint)
-        )
+    if not _is_finite(value) or value != int(value) or value < least:
+        raise _refuse(name, value, f"a whole number of at least {least}")
     return int(value)
 
 
-def one_of(choices: tuple[Any, ...], hint: str = "", /, **parameter: Any) -> Any:
+def one_of(choices: tuple[Any, ...], **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is among the choices."""
     name, value = _one(parameter)
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
-        listed = ", ".join(repr(c) for c in choices)
-        because = _because(hint) or meant(value, choices)
-        raise InputError(f"{name} is {shown(value)}: it must be one of {listed}{because}")
+        raise _refuse(name, value, f"one of {', '.join(map(repr, choices))}")
     return value
-
-
-def meant(given: Any, names: Iterable[Any], alike: float = 0.6) -> str:
-    """Return a question for the end of a message: whether the nearest of some names is meant; "" if none is near.
-
-    >>> meant("Lonn", ["lon", "lat"]), meant("kind", ["lon", "lat"])
-    (" (is 'lon' meant?)", '')
-    """
-    if not isinstance(given, str) or len(given) > _MOST_SHOWN:
-        return ""
-    by_small = {name.lower(): name for name in names if isinstance(name, str)}
-    near = difflib.get_close_matches(given.lower(), by_small, n=1, cutoff=alike)
-    return f" (is {by_small[near[0]]!r} meant?)" if near else ""
-
-
-def meant_file(path: Path) -> str:
-    """Return a question for the end of a message: whether a file beside one that is missing is meant."""
-    try:
-        with os.scandir(path.parent) as beside:
-            # Endings alone make names alike.
-            return meant(path.name, [each.name for each in itertools.islice(beside, _MOST_BESIDE)], alike=0.8)
-    except OSError:
-        return ""
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Return names for a message: not too many, and none too long."""
-    return ", ".join(name[:40] for name in names[:20]) + ", ..." * (len(names) > 20)
 
 
 def exact(**parameter: Any) -> Fraction:
@@ -171,16 +157,11 @@ def exact(**parameter: Any) -> Fraction:
     >>> exact(share=0.5)
     Fraction(1, 2)
     """
-    name, value = _one(parameter)
-    positive(**{name: value})
+    value = positive(**parameter)
     # Numbers of fixed length would overflow in fractions: only Python's own go in.
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(float(value))
-
-
-#: Billionths of one ε, or one ρ: amounts that are charged, and levels of privacy, are whole numbers of them.
-NANO = 10**9
 
 
 def as_printed(value: Any) -> Fraction:
@@ -192,12 +173,6 @@ def as_printed(value: Any) -> Fraction:
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(repr(float(value)))
-
-
-#: Characters of a number in text, and its largest exponent: fractions of more would take seconds, or cannot be printed.
-_MOST_TYPED, _MOST_EXPONENT = 1000, 400
-#: Characters of a text that a message shows, and files of a folder among which one that may be meant is looked for.
-_MOST_SHOWN, _MOST_BESIDE = 200, 1000
 
 
 def typed(text: str) -> Fraction | None:
@@ -222,28 +197,17 @@ def typed(text: str) -> Fraction | None:
     return value
 
 
-def shortened(text: str) -> str:
-    """Return a text for a message: quoted, and cut off where it is long.
-
-    >>> shortened("9" * 5000)
-    "'9999999999999999999999999999999999999999...' (5,000 characters)"
-    """
-    return repr(text) if len(text) <= _MOST_SHOWN else f"{text[:40] + '...'!r} ({len(text):,} characters)"
-
-
-#: What a container may use and uses, in bytes: control groups of version 2 and 1.
-_LIMITS = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
+# --- memory -------------------------------------------------------------------------------------------------
 
 
 def available_memory() -> int:
-    """Return the bytes that a new allocation can take without swapping; in a container, what its limit leaves."""
+    """Bytes of memory that a new allocation can take without swapping, in a container what its limit leaves."""
+    free = 1 << 62
     try:
-        free = int(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
-    except (OSError, IndexError):  # not Linux
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else sys.maxsize
+        meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        free = 1024 * int(meminfo["MemAvailable"].split()[0])
+    except (OSError, LookupError, ValueError):  # not Linux: an allocation may fail later
+        pass
     for limit, used in _LIMITS:
         try:
             free = min(free, int(Path(limit).read_text()) - int(Path(used).read_text()))
@@ -252,37 +216,13 @@ def available_memory() -> int:
     return max(free, 0)
 
 
-#: Bytes per cell that counting, planning and noise take together; a grid beyond memory is refused at once.
-BYTES_PER_CELL = 48
-#: Bytes that a process which can run at all will get: the machine is not asked for so little.
-_LITTLE = 1 << 20
-
-
-def fits_memory(
-    needed: int, what: str, cure: str = "use larger cells or a smaller domain"
-) -> None:
+def fits_memory(needed: int, what: str) -> None:
     """Raise InputError if `needed` bytes are more than the machine has left, before anything is allocated."""
-    if needed <= _LITTLE:
+    if needed <= 1 << 20:  # every process gets that
         return
     available = available_memory()
     if needed > available:
         raise InputError(
-            f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: {cure}"
+            f"{what} needs about {needed / 2**30:,.1f} GiB, but {available / 2**30:,.1f} GiB are available: use larger "
+            "cells or a smaller domain"
         )
-
-
-def shown(value: Any) -> str:
-    """Return a value as text for a message; numbers that no float holds are not written out."""
-    if is_number(value) and not isinstance(value, float) and not _is_finite(value):
-        try:
-            float(value)
-        except OverflowError:
-            return "beyond 10^308"
-    try:
-        return repr(value)
-    except ValueError:  # thousands of digits
-        return "a number of thousands of digits"
-
-
-def _because(hint: str) -> str:
-    return f" ({hint})" if hint else ""

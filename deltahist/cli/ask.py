@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from deltahist.cli import console
 from deltahist.cli.options import amount, argument, flag, option
-from deltahist.errors import InputError, is_number, meant_file
+from deltahist.errors import InputError, is_number
 
 if TYPE_CHECKING:
     from deltahist.personal.asking import Question
@@ -46,7 +46,7 @@ class _PeopleOptions:
         # Before either is made.
         file = self.database.removeprefix("duckdb:///")
         if "://" not in file and not Path(file).is_file():
-            raise InputError(f"--database {file!r} does not exist{meant_file(Path(file))}")
+            raise InputError(f"--database {file!r} does not exist")
         console.check_target(find_database(self.ledger).path, option="--ledger")
         if self.limit is None and not (Ledger.exists(self.ledger) and self.account in Ledger(self.ledger).accounts()):
             raise InputError(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from deltahist._objects import is_address
-from deltahist.errors import InputError, shortened, typed
+from deltahist.errors import InputError, typed
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
@@ -212,7 +212,7 @@ def corners(text: str, option: str) -> tuple[float, ...]:
     if len(values) not in (2, 4) or not all(abs(value) <= _FARTHEST for value in values):
         hint = " (decimals stand behind a point, not a comma)" if len(values) == 8 else ""
         raise InputError(
-            f"{option} is {shortened(text)}: it must be four numbers W,S,E,N, or two in one dimension, separated by "
+            f"{option} is {text!r}: it must be four numbers W,S,E,N, or two in one dimension, separated by "
             f"commas, finite and none beyond {_FARTHEST:g}{hint}"
         )
     return values
@@ -227,7 +227,7 @@ def amount(text: str, option: str) -> Fraction:
     number = typed(text)
     if number is None or number <= 0:
         hint = " (decimals stand behind a point, not a comma)" if "," in text else ""
-        raise InputError(f"{option} is {shortened(text)}: it must be a finite number above zero{hint}")
+        raise InputError(f"{option} is {text!r}: it must be a finite number above zero{hint}")
     return number
 
 
@@ -236,14 +236,14 @@ def decimal(text: str, option: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InputError(f"{option} is {shortened(text)}: it must be a number") from None
+        raise InputError(f"{option} is {text!r}: it must be a number") from None
 
 
 def whole_number(text: str, option: str) -> int:
     """Read a whole number of at least 1."""
     value = typed(text)
     if value is None or value < 1 or value.denominator > 1:
-        raise InputError(f"{option} is {shortened(text)}: it must be a whole number of at least 1")
+        raise InputError(f"{option} is {text!r}: it must be a whole number of at least 1")
     return int(value)
 
 

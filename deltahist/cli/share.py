@@ -14,7 +14,7 @@ from deltahist.cli import console
 from deltahist.cli.groups import TableOptions
 from deltahist.cli.maps import NAME_ONE, PLAIN, Coordinates
 from deltahist.cli.options import amount, argument, decimal, flag, length, option
-from deltahist.errors import InputError, meant_file
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +207,7 @@ def _check_files(source: Path, edges: Path, pairs: Path | None, state: Path, out
         console.check_target(state, option="--state")
     for name, other in (("edges", edges), ("pairs", pairs)):
         if other is not None and not other.is_file():
-            raise InputError(f"--{name} is {str(other)!r}: there is no such file{meant_file(other)}")
+            raise InputError(f"--{name} is {str(other)!r}: there is no such file")
         if other is not None and source.exists() and other.samefile(source):
             raise InputError(f"--{name} is {str(other)!r}, which is the table of data: name the file of {name}")
     if out.suffix.lower() not in (".csv", ".parquet"):

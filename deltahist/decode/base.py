@@ -306,8 +306,7 @@ class Decoder:
         """Return moments from the coefficients with which noise draws enter each answer, query by query."""
         fits_memory(
             3 * 8 * self.domain.size,
-            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells",
-            "ask boxes, or take another strategy",
+            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells"
         )
         queries = rows_of(work, self.domain)
         # To slice a single row costs as much as a query.

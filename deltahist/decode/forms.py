@@ -489,7 +489,7 @@ def surroundings(
     # A box has a rim of nothing, one cell wide, so that every neighbour of a cell is there.
     wide, tall = (high - low + 2).T
     largest = int((wide * tall).max(initial=0))
-    fits_memory(_BYTES * largest, f"the error of a region of {largest:,} cells", "ask smaller regions, or boxes")
+    fits_memory(_BYTES * largest, f"the error of a region of {largest:,} cells")
     order = np.lexsort((tall, np.floor(_CLASSES * np.log2(wide))))
     wide, tall = wide[order], tall[order]
     here = 0

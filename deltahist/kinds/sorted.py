@@ -46,7 +46,7 @@ def check_membership(near: Neighbourhood) -> None:
     """Raise InputError on two dimensions, or entry anywhere but at one end: a sorted list cannot express them."""
     if near.domain.ndim != 1:
         raise InputError(f"domain has {near.domain.ndim} dimensions: points can be sorted in one; publish a histogram")
-    one_of((None, "left", "right"), "absent points are parked at one end", sources=near.sources)
+    one_of((None, "left", "right"), sources=near.sources)
 
 
 def check_all_there(counting: Preprocessing) -> None:
@@ -175,7 +175,7 @@ class SortedMechanism(BaseMechanism):
             raise InputError(f"number is {number:,}: at most 2^52 points")
         if group == "auto":
             group = group_size(self.neighbourhood, number, self.budget, self.counting.contributions)
-        group = whole("or 'auto'", group=group)
+        group = whole(group=group)
         if group > number:
             raise InputError(f"group is {group:,}: it must be at most the number of points, {number:,}")
         object.__setattr__(self, "number", number)

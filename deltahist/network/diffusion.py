@@ -157,8 +157,7 @@ class Diffusion:
         Raises InputError if it does not fit into memory.
         """
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
-        cure = "ask for some pairs, or for one requester"
-        fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair", cure)
+        fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
     def signal(

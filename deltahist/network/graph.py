@@ -282,7 +282,7 @@ def _resistance(network: Network) -> Distances:
         raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
     pairs = _BYTES_PER_PAIR * int((np.bincount(components).astype(object) ** 2).sum())
-    fits_memory(pairs, "resistance distances", "take hops, or a smaller network")
+    fits_memory(pairs, "resistance distances")
 
     @functools.cache
     def inverse_of(component: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

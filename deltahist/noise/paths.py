@@ -404,7 +404,7 @@ class VectorPaths(KeyedPaths):
         super().__post_init__()
         # As Python's own integers: the reals of a path are those of this label.
         object.__setattr__(self, "dimension", whole(dimension=self.dimension))
-        object.__setattr__(self, "reach", whole("the adjacency radius in lattice steps", reach=self.reach))
+        object.__setattr__(self, "reach", whole(reach=self.reach))
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
         """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε."""

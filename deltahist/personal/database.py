@@ -126,7 +126,7 @@ class Database:
         Raises InputError if a name is empty or repeats, or has another number.
         """
         listed = check_different(read_names(names))
-        first = whole("persons are numbered from 0", least=0, first=first)
+        first = whole(least=0, first=first)
         if first + len(listed) > _MOST_PERSONS:
             raise InputError(f"first is {first}: there can be {_MOST_PERSONS:,} persons")
         given = np.arange(first, first + len(listed), dtype=np.int64)

@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from deltahist.errors import InputError, shortened
+from deltahist.errors import InputError
 from deltahist.personal.values import (
     LARGEST,
     MOST_NODES,
@@ -447,7 +447,7 @@ class Reader:
     unary: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"Not": operator.invert, "Neg": operator.neg}
 
     def __init__(self, text: str) -> None:
-        self.text, self.shown = text, f"{self.subject} {shortened(text)}"
+        self.text, self.shown = text, f"{self.subject} {text!r}"
 
     def column(self, name: str, quoted: bool) -> Any:
         """Return the object of a column."""
@@ -477,7 +477,7 @@ class Reader:
 
     def mismatch_error(self) -> InputError:
         """Return the error for an operation that there is not between values of these kinds."""
-        node = shortened(self._node.sql())
+        node = repr(self._node.sql()[:200])
         return InputError(f"{self.shown}, in which {node} does not go with the kinds of its parts: {self.mismatch}")
 
     def value(self, node: Any) -> Any:
@@ -532,7 +532,7 @@ class Reader:
             return self.constant(int(text))
         if whole or not math.isfinite(float(text)):
             raise InputError(
-                f"{self.shown}, with the number {shortened(text)}: whole numbers are below 2^63, and other numbers are "
+                f"{self.shown}, with the number {text!r}: whole numbers are below 2^63, and other numbers are "
                 "0 or of a size that a float holds"
             )
         return self.constant(float(text))

@@ -194,7 +194,7 @@ class Query:
         """
         import ibis
 
-        most = whole("records of each person", number=number)
+        most = whole(number=number)
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
             check_column(name, self.columns)

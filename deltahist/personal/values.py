@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from deltahist.errors import InputError, shown
+from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.personal.engine import Engine
@@ -254,7 +254,7 @@ def constant(value: Any) -> SafeExpression:
         return SafeExpression(ibis.literal(value), "truth", constant=value)
     if isinstance(value, int):
         if abs(value) >= 1 << 63:
-            raise InputError(f"the query has the constant {shown(value)}: whole numbers are below 2^63 in size")
+            raise InputError(f"the query has the constant {value:.3g}: whole numbers are below 2^63 in size")
         written, size = ibis.literal(value).cast("int64"), max(1.0, abs(float(value)))
         return SafeExpression(written, "whole", least=1.0, most=size, constant=value)
     if isinstance(value, float):

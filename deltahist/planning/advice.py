@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.errors import InputError, list_names, meant_file, positive
+from deltahist.errors import InputError, positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.planning.ranking import mechanism_for
@@ -325,13 +325,13 @@ def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
         table = pd.read_csv(file)
         table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
         if not {"points", "users"} <= set(table.columns):
-            raise ValueError(f"its columns are {list_names(list(table.columns))}")
+            raise ValueError(f"its columns are {list(table.columns)}")
         figures = table[["points", "users"]].apply(pd.to_numeric)
         if not (figures == figures.round()).all(axis=None):
             raise ValueError("not all are whole numbers")
         return {int(k): int(n) for k, n in figures.groupby("points")["users"].sum().items()}
     except FileNotFoundError:
-        raise InputError(f"{name} is {str(file)!r}: there is no such file{meant_file(Path(file))}") from None
+        raise InputError(f"{name} is {str(file)!r}: there is no such file") from None
     except (OSError, ValueError, OverflowError) as problem:
         raise InputError(
             f"{name} is {str(file)!r}: it must be a CSV file with the columns points and users, whole numbers "

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
-from deltahist.errors import InputError, meant_file
+from deltahist.errors import InputError
 from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.notices import notice_path
@@ -130,7 +130,7 @@ class Catalogue:
         """Serve a file's release, unless another file has its name or no address can hold it."""
         self._stamps[path] = stamp_of(path)  # before it is read, so that a replacement meanwhile is noticed
         if not path.exists():
-            raise InputError(f"{path} does not exist{meant_file(path)}")
+            raise InputError(f"{path} does not exist")
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")

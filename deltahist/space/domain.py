@@ -125,7 +125,7 @@ class Domain:
     def __post_init__(self) -> None:
         bounds = tuple(float(finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
         shape = tuple(
-            whole("cells per axis", shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
+            whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
         )
         if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
             number = isinstance(self.crs, int)

@@ -132,7 +132,7 @@ class Neighbourhood:
             )
         if isinstance(self.sources, str):
             allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
-            one_of(allowed, '"left" and "right" are for 1-D; else a shapely geometry', sources=self.sources)
+            one_of(allowed, sources=self.sources)
         elif self.sources is not None:
             check_geometry(self.sources, self.domain)
             if is_far(self.sources, self.domain, self.radius):
@@ -447,7 +447,7 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
     for pair in given:
         last, factor = _read_pair(pair)
         if last != math.inf:
-            last = whole("or infinity", **{"the steps of a limit": last})
+            last = whole(**{"the steps of a limit": last})
         if length is None or last <= length:
             raise InputError(
                 f"limits holds ({last}, {factor}): it must be about more steps than the window's "

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, general_decoder
-from deltahist.errors import InputError, as_printed, fits_memory, meant, positive, whole
+from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -296,7 +296,7 @@ def numbers_of(text: str, most: int) -> list[int]:
         raise InputError(
             f"strategy is {text!r}: after the colon there must be at most {most} whole number(s)"
         )
-    return [whole(f"in strategy {text!r}", parameter=n) for n in found]
+    return [whole(parameter=n) for n in found]
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
@@ -448,8 +448,7 @@ def kind_named(text: str) -> type[Strategy]:
     known = _words_of(*_KNOWN.values())
     name = text.strip().lower().partition(":")[0]
     if name not in known:
-        near = meant(name, ("auto", *known))
-        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells{near}")
+        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
     return known[name]
 
 

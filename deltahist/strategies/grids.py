@@ -224,9 +224,7 @@ class ShiftedGrids(Grids):
             if self.width is None or self.shift is None or self.offsets is not None:
                 raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
             width, shift = whole(width=self.width), whole(shift=self.shift)
-            m = whole(
-                "it is at most width / shift", m=self.m if self.m is not None else max(1, width // shift)
-            )
+            m = whole(m=self.m if self.m is not None else max(1, width // shift))
             widths, offsets = (width,) * m, tuple(shift * i for i in range(m))
         else:
             if self.offsets is None or self.width is not None or self.shift is not None or self.m is not None:

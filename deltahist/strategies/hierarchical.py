@@ -56,7 +56,7 @@ class Hierarchical(Grids):
     texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "branching", whole("blocks per axis", least=2, branching=self.branching))
+        object.__setattr__(self, "branching", whole(least=2, branching=self.branching))
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(self.widths), "level"))
 

@@ -111,7 +111,7 @@ class Tents(Strategy):
             given = tuple(min(n, max(1, round(1.5 * n ** (1 / 3)))) for n in shape)
         elif not isinstance(given, list | tuple):
             given = (given,) * len(shape)
-        spacing = tuple(whole("cells between tents", spacing=s) for s in given)
+        spacing = tuple(whole(spacing=s) for s in given)
         if len(spacing) != len(shape):
             raise InputError(
                 f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes"
@@ -121,7 +121,7 @@ class Tents(Strategy):
                 f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long"
             )
         object.__setattr__(self, "spacing", spacing)
-        one_of((1, 2, 3), "hats, or smoother tents", degree=self.degree)
+        one_of((1, 2, 3), degree=self.degree)
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, 2, "group: cells and tents"))
         if self.scale > MOST_WEIGHT:

@@ -112,12 +112,12 @@ SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
         (["a"], {"epsilon": 1}, "numbers"),
         ([1, 2], {}, "one of them"),
         ([1, 2], {"epsilon": 1, "group": 3}, "at most the number of points"),
-        ([1, 2], {"epsilon": 1, "group": "some"}, "or 'auto'"),
+        ([1, 2], {"epsilon": 1, "group": "some"}, "group is"),
         ([1, 2], {"epsilon": 1, "most": 5}, "most is 5 with fixed membership"),
         ([1, 2], {"epsilon": 1e-9}, "exceed 2\\^52"),
         ([1], {"epsilon": 1, "sources": "left"}, "most is missing"),
         ([1, 2, 3], {"epsilon": 1, "sources": "left", "most": 2}, "more points"),
-        ([1], {"epsilon": 1, "sources": "boundary"}, "parked at one end"),
+        ([1], {"epsilon": 1, "sources": "boundary"}, "sources is"),
         ([1], {"epsilon": 1, "domain": SQUARE}, "2 dimensions"),
     ],
 )
@@ -349,7 +349,7 @@ def test_a_file_says_the_same(tmp_path):
         ({"unit": "user", "contributions": 0}, "contributions is 0"),
         ({"group": 0}, "group is 0"),
         ({"number": 10**17, "group": 10**17}, "at most"),
-        ({"neighbourhood": {"delta": 0.1, "sources": "boundary"}}, "parked at one end"),
+        ({"neighbourhood": {"delta": 0.1, "sources": "boundary"}}, "sources is"),
     ],
 )
 def test_an_altered_file_is_refused(tmp_path, change, message):

@@ -192,7 +192,7 @@ def test_resistance_takes_both_ways_and_memory(monkeypatch):
     assert found.tolist() == pytest.approx([1, np.inf, 0])
     monkeypatch.setattr("deltahist.errors.available_memory", lambda: 1 << 20)
     network = Network.from_networkx(networkx.path_graph(400))
-    with pytest.raises(dh.InputError, match=r"resistance distances needs about .* take hops"):
+    with pytest.raises(dh.InputError, match=r"resistance distances needs about"):
         distances_of(network, "resistance")
     assert distances_of(network).between(np.array([0]), np.array([399])) == 399
 

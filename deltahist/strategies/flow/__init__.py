@@ -129,7 +129,7 @@ class Flow(Strategy):
                 "(in 1-D there are no lines to sum along)"
             )
         if isinstance(self.arrivals, str):
-            one_of(("boundary",), "or None, or flat indices of blocks", arrivals=self.arrivals)
+            one_of(("boundary",), arrivals=self.arrivals)
         elif self.arrivals is not None:
             cells = tuple(sorted(whole(least=0, arrivals=a) for a in self.arrivals))
             object.__setattr__(self, "arrivals", cells or None)
