@@ -235,7 +235,7 @@ def test_a_withdrawn_step_is_missing_and_is_named(folder, run, refused):
     run("withdraw", "days/2010-05-03.parquet", "--reason", REASON)
     ask = ["query", "days", "--box", "0,0,40,40"]
     refused(ask, f"1 of 3 steps have no release: 2010-05-03 (withdrawn on {datetime.date.today()}: {REASON}")
-    said = run(*ask, "--missing", "skip", "--format", "json")
+    said = run(*ask, "--skip-missing", "--json")
     assert json.loads(said.out)["answers"][0]["steps"] == 2
     assert "2010-05-03 (withdrawn on" in said.err
     for day in days[:2]:
