@@ -63,9 +63,11 @@ export class Density {
     Object.assign(this, { covered: { box, width }, view, top });
     const colours = new Colours(top, Boolean(difference));
     const before = this.layers;
-    this.layers = found.map((cells, number) => L.svgOverlay(paint(ground, box, cells, colours), box, {
-      pane: number ? "other" : "density", className: "densities",
-    }).addTo(map));
+    this.layers = found.map((cells, number) => {
+      const canvas = paint(ground, box, cells, colours);
+      canvas.dataset.shows = [names[number], difference].filter(Boolean).join(" ");
+      return L.svgOverlay(canvas, box, { pane: number ? "other" : "density", className: "densities" }).addTo(map);
+    });
     before.forEach((layer) => layer.remove());
     const words = names.length === 2 ? "on both sides" : difference ? `${difference} minus ${names[0]}` : "";
     $("legends").replaceChildren(drawLegend(found[0].unit, colours, words));
