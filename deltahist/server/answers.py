@@ -27,9 +27,6 @@ Columns: TypeAlias = dict[str, NDArray[Any]]
 #: The CRS of longitude and latitude, as OGC's services name it.
 CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
-#: The code of EPSG whose axes OGC has in the other order than most files and programs.
-_LATITUDE_FIRST = 4326
-
 
 @dataclass(frozen=True)
 class BoxQuery:
@@ -80,8 +77,8 @@ def _check_boxes(corners: NDArray[np.float64]) -> None:
 def asks_degrees(release: Source, crs: str | None) -> bool:
     """Return whether coordinates in a CRS are longitude and latitude, and not the release's own.
 
-    None is longitude and latitude, as OGC's services have it; the coordinates of a plane if the release has no CRS.
-    Raises InputError on any other CRS than these two. Only codes are looked up: other texts could name files.
+    None is longitude and latitude, or the coordinates of a plane without a CRS. Raises InputError on any other CRS.
+    Only codes are looked up: other texts could name files.
     """
     own = release.domain.crs
     if crs is None or (own is not None and is_crs84(crs)):
@@ -89,14 +86,8 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
     code = epsg_code(crs)
     if crs == own or (code is not None and _is_code_of(own, code)):
         return False
-    if own is None:
-        raise InputError(f"crs is {crs[:80]!r}: the release is of a plane without a CRS; leave crs out")
-    if code == _LATITUDE_FIRST:
-        raise InputError(
-            f"crs is {crs[:80]!r}, which is latitude before longitude to some: use CRS84 (longitude, latitude), or "
-            "leave crs out"
-        )
-    raise InputError(f"crs is {crs[:80]!r}: it must be the release's own, {own}, or {CRS84} (longitude, latitude)")
+    rule = "leave it out" if own is None else f"it must be {own} or {CRS84} (longitude, latitude)"
+    raise InputError(f"crs is {crs[:80]!r}: {rule}")
 
 
 @functools.lru_cache(maxsize=1_000)

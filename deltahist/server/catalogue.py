@@ -40,25 +40,14 @@ class Served:
 
 
 class Catalogue:
-    """Releases by the names of their files, without the ending.
+    """Releases by the names of their files, without the suffix.
 
-    Parameters
-    ----------
-    paths : release files, and folders of which every Parquet file that is not hidden is a release.
-
-    Attributes
-    ----------
-    problems : why some files are not served.
-
-    Raises
-    ------
-    InputError
-        If there are files and none can be served. A folder may be empty: files may come.
+    `paths` are files, and folders whose Parquet files are releases, unless they are hidden. `problems` says why some
+    files are not served. Raises InputError if there are files and none can be served.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
         self._paths = [Path(path) for path in paths]
-        self._names = {path: path.resolve().name for path in self._paths}
         self._stamps: dict[Path, tuple[_Stamp | None, ...]] = {}
         self._served: dict[str, Served] = {}
         self.problems: list[str] = []
@@ -84,13 +73,18 @@ class Catalogue:
         """Return the release of a name; None if there is none."""
         return self._served.get(name)
 
+    def find_successor(self, release: BaseRelease) -> Served | None:
+        """Return the release that says that it replaces another one; None if there is none."""
+        named = ((each, each.release.counting.replaces) for each in self.in_force())
+        return next((each for each, old in named if old is not None and old.digest == release.digest), None)
+
     def folders(self) -> dict[str, list[Served]]:
         """Return the releases of each folder, by its name; the first of two folders of one name counts."""
         found: dict[str, list[Served]] = {}
         for path in self._paths:
             if path.is_dir():
                 own = [each for each in self if each.path.parent == path]
-                found.setdefault(self._names[path], sorted(own, key=lambda each: each.path))
+                found.setdefault(path.resolve().name, sorted(own, key=lambda each: each.path))
         return found
 
     def refresh(self) -> bool:
@@ -100,13 +94,10 @@ class Catalogue:
         withdrawal is damaged is dropped. If a folder cannot be read, that is logged and all stays.
         """
         try:
-            return self._refresh()
-        except Exception:
-            _LOG.exception("the files could not be listed")
+            found, before = [path for path in self._files() if path.exists()], dict(self._served)
+        except OSError as problem:
+            _LOG.warning("a folder cannot be read: %s", problem)
             return False
-
-    def _refresh(self) -> bool:
-        found, before = [path for path in self._files() if path.exists()], dict(self._served)
         for path in found:
             if self._stamps.get(path) == stamp_of(path):
                 continue
@@ -134,8 +125,8 @@ class Catalogue:
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
-        if path.stem in (".", "..") or path.stem != path.stem.encode(errors="replace").decode():
-            raise InputError(f"{str(path)!r} has a name that no address can hold: rename it")
+        if path.stem in (".", ".."):
+            raise InputError(f"{path} has a name that no address can hold: rename it")
         release = from_bytes(path.read_bytes(), path)
         try:
             heed_notice(release, path)

@@ -35,10 +35,8 @@ CONFORMANCE = (
     f"{_SPEC}/ogcapi-common-2/1.0/conf/collections",
     *(f"{_SPEC}/ogcapi-features-1/1.0/conf/{name}" for name in ("core", "geojson")),
 )
-#: Features of a page.
-_MOST = 10_000
-#: Of a cell's side: thinner boxes are widened to it.
-_THIN = 2e-3
+#: Features of a page; and the share of a cell's side to which thinner boxes are widened.
+_MOST, _THIN = 10_000, 2e-3
 #: In every collection and page, since people add features up.
 NOTE = (
     "Estimates are unbiased, and some are below zero. Do not add errors of cells, nor their squares: the noise of one "
@@ -52,11 +50,11 @@ router = APIRouter(tags=["OGC API"])
 def list_links(base: str) -> dict[str, Any]:
     """Return the links from `/`."""
     links = [
-        _link("self", base, "this document"),
-        _link("service-desc", f"{base}openapi.json", "all paths", "application/vnd.oai.openapi+json;version=3.1"),
-        _link("conformance", f"{base}conformance", "requirements classes of OGC's standards"),
-        _link("data", f"{base}collections", "cells of the releases"),
-        _link("items", f"{base}releases", "releases and their promises"),
+        _link("self", base),
+        _link("service-desc", f"{base}openapi.json", "application/vnd.oai.openapi+json;version=3.1"),
+        _link("conformance", f"{base}conformance"),
+        _link("data", f"{base}collections"),
+        _link("items", f"{base}releases"),
     ]
     about = "Counts of points on maps that were published under differential privacy, with errors and intervals."
     return {"title": "Range queries over private maps", "description": about, "links": links}
@@ -73,7 +71,7 @@ async def list_collections(request: Request) -> dict[str, Any]:
     """List the collections: all releases of a map with a CRS."""
     base = str(request.base_url)
     found = [_describe(each, base) for each in service_of(request).catalogue.in_force() if _is_collection(each)]
-    return {"links": [_link("self", f"{base}collections", "this document")], "collections": found}
+    return {"links": [_link("self", f"{base}collections")], "collections": found}
 
 
 @router.get("/collections/{name}")
@@ -95,22 +93,12 @@ async def list_items(request: Request, name: str, asked: Annotated[ItemsAsked, Q
         box = []
     features, matched = await service.run(_page, served.release, box, asked.offset, limit)
     collection = f"{request.base_url}collections/{served.quoted}"
-    links = [
-        _link("self", f"{collection}/items?{request.url.query}".removesuffix("?"), "this page", GEOJSON),
-        _link("collection", collection, "the collection"),
-    ]
+    links = [_link("self", f"{collection}/items?{request.url.query}", GEOJSON), _link("collection", collection)]
     if asked.offset + limit < matched:
         query = asked.model_dump(exclude_none=True) | {"limit": limit, "offset": asked.offset + limit}
-        links.append(_link("next", f"{collection}/items?{urlencode(query)}", "next page", GEOJSON))
-    content = {
-        "type": "FeatureCollection",
-        "features": features,
-        "numberMatched": matched,
-        "numberReturned": len(features),
-        "links": links,
-        "level": LEVEL,
-        "note": NOTE.replace("{name}", served.quoted),
-    }
+        links.append(_link("next", f"{collection}/items?{urlencode(query)}", GEOJSON))
+    content = {"type": "FeatureCollection", "features": features, "links": links, "level": LEVEL}
+    content |= {"numberMatched": matched, "numberReturned": len(features), "note": NOTE}
     return Response(orjson.dumps(content), media_type=GEOJSON)
 
 
@@ -124,15 +112,12 @@ async def show_item(request: Request, name: str, number: str) -> Response:
         raise HTTPException(404, f"feature is {number[:80]!r}: it must be a number from 0 to {size - 1:,}")
     (feature,) = await service.run(_features, served.release, np.array([int(number)]))
     address = f"{request.base_url}collections/{served.quoted}"
-    links = [
-        _link("self", f"{address}/items/{number}", "this feature", GEOJSON),
-        _link("collection", address, "the collection"),
-    ]
+    links = [_link("self", f"{address}/items/{number}", GEOJSON), _link("collection", address)]
     return Response(orjson.dumps(feature | {"links": links}), media_type=GEOJSON)
 
 
-def _link(relation: str, address: str, title: str, media: str = JSON) -> dict[str, str]:
-    return {"rel": relation, "type": media, "title": title, "href": address}
+def _link(relation: str, address: str, media: str = JSON) -> dict[str, str]:
+    return {"rel": relation, "type": media, "href": address}
 
 
 def _is_collection(served: Served) -> bool:
@@ -156,16 +141,15 @@ def _describe(served: Served, base: str) -> dict[str, Any]:
     mechanism = served.release.mechanism
     return {
         "id": served.name,
-        "title": served.name,
-        "description": f"Cells of {mechanism.words}. {mechanism.promise}. {NOTE.replace('{name}', served.quoted)}",
+        "description": f"Cells of {mechanism.words}. {mechanism.promise}. {NOTE}",
         "extent": extent,
         "itemType": "feature",
         "crs": [CRS84],
         "links": [
-            _link("self", address, "this document"),
-            _link("items", f"{address}/items", "cells as features", GEOJSON),
-            _link("describedby", source, "promise and statement"),
-            _link("enclosure", f"{source}/download", "file", PARQUET),
+            _link("self", address),
+            _link("items", f"{address}/items", GEOJSON),
+            _link("describedby", source),
+            _link("enclosure", f"{source}/download", PARQUET),
         ],
     }
 
@@ -266,13 +250,9 @@ def _features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]
     rings = np.round(np.stack([lon, lat], axis=2), DIGITS).tolist()
     figures = {"column": column, "row": row, "estimate": found["estimate"], "standard_error": found["std_error"]}
     figures |= {"low": found["low"], "high": found["high"]}
-    names, rows = list(figures), zip(*(each.tolist() for each in figures.values()), strict=True)
+    rows = zip(*(each.tolist() for each in figures.values()), strict=True)
+    shapes = ({"type": "Polygon", "coordinates": [ring]} for ring in rings)
     return [
-        {
-            "type": "Feature",
-            "id": number,
-            "geometry": {"type": "Polygon", "coordinates": [ring]},
-            "properties": dict(zip(names, values, strict=True)),
-        }
-        for number, ring, values in zip(cells.tolist(), rings, rows, strict=True)
+        {"type": "Feature", "id": number, "geometry": shape, "properties": dict(zip(figures, row, strict=True))}
+        for number, shape, row in zip(cells.tolist(), shapes, rows, strict=True)
     ]

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 Level = Annotated[float, Field(gt=0, lt=1, description="confidence level of the interval")]
-Missing = Literal["stop", "skip"]
-Format = Literal["json", "csv", "arrow"]
+_BOX = Field(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"])
 
 
 class Asked(BaseModel):
@@ -25,11 +23,11 @@ class Options(Asked):
     crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude), or the release's")
     level: Level = 0.95
     nonnegative: bool = Field(False, description="estimates that are never negative, and no longer unbiased")
-    f: Format | None = Field(None, description="format of the answer; otherwise the Accept header decides")
+    f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; otherwise the Accept header decides")
 
 
 class OfRelease(Options):
-    """How to answer from a release."""
+    """How to answer from a release, or from another one minus it."""
 
     compare: str | None = Field(None, description="another release: the answer is its count minus this release's")
 
@@ -37,7 +35,7 @@ class OfRelease(Options):
 class BoxOfRelease(OfRelease):
     """One box of a release."""
 
-    bbox: str = Field(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"])
+    bbox: str = _BOX
 
 
 class OfSeries(Options):
@@ -46,13 +44,13 @@ class OfSeries(Options):
     between: str | None = Field(None, description="first and last step, separated by a comma; all steps by default")
     compare: str | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
     mean: bool = Field(False, description="the mean per step instead of the sum")
-    missing: Missing = Field("stop", description="refuse steps without a release, or skip them")
+    missing: Literal["stop", "skip"] = Field("stop", description="refuse steps without a release, or skip them")
 
 
 class BoxOfSeries(OfSeries):
     """One box of a series."""
 
-    bbox: str = Field(description="west,south,east,north; low,high on a line")
+    bbox: str = _BOX
 
 
 class CellsAsked(Asked):
@@ -75,7 +73,7 @@ class ItemsAsked(Asked):
     f: Literal["json", "geojson"] | None = None
 
 
-class Answer(BaseModel):
+class BoxAnswer(BaseModel):
     """The number of points in a box, in points."""
 
     estimate: float | None
@@ -89,27 +87,21 @@ class Answer(BaseModel):
     outer: float | None = Field(None, description="estimate if all points of cut cells lie inside the box")
     outside: float | None = Field(None, description="share of the box's area outside the map")
     unresolved: float | None = Field(None, description="share of the query that was not measured")
-    estimator: str | None = Field(None, description="the method of non-negative estimates")
+    estimator: str | None = None
     note: str | None = Field(None, description="that the box was clipped")
     before: float | None = None
     after: float | None = None
     steps: int | list[int] | None = None
-
-
-class BoxAnswer(Answer):
-    """An answer with what it says besides its figures."""
-
     bbox: list[float]
     unit: str
     level: float
-    estimates: str = Field(description="unbiased, or the method that keeps them from being negative")
+    estimates: str = Field(description="unbiased or non-negative")
     release: str | None = None
     digest: str | None = None
-    difference: str | None = Field(None, description="what is subtracted from what")
-    answers: dict[str, Answer] | None = Field(None, description="the answers that are compared")
     series: str | None = None
     between: list[str] | None = None
     compare: str | list[str] | None = None
+    difference: str | None = Field(None, description="what is subtracted from what")
     per: str | None = None
     missing: list[str] | None = None
 
@@ -124,7 +116,6 @@ class BoxAnswers(BaseModel):
     high: list[float | None]
     unit: str
     level: float
-    estimates: str
 
 
 class FeatureCollection(BaseModel):
@@ -172,21 +163,15 @@ class Described(BaseModel):
     statement: dict[str, Any] | None = None
 
 
-class Listed(BaseModel):
-    """All releases."""
-
-    releases: list[Described]
-
-
 class Cells(BaseModel):
-    """Blocks of cells, x varying slowest."""
+    """Blocks of cells, x varying slowest; x and y are the corners of a mesh of cells, the nodes."""
 
     model_config = ConfigDict(extra="allow")
     width: int = Field(description="cells along a block's side; at the map's upper edges blocks are cut")
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
     ends: list[list[int]] = Field(description="cells between which the blocks lie, along each axis")
-    nodes: list[list[int]] = Field(description="cells whose lower left corners form a mesh, along each axis")
+    nodes: list[list[int]] = Field(description="cells at whose lower left corners the mesh is, along each axis")
     x: list[float] = Field(description="of the mesh: longitude, or the plane's coordinate")
     y: list[float]
     density: list[float]
@@ -202,17 +187,10 @@ class Problem(BaseModel):
     detail: str
 
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}},
-    "503": {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}},
-}
-
-
-def query(model: type[BaseModel]) -> Any:
-    """Return the annotation of a route's parameter that holds a model of query parameters."""
-    return Annotated[model, Query()]
-
-
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:
     """Describe the media types of a response, for routes that encode it themselves."""
     return {200: {"content": {name: {"schema": m.model_json_schema() if m else {}} for name, m in media.items()}}}
+
+
+_PROBLEM = returns({"application/problem+json": Problem})[200]
+PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "503": _PROBLEM}

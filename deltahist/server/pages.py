@@ -17,8 +17,8 @@ from deltahist.plots import protection_curve
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
-from deltahist.server.models import Described, Listed, returns
-from deltahist.server.service import PARQUET, describe_withdrawal, plain, service_of
+from deltahist.server.models import Described, returns
+from deltahist.server.service import PARQUET, Service, plain, service_of
 from deltahist.space.crs import area_of
 from deltahist.statement import bound_guess
 
@@ -37,9 +37,10 @@ async def health(request: Request) -> dict[str, Any]:
 
 
 @router.get("/releases", response_model_exclude_unset=True)
-async def list_releases(request: Request) -> Listed:
+async def list_releases(request: Request) -> dict[str, list[Described]]:
     """List all releases with their promises; a withdrawn one says so (`withdrawn`) and answers 410."""
-    return Listed(releases=[Described(**_summarize(each)) for each in service_of(request).catalogue])
+    service = service_of(request)
+    return {"releases": [Described(**_summarize(service, each)) for each in service.catalogue]}
 
 
 @router.get(
@@ -57,7 +58,7 @@ async def describe(request: Request, name: str) -> Any:
         page = await asyncio.to_thread(_render, served.release, served.name)
         return HTMLResponse(page, headers=headers | {"content-security-policy": _POLICY})
     others = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
-    return _summarize(served) | _describe_chain(others) | {"statement": served.release.facts()}
+    return _summarize(service, served) | _describe_chain(others) | {"statement": served.release.facts()}
 
 
 @router.head("/releases/{name}/download", include_in_schema=False)
@@ -114,7 +115,7 @@ def _describe_chain(shared: Sequence[Served]) -> dict[str, Any]:
     return {"chain": {"finest": names[-1], "releases": names, "note": note}}
 
 
-def _summarize(served: Served) -> dict[str, Any]:
+def _summarize(service: Service, served: Served) -> dict[str, Any]:
     release, domain = served.release, served.release.domain
     base = f"/releases/{served.quoted}"
     return {
@@ -127,6 +128,6 @@ def _summarize(served: Served) -> dict[str, Any]:
         "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),
         "shape": list(domain.shape),
         "digest": release.digest,
-        **({} if release.withdrawn is None else {"withdrawn": describe_withdrawal(release)}),
+        **({} if release.withdrawn is None else {"withdrawn": service.describe_withdrawal(release)}),
         "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +18,7 @@ from starlette.exceptions import HTTPException
 from deltahist.answers import answer, rename_own
 from deltahist.decode import check_level
 from deltahist.errors import InputError
-from deltahist.server.answers import BoxQuery, Columns, Source, asks_degrees
+from deltahist.server.answers import BoxQuery, Source, asks_degrees
 from deltahist.server.catalogue import Served
 from deltahist.server.models import (
     BoxAnswer,
@@ -71,12 +69,8 @@ async def answer_box(request: Request, name: str, asked: Annotated[BoxOfRelease,
     """
     service = service_of(request)
     source, releases = service.find_source(name, asked.compare)
-    parts = [each.release for each in releases] if asked.compare is not None else []
-    content, answers = await _answer_box(service, asked, asked.bbox, source, parts)
-    content |= {"release": name} | _about_releases(releases)
-    if answers:
-        content["answers"] = {each.name: found for each, found in zip(releases, answers, strict=True)}
-    return BoxAnswer(**content)
+    answer = await _answer_box(service, asked, asked.bbox, source)
+    return BoxAnswer(**answer, release=name, **_about_releases(releases))
 
 
 @router.get("/series/{stream}/answer", response_model_exclude_unset=True)
@@ -88,11 +82,8 @@ async def answer_box_of_series(request: Request, stream: str, asked: Annotated[B
     service = service_of(request)
     source, periods = periods_of(find_series(service, stream), asked)
     await prepare(service, periods)
-    content, answers = await _answer_box(service, asked, asked.bbox, source, periods if len(periods) > 1 else [])
-    content |= {"series": stream} | _about_periods(periods)
-    if answers:
-        content["answers"] = dict(zip(("between", "compare"), answers, strict=True))
-    return BoxAnswer(**content)
+    answer = await _answer_box(service, asked, asked.bbox, source)
+    return BoxAnswer(**answer | {"series": stream} | _about_periods(periods))
 
 
 @router.post("/releases/{name}/answers", responses=_ANSWERS, openapi_extra=_BODY)
@@ -115,19 +106,11 @@ async def answer_many_of_series(request: Request, stream: str, asked: Annotated[
     return await _answer_body(request, source, asked, partial(_about_periods, periods))
 
 
-async def _answer_box(
-    service: Service, asked: Options, bbox: str, source: Source, parts: Sequence[Source]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the answer to a box, and the answers of the two parts of a difference."""
+async def _answer_box(service: Service, asked: Options, bbox: str, source: Source) -> dict[str, Any]:
     query = BoxQuery(source, asks_degrees(source, asked.crs), asked.level, asked.nonnegative)
     corners = read_box(bbox, source.domain)
-    queries = [query, *(replace(query, release=each) for each in parts)]
-    first, *others = await asyncio.gather(*(service.batcher.answer(each, corners) for each in queries))
-    return {"bbox": corners.tolist()} | _row(first) | _meaning(query), [_row(each) for each in others]
-
-
-def _row(columns: Columns) -> dict[str, Any]:
-    return {name: plain(value[0]) for name, value in columns.items()}
+    columns = await service.batcher.answer(query, corners)
+    return {"bbox": corners.tolist()} | {name: plain(each[0]) for name, each in columns.items()} | _meaning(query)
 
 
 def _meaning(query: BoxQuery) -> dict[str, Any]:

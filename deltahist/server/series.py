@@ -18,8 +18,7 @@ from deltahist.releases.series import PeriodDifference
 from deltahist.server.answers import Source
 from deltahist.server.catalogue import Served
 from deltahist.server.models import OfSeries
-from deltahist.server.service import Service, describe_withdrawal, service_of
-from deltahist.space.workloads import boxes
+from deltahist.server.service import Service, service_of
 
 #: Steps of a period.
 _MOST_STEPS = 100_000
@@ -37,8 +36,9 @@ async def list_series(request: Request) -> Response:
 @router.get("/series/{stream}")
 async def describe_series(request: Request, stream: str) -> Response:
     """Describe a series: its steps with their times, promises, and what each window of steps has spent."""
-    series = find_series(service_of(request), stream)
-    return JSONResponse(_summarize(stream, series) | {"steps": _list_steps(series)})
+    service = service_of(request)
+    series = find_series(service, stream)
+    return JSONResponse(_summarize(stream, series) | {"steps": _list_steps(service, series)})
 
 
 def find_series(service: Service, name: str) -> Series:
@@ -98,36 +98,18 @@ def _source(period: Series, other: Series | None = None) -> Source:
 async def prepare(service: Service, periods: Sequence[Series]) -> None:
     """Sum the steps of periods in a thread, once; InputError if steps are missing."""
     for period in periods:
-        if period.missing and not period.skipping:
-            try:
-                _ = period.summed
-            except InputError as problem:
-                raise InputError(f"{problem} (missing=skip leaves them out)") from None
         if "summed" not in vars(period):
-            await service.run(_sum_steps, period)
-
-
-def _sum_steps(period: Series) -> None:
-    period.summed.answerer().prepare()
-    domain = period.domain
-    # A box that cuts cells, so that everything answers need is there.
-    inner = [[lo + size / 2 for lo, size in zip(domain.low, domain.cell, strict=True)] + list(domain.high)]
-    period.answers(boxes(inner), level=0.5, nonnegative=False)
+            await service.run(getattr, period, "summed")
 
 
 def _summarize(name: str, series: Series) -> dict[str, Any]:
-    step = series.example.mechanism.step
-    base = f"/series/{quote(name, safe='')}"
+    step, base = series.example.mechanism.step, f"/series/{quote(name, safe='')}"
     return {
         "id": name,
-        "kind": series.example.mechanism.words,
         "first": series.labels[0],
         "last": series.labels[-1],
-        "period": series.clock.period or None,
-        "releases": len(series.releases),
         "missing": series.missing,
         "promise": None if step is None else step.words,
-        "beyond": [] if step is None else step.beyond,
         "bounds": list(series.domain.bounds),
         "crs": series.domain.crs,
         "shape": list(series.domain.shape),
@@ -135,28 +117,16 @@ def _summarize(name: str, series: Series) -> dict[str, Any]:
     }
 
 
-def _list_steps(series: Series) -> list[dict[str, Any]]:
-    """Return each step: its time, release and promise, and what the window that ends there has spent."""
+def _list_steps(service: Service, series: Series) -> list[dict[str, Any]]:
+    """Return the name, time and promise of each step, or why it has no release."""
     found: list[dict[str, Any]] = []
-    step = series.example.mechanism.step
-    paid = {**series.withdrawn, **series.releases}
     for number in range(series.first, series.last + 1):
         label, release = series.clock.label(number), series.releases.get(number)
         times = (datetime.datetime.fromtimestamp(end, datetime.UTC) for end in series.clock.span(number) or ())
         entry = {"step": label} | dict(zip(("begin", "end"), (each.isoformat() for each in times), strict=False))
-        found.append(entry)
         if number in series.withdrawn:
-            entry["withdrawn"] = describe_withdrawal(series.withdrawn[number])
-        if release is None:
-            continue
-        budget = release.mechanism.budget
-        entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise}
-        entry |= {budget.unit: float(budget.amount), "digest": release.digest}
-        if step is not None:
-            window = [paid.get(each) for each in range(number - step.window + 1, number + 1)]
-            # Amounts are fractions. The account also knows of steps that are not here.
-            spent = sum(each.mechanism.budget.amount for each in window if each is not None)
-            payment = release.payment
-            known = payment.spent if payment is not None and payment.steps == step.window else 0
-            entry |= {"window_spent": float(max(spent, known)), "window_limit": float(step.budget.amount)}
+            entry["withdrawn"] = service.describe_withdrawal(series.withdrawn[number])
+        if release is not None:
+            entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise, "digest": release.digest}
+        found.append(entry)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,12 +60,22 @@ class Service:
         served = self.catalogue.find(name)
         if served is None:
             raise HTTPException(404, f"{field} is {name[:80]!r}: it must be one of those at /releases")
-        notice = served.release.withdrawn
-        if notice is None:
+        if served.release.withdrawn is None:
             return served
-        about, headers = describe_withdrawal(served.release), {"cache-control": "no-cache"}
-        detail: Any = {"detail": f"release {name!r} was withdrawn {notice.words}", "withdrawn": about}
+        successor = self.catalogue.find_successor(served.release)
+        headers = {"cache-control": "no-cache"}
+        if successor is not None:
+            headers["link"] = f'</releases/{successor.quoted}>; rel="successor-version"'
+        words = f"release {name!r} was withdrawn {served.release.withdrawn.words}"
+        detail: Any = {"detail": words, "withdrawn": self.describe_withdrawal(served.release)}
         raise HTTPException(410, detail, headers)
+
+    def describe_withdrawal(self, release: BaseRelease) -> dict[str, str | None]:
+        """Return when and why a release was withdrawn, and the name of the release that replaces it."""
+        assert release.withdrawn is not None
+        successor = self.catalogue.find_successor(release)
+        about = {"date": release.withdrawn.date, "reason": release.withdrawn.reason}
+        return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
         """Return a release, or another one minus this one; and the releases it is made of.
@@ -112,12 +122,6 @@ def service_of(request: Request) -> Service:
     """Return the service that a request is for."""
     service: Service = request.app.state.service
     return service
-
-
-def describe_withdrawal(release: BaseRelease) -> dict[str, Any]:
-    """Return the notice of a withdrawn release as data."""
-    assert release.withdrawn is not None
-    return asdict(release.withdrawn)
 
 
 def plain(value: Any) -> Any:

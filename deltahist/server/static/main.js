@@ -70,8 +70,7 @@ async function showRelease() {
 }
 
 function sayWithdrawn({ id, withdrawn: { date, reason, replacement } }) {
-  const instead = releases.find(({ digest }) => digest === replacement?.digest)?.id ?? replacement?.file;
-  const end = instead ? `Use ${instead} instead.` : "Nothing replaces it so far.";
+  const end = replacement ? `Use ${replacement} instead.` : "Nothing replaces it so far.";
   return `The release '${id}' was withdrawn on ${date}: ${reason.replace(/\.$/, "")}. ${end}`;
 }
 
