@@ -33,7 +33,7 @@ def maps(tmp_path_factory):
     folder = tmp_path_factory.mktemp("maps")
     publish(folder / "city.parquet")
     publish(folder / "city 2.parquet", replaces=folder / "city.parquet")
-    dh.withdraw(folder / "city.parquet", REASON, replacement=folder / "city 2.parquet")
+    dh.withdraw(folder / "city.parquet", REASON)
     return folder
 
 
