@@ -1,1 +1,5 @@
-"""Budgets of persons: each pays for the queries that their own records are used in. Private."""
+"""People's own budgets: each person pays for the questions that use their records (ProPer). Private."""
+
+from deltahist.personal.people import Database, People
+
+__all__ = ["Database", "People"]

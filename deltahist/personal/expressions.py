@@ -1,661 +1,512 @@
-"""Expressions on records that no record can make fail, and that mean the same in every database.
+"""Expressions on records that no record can make fail, and that mean the same in DuckDB and PostgreSQL.
 
-An error that depends on what records hold would tell about them: whole numbers that overflow, a division by zero, the
-root of a negative number, text that is no number. So expressions of Ibis are made anew, operation by operation: what
-could fail is guarded, by giving it NULL where it would, and what cannot be guarded, or is not the same everywhere, is
-refused. No guard relies on the order in which a database evaluates the parts of an expression.
+An error that depends on a record would reveal it: an overflow, a division by zero, the root of a negative number, text
+that is no number. So sqlglot reads the text of an expression, and each operation is built anew with Ibis. What could
+fail gives NULL instead, and what cannot be guarded, or differs between the databases, is refused. No guard relies on
+the order in which a database evaluates an expression.
 
-Expressions are functions of an Ibis table, or text, `hour >= 22 and kind in ('bus', 'tram')`, which becomes the same.
-Numbers are floats, zero or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 on the way.
+Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Numbers are
+zero, or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
 """
 
 from __future__ import annotations
 
+import datetime
 import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from deltahist.errors import InputError
-from deltahist.personal.values import (
-    LARGEST,
-    MOST_NODES,
-    SMALLEST,
-    WORDS,
-    SafeExpression,
-    as_time,
-    check_column,
-    clip,
-    combine,
-    constant,
-    convert,
-    kind_of,
-    too_long_error,
-    unify,
-)  # fmt: skip
 
-#: Factors are of these sizes, so that no product is too large, or too small, for a float.
+#: Ibis types of the kinds.
+DTYPES = {
+    "truth": "boolean", "whole": "int64", "number": "float64", "text": "string", "time": "timestamp(6)", "date": "date",
+}  # fmt: skip
+#: Sizes of numbers that are not zero.
+SMALLEST, LARGEST = 1e-100, 1e100
+#: Sizes of factors, so that no product leaves the range of floats.
 _FACTOR = (1e-150, 1e150)
-#: Whole numbers up to here are floats, and the other way round.
+#: Whole numbers up to here are exact as floats.
 _EXACT = 2.0**53
-_WHOLE = 2.0**63
-
-_COMPARISONS = {
-    "Equals": "eq", "NotEquals": "ne", "Less": "lt", "LessEqual": "le", "Greater": "gt", "GreaterEqual": "ge",
-}  # fmt: skip
-_BY_DAY = {
-    "ExtractYear": "year", "ExtractQuarter": "quarter", "ExtractMonth": "month", "ExtractDay": "day",
-    "ExtractDayOfYear": "day_of_year",
-}  # fmt: skip
-_BY_CLOCK = {"ExtractHour": "hour", "ExtractMinute": "minute", "ExtractSecond": "second"}
+#: Parts of an expression, guards included, and how deeply they may be nested.
+_MOST_NODES, _MOST_DEEP = 4000, 60
+#: Characters of an expression and of a pattern.
+_LONGEST, _LONGEST_PATTERN = 1 << 16, 1000
+_YEAR_FIRST = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)", re.ASCII)
+_CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+_COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
+_DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
+_CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
 _UNITS = {
     "YEAR": "Y", "QUARTER": "Q", "MONTH": "M", "WEEK": "W", "DAY": "D", "HOUR": "h", "MINUTE": "m", "SECOND": "s",
 }  # fmt: skip
-_CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
-
-_RANDOM = "it gives something else each time"
-_OTHERS = "it looks at other records, and a record must be derived from one record alone"
-_LIBRARY = "its last digits differ between databases"
-_UNKNOWN = "it could fail for some records, or is not the same in every database"
-_WHY = {
-    **dict.fromkeys(("RandomScalar", "RandomUUID", "TimestampNow", "DateNow", "RowID"), _RANDOM),
-    **dict.fromkeys(("WindowFunction", "ScalarSubquery", "InSubquery", "ExistsSubquery"), _OTHERS),
-    **dict.fromkeys(("Exp", "Ln", "Log", "Log2", "Log10", "Power", "Sin", "Cos", "Tan", "Atan2"), _LIBRARY),
-    "Round": "halves are rounded in different ways; write floor(x + 0.5)",
-    "StringConcat": "texts could grow beyond what a database holds",
-    "IsNan": "a NaN is missing; ask whether it is null",
-    "IsInf": "an infinite number is missing; ask whether it is null",
-}
 _RULE = (
-    "there are comparisons, and, or, not, + - * /, whole % constant, floor, ceil, abs, sqrt, case, coalesce, nullif, "
-    "lower, upper, length, substr, like, parts of times, and truncated times"
+    "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
+    "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and cast(time as date)"
 )
 
 
-def make_safe(expression: Any, given: Any, records: Any) -> SafeExpression:
-    """Turn an expression on a table `given` into one on `records`, of the same columns, that cannot fail.
-
-    Raises
-    ------
-    InputError
-        If it asks for something else than what one record says, or for what could fail or is not the same in every
-        database; the message names the operation and the reason.
+def kind_of(dtype: Any) -> str | None:
+    """Return the kind that an Ibis type is read as; None if queries cannot take it.
 
     >>> import ibis
-    >>> visits = ibis.table({"stay": "float64"}, name="visits")
-    >>> make_safe(1 / visits.stay > 2, visits, visits).columns
-    frozenset({'stay'})
-    >>> make_safe(visits.stay > visits.stay.mean(), visits, visits)
-    Traceback (most recent call last):
-    ...
-    deltahist.errors.InputError: the query asks for Mean: it looks at other records, and a record must be derived...
+    >>> kind_of(ibis.dtype("int16")), kind_of(ibis.dtype("decimal(9, 2)")), kind_of(ibis.dtype("array<int64>"))
+    ('whole', 'number', None)
     """
-    try:
-        out = _Maker(given, records).of(expression.op())
-    except RecursionError:
-        raise too_long_error() from None
-    if out.kind == "number":
-        out = clip(out, SMALLEST, LARGEST)
-    return out
+    tests = {
+        "truth": dtype.is_boolean(),
+        "whole": dtype.is_integer() and not dtype.is_uint64(),
+        "number": dtype.is_uint64() or dtype.is_floating() or dtype.is_decimal(),
+        "text": dtype.is_string(),
+        "time": dtype.is_timestamp(),
+        "date": dtype.is_date(),
+    }
+    return next((kind for kind, is_it in tests.items() if is_it), None)
 
 
-class _Maker:
-    """Makes expressions anew, operation by operation."""
-
-    def __init__(self, given: Any, records: Any) -> None:
-        import ibis.expr.operations as ops
-
-        self.ops, self.given, self.records = ops, given.op(), records
-        self._made: dict[Any, SafeExpression] = {}
-
-    def of(self, op: Any) -> SafeExpression:
-        """Return a safe expression for an operation."""
-        if op not in self._made:
-            name = type(op).__name__
-            # A function of the user's own may have any name.
-            known = getattr(self.ops, name, None) is type(op)
-            make = _MAKERS.get(name) if known else None
-            if make is None:
-                looks_elsewhere = isinstance(op, self.ops.Reduction | self.ops.Analytic)
-                why = _WHY.get(name, _OTHERS if looks_elsewhere else _UNKNOWN)
-                raise InputError(f"the query asks for {name}: {why}; {_RULE}")
-            self._made[op] = make(self, op)
-        return self._made[op]
-
-    def each(self, ops: Sequence[Any]) -> list[SafeExpression]:
-        """Return safe expressions for several operations."""
-        return [self.of(op) for op in ops]
-
-    def as_kind(self, op: Any, kind: str) -> SafeExpression:
-        """Return a safe expression of a kind for an operation."""
-        return convert(self.of(op), kind)
-
-    def field(self, op: Any) -> SafeExpression:
-        if op.rel != self.given:
-            raise InputError(
-                f"the query asks for {op.name!r} of another table: {_OTHERS}; public tables come in by join"
-            )
-        value, kind = self.records[op.name], kind_of(op.dtype)
-        least, most = (1.0, _WHOLE) if kind == "whole" else (SMALLEST, LARGEST)
-        return SafeExpression(value, str(kind), frozenset((op.name,)), least, most)
-
-    def literal(self, op: Any) -> SafeExpression:
-        import ibis
-
-        value = op.value
-        if value is None:
-            return SafeExpression(ibis.null(), "null")
-        if op.dtype.is_timestamp() or op.dtype.is_date():
-            return constant(as_time(value, "time" if op.dtype.is_timestamp() else "date"))
-        if not (op.dtype.is_numeric() or op.dtype.is_boolean() or op.dtype.is_string()):
-            raise InputError(
-                f"the query has a constant of type {op.dtype}: it must be a number, text, a time or a date"
-            )
-        if op.dtype.is_decimal():
-            value = float(value)
-        return constant(value.item() if hasattr(value, "item") else value)
-
-    # --- truths
-
-    def compare(self, op: Any) -> SafeExpression:
-        parts = unify(self.each([op.left, op.right]))
-        name = type(op).__name__
-        self._ordered(parts[0].kind, name)
-        return combine(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
-
-    def between(self, op: Any) -> SafeExpression:
-        value, low, high = parts = unify(self.each([op.arg, op.lower_bound, op.upper_bound]))
-        self._ordered(value.kind, "Between")
-        return combine(value.value.between(low.value, high.value), "truth", parts)
-
-    def _ordered(self, kind: str, name: str) -> None:
-        if kind in ("truth", "text") and name not in ("Equals", "NotEquals"):
-            why = "databases order text in different ways" if kind == "text" else "true and false have no order"
-            raise InputError(
-                f"the query asks for {name} of {WORDS[kind]}: {why}; there are =, <>, in and like"
-            )
-
-    def among(self, op: Any) -> SafeExpression:
-        if len(op.options) >= MOST_NODES:
-            raise too_long_error()
-        parts = unify(self.each([op.value, *op.options]))
-        return combine(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
-
-    # --- numbers
-
-    def add(self, op: Any) -> SafeExpression:
-        parts = [clip(self.as_kind(each, "number"), _FACTOR[0], 1e299) for each in (op.left, op.right)]
-        left, right = (part.value for part in parts)
-        value = left + right if type(op).__name__ == "Add" else left - right
-        # What is left when numbers cancel out is no smaller than the last digit of the smaller one.
-        least = min(p.least for p in parts) * 2.0**-53
-        return combine(value, "number", parts, least, sum(p.most for p in parts))
-
-    def multiply(self, op: Any) -> SafeExpression:
-        one, other = parts = self._factors(op)
-        least, most = one.least * other.least / 2, one.most * other.most * 2
-        return combine(one.value * other.value, "number", parts, least, most)
-
-    def divide(self, op: Any) -> SafeExpression:
-        one, other = parts = self._factors(op)
-        value = one.value / other.value.nullif(constant(0.0).value)
-        return combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
-
-    def _factors(self, op: Any) -> list[SafeExpression]:
-        return [clip(self.as_kind(each, "number"), *_FACTOR) for each in (op.left, op.right)]
-
-    def minus(self, op: Any) -> SafeExpression:
-        part = self.as_kind(op.arg, "number")
-        if part.constant is not None:
-            return constant(-part.constant)
-        return combine(constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
-
-    def size(self, op: Any) -> SafeExpression:
-        part = self.as_kind(op.arg, "number")
-        return combine(part.value.abs(), "number", [part], part.least, part.most)
-
-    def root(self, op: Any) -> SafeExpression:
-        import ibis
-
-        part = self.as_kind(op.arg, "number")
-        value = ibis.cases((part.value >= 0, part.value)).sqrt()
-        return combine(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
-
-    def floor(self, op: Any) -> SafeExpression:
-        part = self.of(op.arg)
-        if part.kind == "whole":
-            return part
-        return self._floor(convert(part, "number"), type(op).__name__ == "Ceil")
-
-    def _floor(self, part: SafeExpression, up: bool = False) -> SafeExpression:
-        part = clip(part, SMALLEST, _EXACT)
-        value = part.value.ceil() if up else part.value.floor()
-        return combine(value.cast("int64"), "whole", [part], 1.0, _EXACT)
-
-    def floor_divide(self, op: Any) -> SafeExpression:
-        return self._floor(self.divide(op))
-
-    def remainder(self, op: Any) -> SafeExpression:
-        left, right = parts = self.each([op.left, op.right])
-        if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
-            raise InputError(
-                "the query asks for a remainder (%): it is one of a whole number (floor makes one) by a whole constant "
-                "above 0 and below 2^31"
-            )
-        return combine(left.value % right.value, "whole", parts, 1.0, right.most)
-
-    # --- one of several values, and other kinds
-
-    def first(self, op: Any) -> SafeExpression:
-        import ibis
-
-        parts = unify(self.each(op.arg))
-        return self._either(ibis.coalesce(*(part.value for part in parts)), parts, [])
-
-    def null_if(self, op: Any) -> SafeExpression:
-        parts = unify(self.each([op.arg, op.null_if_expr]))
-        return self._either(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
-
-    def _either(
-        self, value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]
-    ) -> SafeExpression:
-        """Return a value that is one of the results."""
-        least, most = min(p.least for p in results), max(p.most for p in results)
-        return combine(value, results[0].kind, [*results, *others], least, most)
-
-    def if_else(self, op: Any) -> SafeExpression:
-        return self._case([self.as_kind(op.bool_expr, "truth")], [op.true_expr, op.false_null_expr])
-
-    def case(self, op: Any) -> SafeExpression:
-        return self._case([self.as_kind(each, "truth") for each in op.cases], [*op.results, op.default])
-
-    def simple_case(self, op: Any) -> SafeExpression:
-        pairs = [unify(self.each([op.base, each])) for each in op.cases]
-        conditions = [combine(base.value == each.value, "truth", [base, each]) for base, each in pairs]
-        return self._case(conditions, [*op.results, op.default])
-
-    def _case(self, conditions: Sequence[SafeExpression], results: Sequence[Any]) -> SafeExpression:
-        import ibis
-
-        parts = unify(self.each(results))
-        branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
-        return self._either(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
-
-    def cast(self, op: Any) -> SafeExpression:
-        import ibis
-
-        part, kind = self.of(op.arg), kind_of(op.to)
-        if part.kind == "truth" and kind == "whole":
-            whole = ibis.cases((part.value, constant(1).value), (~part.value, constant(0).value))
-            return combine(whole, "whole", [part] * 2, 1.0, 1.0, more=4)
-        if part.kind == "time" and kind == "date":
-            return combine(part.value.date(), "date", [part])
-        if kind is None or (kind == "whole" and not op.to.is_int64()):
-            raise InputError(
-                f"the query asks for a cast to {op.to}: it must be to int64, float64, string or a time"
-            )
-        return convert(part, kind)
-
-    # --- times and text
-
-    def part_of_time(self, op: Any) -> SafeExpression:
-        name, part = type(op).__name__, self.of(op.arg)
-        if name in _BY_CLOCK or part.kind not in ("date", "time"):
-            part = convert(part, "time")
-        method = {**_BY_DAY, **_BY_CLOCK}.get(name)
-        value = part.value.day_of_week.index() if method is None else getattr(part.value, method)()
-        return combine(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
-
-    def truncate(self, op: Any) -> SafeExpression:
-        part, unit = self.as_kind(op.arg, "time"), op.unit.short
-        if unit not in _UNITS.values():
-            raise InputError(f"the query truncates times to {unit!r}: it must be one of {', '.join(_UNITS.values())}")
-        return combine(part.value.truncate(unit), "time", [part])
-
-    def piece(self, op: Any) -> SafeExpression:
-        part = self.as_kind(op.arg, "text")
-        ends = [None if each is None else self.of(each).constant for each in (op.start, op.length)]
-        asked = ends if op.length is not None else ends[:1]
-        if any(not isinstance(each, int) or not 0 <= each < 1 << 30 for each in asked):
-            raise InputError(
-                "the query asks for a piece of a text: where it starts, and its length, must be constants"
-            )
-        return combine(part.value.substr(*ends), "text", [part])
-
-    def like(self, op: Any) -> SafeExpression:
-        return self._like(self.as_kind(op.arg, "text"), self.of(op.pattern).constant, op.escape)
-
-    def holds(self, op: Any) -> SafeExpression:
-        what = {"StartsWith": "start", "EndsWith": "end", "StringContains": "needle"}[type(op).__name__]
-        text = self.of(getattr(op, what)).constant
-        before, after = "%" * (what != "start"), "%" * (what != "end")
-        pattern = before + text + after if isinstance(text, str) and not set(text) & set("%_") else None
-        return self._like(self.as_kind(op.haystack if what == "needle" else op.arg, "text"), pattern, None)
-
-    def _like(self, part: SafeExpression, pattern: Any, escape: Any) -> SafeExpression:
-        if not isinstance(pattern, str) or "\\" in pattern or escape is not None:
-            raise InputError(
-                f"the query compares text with the pattern {pattern!r}: it must be a constant, without a backslash or "
-                "an escape, which databases read in different ways"
-            )
-        after = pattern.partition("%")[2]
-        if "_" in after or after.count("%") > 1:
-            raise InputError(
-                f"the query compares text with the pattern {pattern!r}: it must have no _ after a % and at most two %, "
-                "since others can take a database very long on some texts; use several patterns, or substr"
-            )
-        return combine(part.value.like(pattern), "truth", [part], more=2)
+def check_column(name: Any, known: Any) -> None:
+    """Raise InputError unless a name is one of the known columns."""
+    if name not in known:
+        listed = ", ".join(repr(each) for each in sorted(known)) or "none"
+        raise InputError(f"column is {name!r}: it must be one of {listed}")
 
 
-def _simple(
-    kind: str | None, result: str, function: Callable[..., Any], most: float = LARGEST, more: int = 1
-) -> Callable[[_Maker, Any], SafeExpression]:
-    """Return the maker of an operation that needs no guard: its arguments are of one kind, if one is given."""
+def bound_number(value: Any, least: float, most: float) -> Any:
+    """Return a number: zero where its size is below `least`, NULL where it is above `most`, infinite or NaN."""
+    import ibis
 
-    def make(maker: _Maker, op: Any) -> SafeExpression:
-        parts = [maker.of(arg) if kind is None else maker.as_kind(arg, kind) for arg in op.args]
-        return combine(function(*(part.value for part in parts)), result, parts, most=most, more=more)
-
-    return make
+    low, high, zero = (ibis.literal(repr(each)).cast("float64") for each in (least, most, 0.0))
+    return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
 
-_MAKERS: Mapping[str, Callable[[_Maker, Any], SafeExpression]] = {
-    "And": _simple("truth", "truth", operator.and_),
-    "Or": _simple("truth", "truth", operator.or_),
-    "Not": _simple("truth", "truth", operator.invert),
-    "IsNull": _simple(None, "truth", lambda value: value.isnull()),
-    "NotNull": _simple(None, "truth", lambda value: value.notnull()),
-    "Date": _simple("time", "date", lambda value: value.date()),
-    # Databases agree on the letters A to Z only.
-    "Lowercase": _simple("text", "text", lambda value: value.translate(_CAPITALS, _SMALL), more=3),
-    "Uppercase": _simple("text", "text", lambda value: value.translate(_SMALL, _CAPITALS), more=3),
-    "StringLength": _simple("text", "whole", lambda value: value.length().cast("int64"), 2.0**31),
-    **dict.fromkeys(_COMPARISONS, _Maker.compare),
-    **dict.fromkeys((*_BY_DAY, *_BY_CLOCK, "DayOfWeekIndex"), _Maker.part_of_time),
-    **dict.fromkeys(("Add", "Subtract"), _Maker.add),
-    **dict.fromkeys(("Floor", "Ceil"), _Maker.floor),
-    **dict.fromkeys(("StartsWith", "EndsWith", "StringContains"), _Maker.holds),
-    **dict.fromkeys(("TimestampTruncate", "DateTruncate"), _Maker.truncate),
-    "Alias": lambda maker, op: maker.of(op.arg),
-    "Field": _Maker.field, "Literal": _Maker.literal, "Between": _Maker.between, "InValues": _Maker.among,
-    "Multiply": _Maker.multiply, "Divide": _Maker.divide, "Negate": _Maker.minus, "Abs": _Maker.size,
-    "Sqrt": _Maker.root, "FloorDivide": _Maker.floor_divide, "Modulus": _Maker.remainder, "Coalesce": _Maker.first,
-    "NullIf": _Maker.null_if, "IfElse": _Maker.if_else, "SearchedCase": _Maker.case, "SimpleCase": _Maker.simple_case,
-    "Cast": _Maker.cast, "Substring": _Maker.piece, "StringSQLLike": _Maker.like,
-}  # fmt: skip
-
-
-# --- expressions as text --------------------------------------------------------------------------------------
-
-#: Characters of an expression: longer ones take long to read, and are refused for their parts in the end.
-_LONGEST = 1 << 16
-_PARTS = {
-    "YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year", "HOUR": "hour",
-    "MINUTE": "minute", "SECOND": "second",
-}  # fmt: skip
-
-
-def read_text(text: str, given: Any) -> Any:
-    """Return the Ibis expression that a text says of an Ibis table `given`.
+def read_expression(text: str, records: Any, columns: Mapping[str, str]) -> SafeExpression:
+    """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
 
     Raises
     ------
     InputError
-        If it cannot be read, names a column that is not there, or asks for more than this language has.
+        If it cannot be read, names a column that is not there, or asks for something that could fail, that looks at
+        other records, or that is not the same in every database.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
-    >>> read_text("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits).type()
-    Boolean(nullable=True)
-    >>> read_text("random() < 0.5", visits)
+    >>> kinds = {"kind": "text", "time": "time"}
+    >>> read_expression("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits, kinds).kind
+    'truth'
+    >>> read_expression("random() < 0.5", visits, kinds)
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: the query says 'random() < 0.5', which asks for 'RAND()': there are columns, ...
+    deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': there are columns, ...
+    """
+    import sqlglot
+    from sqlglot import exp
+
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {_LONGEST:,} characters")
+    try:
+        made = _Reader(text, records, columns).read(sqlglot.parse_one(text, into=exp.Condition))
+    except (sqlglot.errors.ParseError, sqlglot.errors.TokenError):
+        raise InputError(f"expression is {text[:60]!r}: it must be SQL; {_RULE}") from None
+    except RecursionError:
+        raise _too_long() from None
+    return _clip(made, SMALLEST, LARGEST) if made.kind == "number" else made
+
+
+# --- safe expressions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SafeExpression:
+    """An expression that gives a value for every record.
+
+    Parameters
+    ----------
+    value : Ibis expression. kind : one of the six, or "null" for NULL itself.
+    least, most : a number is zero, or its size is between them.
+    nodes, deep : its length when written out, and how deeply it is nested.
+    constant : its value if it does not depend on the record.
+    """
+
+    value: Any
+    kind: str
+    least: float = SMALLEST
+    most: float = LARGEST
+    nodes: int = 1
+    deep: int = 1
+    constant: Any = None
+
+
+def convert(made: SafeExpression, kind: str) -> SafeExpression:
+    """Convert an expression: whole numbers to numbers, dates to times, NULL to any kind.
+
+    Raises InputError otherwise.
     """
     import ibis
 
-    reader = _ExpressionReader(text, given)
-    if len(text) > _LONGEST:
-        raise InputError(
-            f"{reader.shown}: an expression is of at most {_LONGEST:,} characters; join a public table of the values "
-            "instead of listing very many"
-        )
+    if made.kind == kind:
+        return made
+    if made.kind == "null":
+        return replace(made, value=ibis.null(DTYPES[kind]), kind=kind, most=SMALLEST)
+    if (made.kind, kind) == ("whole", "number"):
+        if made.constant is not None:
+            return make_constant(float(made.constant))
+        return _combine(made.value.cast("float64"), kind, [made], least=1.0, most=made.most)
+    if (made.kind, kind) == ("date", "time"):
+        return _combine(made.value.cast(DTYPES["time"]), kind, [made])
+    if made.kind == "text" and made.constant is not None and kind in ("time", "date"):
+        return make_constant(_read_time(made.constant, kind))
+    raise InputError(f"the query takes a {made.kind} for a {kind}: values must be of one kind")
+
+
+def unify(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
+    """Convert expressions to the one kind that suits all; raise InputError if there is none."""
+    kinds = {part.kind for part in parts if part.kind != "null"}
+    # A constant text may stand for a time.
+    steady = {part.kind for part in parts if part.constant is None or part.kind != "text"} - {"null"} or kinds
+    wide = next((to for one, to in (("whole", "number"), ("date", "time")) if steady == {one, to}), None)
+    common = wide or min(steady, default="null")
+    return [convert(part, common) for part in parts]
+
+
+def make_constant(value: Any) -> SafeExpression:
+    """Return a constant, written so that every database reads the same value; InputError if none can."""
+    import ibis
+
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, bool):
+        return SafeExpression(ibis.literal(value), "truth", constant=value)
+    if isinstance(value, int):
+        if abs(value) >= 1 << 63:
+            raise InputError(f"constant is {str(value)[:60]}: whole numbers must be below 2^63 in size")
+        written, size = ibis.literal(value).cast("int64"), max(1.0, abs(float(value)))
+        return SafeExpression(written, "whole", least=1.0, most=size, constant=value)
+    if isinstance(value, float):
+        if not math.isfinite(value) or (value and not SMALLEST <= abs(value) <= LARGEST):
+            raise InputError(f"constant is {value}: numbers must be 0 or of a size of 1e-100 to 1e100")
+        written, size = ibis.literal(repr(value)).cast("float64"), abs(value) or 1.0
+        return SafeExpression(written, "number", least=size, most=size, constant=value)
+    if isinstance(value, str):
+        if "\0" in value:
+            raise InputError(f"constant is {value!r}: text must not hold the character 0")
+        return SafeExpression(ibis.literal(value, "string"), "text", constant=value)
+    if not isinstance(value, datetime.date):
+        raise InputError(f"constant is {value!r}: it must be a number, text, a truth value, a time or a date")
+    kind = "time" if isinstance(value, datetime.datetime) else "date"
+    text = value.isoformat(" ") if kind == "time" else value.isoformat()
+    return SafeExpression(ibis.literal(text).cast(DTYPES[kind]), kind, constant=value)
+
+
+def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
+    """Return a text as a time (in UTC, if it has a zone) or a date; InputError if it is neither."""
+    import pandas as pd
+
     try:
-        return reader.read()
-    except ibis.common.exceptions.IbisError:
-        raise reader.mismatch_error() from None
+        # 01/05/2026 is a day in January to some and in May to others.
+        if not _YEAR_FIRST.match(value):
+            raise ValueError
+        time = pd.Timestamp(value)
+    except (ValueError, TypeError):
+        raise InputError(f"{kind} is {value!r}: write 2026-05-01, or 2026-05-01 22:30:00") from None
+    if time.tzinfo is not None:
+        time = time.tz_convert("UTC").tz_localize(None)
+    whole: datetime.datetime = time.to_pydatetime(warn=False)
+    if kind == "date" and whole.time() != datetime.time(0):
+        raise InputError(f"date is {value!r}: it must have no hours and minutes")
+    return whole if kind == "time" else whole.date()
 
 
-class Reader:
-    """A reader of one text: for each kind of node that sqlglot may find an operator or a method, else an error.
-
-    Columns are objects with Python's operators, and with `isnull`, `isin`, `between` and `like`, as Ibis has them.
-    """
-
-    #: The text in messages, the rule that they end with, and the rule where values do not go together.
-    subject: ClassVar[str] = "where is"
-    rule: ClassVar[str] = (
-        "it must compare columns with constants, such as \"kind = 'bus' and speed > 3\"; there are =, <>, <, <=, >, "
-        ">=, in, between, like, is null, not, and, or; text and dates stand in single quotes, and a column of true and "
-        "false is compared with them (= true)"
+def _too_long() -> InputError:
+    return InputError(
+        f"expression has more than {_MOST_NODES:,} parts, guards included, or is nested more than {_MOST_DEEP} deep: "
+        "compute parts of it by select first"
     )
-    mismatch: ClassVar[str] = rule
-    binary: ClassVar[Mapping[str, Callable[[Any, Any], Any]]] = {
-        "EQ": operator.eq, "NEQ": operator.ne, "GT": operator.gt, "GTE": operator.ge, "LT": operator.lt,
-        "LTE": operator.le, "And": operator.and_, "Or": operator.or_,
-    }  # fmt: skip
-    unary: ClassVar[Mapping[str, Callable[[Any], Any]]] = {"Not": operator.invert, "Neg": operator.neg}
 
-    def __init__(self, text: str) -> None:
-        self.text, self.shown = text, f"{self.subject} {text!r}"
 
-    def column(self, name: str, quoted: bool) -> Any:
-        """Return the object of a column."""
-        raise NotImplementedError
+def _combine(
+    value: Any,
+    kind: str,
+    parts: Sequence[SafeExpression],
+    least: float = SMALLEST,
+    most: float = LARGEST,
+    more: int = 1,
+) -> SafeExpression:
+    """Return the expression that `value` makes of parts; raise InputError if it is too long or too deep."""
+    nodes = more + sum(part.nodes for part in parts)
+    deep = 1 + max((part.deep for part in parts), default=0)
+    if nodes > _MOST_NODES or deep > _MOST_DEEP:
+        raise _too_long()
+    return SafeExpression(value, kind, least, most, nodes, deep)
 
-    def constant(self, value: str | float | bool) -> Any:
-        """Return the object of a constant."""
-        return value
 
-    def read(self) -> Any:
-        """Return the value of the whole text.
+def _clip(part: SafeExpression, least: float, most: float) -> SafeExpression:
+    """Return a number with zero in place of sizes below `least`, and NULL in place of sizes above `most`."""
+    if part.least >= least and part.most <= most:
+        return part
+    return _combine(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
-        Raises InputError if sqlglot cannot read it, or it asks for more than this language has.
-        """
-        import sqlglot
-        from sqlglot import exp
 
-        try:
-            return self.value(sqlglot.parse_one(self.text, into=exp.Condition))
-        except (sqlglot.errors.ParseError, sqlglot.errors.TokenError, RecursionError):
-            raise InputError(
-                f"{self.shown}, which cannot be read: {self.rule}; names of columns that are words of SQL (when, "
-                "order) or have spaces are put in double quotes, text in single ones"
-            ) from None
-        except (AttributeError, TypeError, ArithmeticError):
-            raise self.mismatch_error() from None
+# --- reading --------------------------------------------------------------------------------------------------
 
-    def mismatch_error(self) -> InputError:
-        """Return the error for an operation that there is not between values of these kinds."""
-        node = repr(self._node.sql()[:200])
-        return InputError(f"{self.shown}, in which {node} does not go with the kinds of its parts: {self.mismatch}")
 
-    def value(self, node: Any) -> Any:
-        """Return the value of a node of the tree."""
-        # A long chain, a or b or c and so on, is as deep as it is long: it is taken apart without recursion.
-        rest, chain = node, []
-        while (name := type(rest).__name__) in self.binary:
-            chain.append(rest)
-            rest = rest.this
-        if chain:
-            out = self.value(rest)
-            for each in reversed(chain):
-                other, self._node = self.value(each.expression), each
-                out = self.binary[type(each).__name__](out, other)
-            return out
-        if name in self.unary and not node.args.get("decimals") and not node.args.get("to"):
-            part, self._node = self.value(node.this), node
-            return self.unary[name](part)
-        read = getattr(self, f"_read_{name.lower()}", None)
-        if read is None:
+class _Reader:
+    """Builds a safe expression from sqlglot's tree: for each type of node there is a method `_read_…`."""
+
+    def __init__(self, text: str, records: Any, columns: Mapping[str, str]) -> None:
+        self.shown, self.records, self.columns = f"expression is {text[:60]!r}", records, columns
+
+    def read(self, node: Any) -> SafeExpression:
+        """Return the safe expression of a node; InputError if the language has no such node."""
+        name = type(node).__name__
+        if name in _COMPARISONS:
+            return self._compare(node, name)
+        method = getattr(self, f"_read_{name.lower()}", None)
+        if method is None:
             raise self.refusal(node)
-        self._node = node
-        return read(node)
+        made: SafeExpression = method(node)
+        return made
 
     def refusal(self, node: Any) -> InputError:
-        """Return the error for a node that is not taken, with a likely cause."""
-        from sqlglot import exp
+        return InputError(f"{self.shown}, which asks for {node.sql()[:40]!r}: {_RULE}")
 
-        pointed = isinstance(node, exp.Column) and node.args.get("table")
-        cause = " (a name with a point in it is put in double quotes)" if pointed else ""
-        cause = " (write: is null)" if isinstance(node, exp.Null) else cause
-        return InputError(f"{self.shown}, which asks for {node.sql()[:40]!r}{cause}: {self.rule}")
+    def as_kind(self, node: Any, kind: str) -> SafeExpression:
+        return convert(self.read(node), kind)
 
-    def _read_paren(self, node: Any) -> Any:
-        return self.value(node.this)
+    def _read_paren(self, node: Any) -> SafeExpression:
+        return self.read(node.this)
 
-    def _read_column(self, node: Any) -> Any:
+    def _read_column(self, node: Any) -> SafeExpression:
         if node.args.get("table") or not isinstance(node.name, str) or not node.name:
             raise self.refusal(node)
-        return self.column(node.name, bool(node.this.args.get("quoted")))
+        check_column(node.name, self.columns)
+        kind = self.columns[node.name]
+        least, most = (1.0, 2.0**63) if kind == "whole" else (SMALLEST, LARGEST)
+        return SafeExpression(self.records[node.name], kind, least, most)
 
-    def _read_boolean(self, node: Any) -> Any:
-        return self.constant(bool(node.this))
+    def _read_boolean(self, node: Any) -> SafeExpression:
+        return make_constant(bool(node.this))
 
-    def _read_literal(self, node: Any) -> Any:
+    def _read_null(self, node: Any) -> SafeExpression:
+        import ibis
+
+        return SafeExpression(ibis.null(), "null")
+
+    def _read_literal(self, node: Any) -> SafeExpression:
         text = str(node.this)
         if node.is_string:
-            return self.constant(text)
-        whole = text.isdigit()
-        # Digits are counted first: long numbers take long to read.
-        if whole and len(text.lstrip("0")) <= 19 and int(text) < 1 << 63:
-            return self.constant(int(text))
-        if whole or not math.isfinite(float(text)):
-            raise InputError(
-                f"{self.shown}, with the number {text!r}: whole numbers are below 2^63, and other numbers are "
-                "0 or of a size that a float holds"
-            )
-        return self.constant(float(text))
+            return make_constant(text)
+        # Long numbers take long to read.
+        if text.isdigit() and len(text.lstrip("0")) <= 19:
+            return make_constant(int(text))
+        if text.isdigit():
+            raise InputError(f"constant is {text[:60]!r}: whole numbers must be below 2^63 in size")
+        return make_constant(float(text))
 
-    def _read_is(self, node: Any) -> Any:
+    # --- truths
+
+    def _compare(self, node: Any, name: str) -> SafeExpression:
+        parts = unify([self.read(node.this), self.read(node.expression)])
+        self._check_order(parts[0].kind, node, name in ("EQ", "NEQ"))
+        return _combine(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
+
+    def _check_order(self, kind: str, node: Any, is_equality: bool) -> None:
+        # Databases order text in different ways.
+        if kind in ("truth", "text") and not is_equality:
+            raise InputError(f"{self.shown}: {node.sql()[:40]!r} compares a {kind}; use =, <>, in or like")
+
+    def _read_between(self, node: Any) -> SafeExpression:
+        if node.args.get("symmetric"):
+            raise self.refusal(node)
+        value, low, high = parts = unify([self.read(each) for each in (node.this, node.args["low"], node.args["high"])])
+        self._check_order(value.kind, node, False)
+        return _combine(value.value.between(low.value, high.value), "truth", parts)
+
+    def _read_in(self, node: Any) -> SafeExpression:
+        if not node.expressions or node.args.get("query"):
+            raise self.refusal(node)
+        if len(node.expressions) >= _MOST_NODES:
+            raise _too_long()
+        parts = unify([self.read(each) for each in (node.this, *node.expressions)])
+        return _combine(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
+
+    def _read_is(self, node: Any) -> SafeExpression:
         from sqlglot import exp
 
         if not isinstance(node.expression, exp.Null):
             raise self.refusal(node)
-        return self.value(node.this).isnull()
+        part = self.read(node.this)
+        return _combine(part.value.isnull(), "truth", [part])
 
-    def _read_in(self, node: Any) -> Any:
-        if not node.expressions or node.args.get("query"):
-            raise self.refusal(node)
-        return self.value(node.this).isin([self.value(each) for each in node.expressions])
+    def _read_and(self, node: Any) -> SafeExpression:
+        parts = [self.as_kind(each, "truth") for each in (node.this, node.expression)]
+        one, other = (part.value for part in parts)
+        return _combine(one & other if type(node).__name__ == "And" else one | other, "truth", parts)
 
-    def _read_between(self, node: Any) -> Any:
-        if node.args.get("symmetric"):
-            raise self.refusal(node)
-        low, high = (self.value(node.args[end]) for end in ("low", "high"))
-        return self.value(node.this).between(low, high)
+    _read_or = _read_and
 
-    def _read_like(self, node: Any) -> Any:
-        from sqlglot import exp
+    def _read_not(self, node: Any) -> SafeExpression:
+        part = self.as_kind(node.this, "truth")
+        return _combine(~part.value, "truth", [part])
 
-        if not isinstance(node.expression, exp.Literal) or not node.expression.is_string:
-            raise self.refusal(node)
-        return self.value(node.this).like(str(node.expression.this))
-
-
-class _ExpressionReader(Reader):
-    """A reader that makes expressions of an Ibis table."""
-
-    subject = "the query says"
-    rule = (
-        "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
-        "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and "
-        "cast(time as date)"
-    )
-    mismatch = "numbers are compared and reckoned with numbers, text with text, times with '2026-05-01 22:30:00'"
-    binary: ClassVar = {
-        **Reader.binary, "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.truediv,
-        "Mod": operator.mod, "Nullif": lambda one, other: one.nullif(other),
-    }  # fmt: skip
-    unary: ClassVar = {
-        **Reader.unary,
-        **{name.title(): operator.methodcaller(name) for name in
-           ("lower", "upper", "length", "floor", "ceil", "abs", "sqrt")},
-    }  # fmt: skip
-
-    def __init__(self, text: str, given: Any) -> None:
-        super().__init__(text)
-        self._given = given
-
-    def column(self, name: str, quoted: bool) -> Any:
-        if name not in self._given.columns and quoted:
+    def _read_like(self, node: Any) -> SafeExpression:
+        part, pattern = self.as_kind(node.this, "text"), self.read(node.expression).constant
+        # Databases take other patterns in different ways, and may need very long for some texts.
+        if (
+            not isinstance(pattern, str)
+            or len(pattern) > _LONGEST_PATTERN
+            or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL)
+        ):
             raise InputError(
-                f"the query asks for column {name!r}, which is not there: text stands in single quotes, names of "
-                "columns in double ones"
+                f"pattern is {str(pattern)[:60]!r}: it must be a constant such as 'bus%', '%bus' or '%bus%', "
+                f"without _ and backslash, of at most {_LONGEST_PATTERN:,} characters"
             )
-        check_column(name, self._given.columns)
-        return self._given[name]
+        return _combine(part.value.like(pattern), "truth", [part], more=2)
 
-    def constant(self, value: Any) -> Any:
+    # --- numbers
+
+    def _read_add(self, node: Any) -> SafeExpression:
+        parts = [_clip(self.as_kind(each, "number"), _FACTOR[0], 1e299) for each in (node.this, node.expression)]
+        left, right = (part.value for part in parts)
+        value = left + right if type(node).__name__ == "Add" else left - right
+        # What is left when numbers cancel out is no smaller than the last digit of the smaller one.
+        least = min(p.least for p in parts) * 2.0**-53
+        return _combine(value, "number", parts, least, sum(p.most for p in parts))
+
+    _read_sub = _read_add
+
+    def _read_mul(self, node: Any) -> SafeExpression:
+        one, other = parts = self._factors(node)
+        return _combine(
+            one.value * other.value, "number", parts, one.least * other.least / 2, one.most * other.most * 2
+        )
+
+    def _read_div(self, node: Any) -> SafeExpression:
+        one, other = parts = self._factors(node)
+        value = one.value / other.value.nullif(make_constant(0.0).value)
+        return _combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
+
+    def _factors(self, node: Any) -> list[SafeExpression]:
+        return [_clip(self.as_kind(each, "number"), *_FACTOR) for each in (node.this, node.expression)]
+
+    def _read_mod(self, node: Any) -> SafeExpression:
+        left, right = parts = [self.read(node.this), self.read(node.expression)]
+        if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
+            raise InputError(f"{self.shown}: % takes a whole number (floor makes one) and a constant from 1 to 2^31")
+        return _combine(left.value % right.value, "whole", parts, 1.0, right.most)
+
+    def _read_neg(self, node: Any) -> SafeExpression:
+        part = self.read(node.this)
+        if isinstance(part.constant, int | float) and not isinstance(part.constant, bool):
+            return make_constant(-part.constant)
+        part = convert(part, "number")
+        return _combine(make_constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
+
+    def _read_abs(self, node: Any) -> SafeExpression:
+        part = self.as_kind(node.this, "number")
+        return _combine(part.value.abs(), "number", [part], part.least, part.most)
+
+    def _read_sqrt(self, node: Any) -> SafeExpression:
         import ibis
 
-        return ibis.literal(value, {str: "string", bool: "boolean", int: "int64", float: "float64"}[type(value)])
+        part = self.as_kind(node.this, "number")
+        value = ibis.cases((part.value >= 0, part.value)).sqrt()
+        return _combine(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
 
-    def _read_null(self, node: Any) -> Any:
-        import ibis
-
-        return ibis.null()
-
-    def _read_coalesce(self, node: Any) -> Any:
-        import ibis
-
-        return ibis.coalesce(*(self.value(each) for each in (node.this, *node.expressions)))
-
-    def _read_case(self, node: Any) -> Any:
-        import ibis
-
-        base = None if node.this is None else self.value(node.this)
-        branches = []
-        for each in node.args["ifs"]:
-            when, then = self.value(each.this), self.value(each.args["true"])
-            branches.append((when if base is None else base == when, then))
-        default = node.args.get("default")
-        return ibis.cases(*branches, else_=None if default is None else self.value(default))
-
-    def _read_extract(self, node: Any) -> Any:
-        part, value = str(node.this.name).upper(), self.value(node.expression)
-        if part in ("ISODOW", "DAYOFWEEKISO"):
-            return value.day_of_week.index() + 1
-        if part not in _PARTS:
+    def _read_floor(self, node: Any) -> SafeExpression:
+        if node.args.get("decimals") or node.args.get("to"):
             raise self.refusal(node)
-        return getattr(value, _PARTS[part])()
+        part = self.read(node.this)
+        if part.kind == "whole":
+            return part
+        part = _clip(convert(part, "number"), SMALLEST, _EXACT)
+        value = part.value.ceil() if type(node).__name__ == "Ceil" else part.value.floor()
+        return _combine(value.cast("int64"), "whole", [part], 1.0, _EXACT)
 
-    def _read_timestamptrunc(self, node: Any) -> Any:
-        unit = str(node.args["unit"].name).upper()
+    _read_ceil = _read_floor
+
+    # --- one of several values
+
+    def _read_coalesce(self, node: Any) -> SafeExpression:
+        import ibis
+
+        parts = unify([self.read(each) for each in (node.this, *node.expressions)])
+        return _either(ibis.coalesce(*(part.value for part in parts)), parts, [])
+
+    def _read_nullif(self, node: Any) -> SafeExpression:
+        parts = unify([self.read(node.this), self.read(node.expression)])
+        return _either(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
+
+    def _read_case(self, node: Any) -> SafeExpression:
+        import ibis
+
+        conditions = []
+        for each in node.args["ifs"]:
+            if node.this is None:
+                conditions.append(self.as_kind(each.this, "truth"))
+            else:
+                pair = unify([self.read(node.this), self.read(each.this)])
+                conditions.append(_combine(pair[0].value == pair[1].value, "truth", pair))
+        results = [self.read(each.args["true"]) for each in node.args["ifs"]]
+        default = node.args.get("default")
+        parts = unify([*results, self._read_null(node) if default is None else self.read(default)])
+        branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
+        return _either(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
+
+    # --- times and text
+
+    def _read_cast(self, node: Any) -> SafeExpression:
+        kind = {"DATE": "date", "TIMESTAMP": "time", "DATETIME": "time"}.get(node.to.this.name)
+        if kind is None:
+            raise self.refusal(node)
+        part = self.read(node.this)
+        if (part.kind, kind) == ("time", "date"):
+            return _combine(part.value.date(), "date", [part])
+        return convert(part, kind)
+
+    def _read_extract(self, node: Any) -> SafeExpression:
+        name, part = str(node.this.name).upper(), self.read(node.expression)
+        if name in _CLOCK_PARTS or part.kind not in ("date", "time"):
+            part = convert(part, "time")
+        if name in ("ISODOW", "DAYOFWEEKISO"):
+            value = part.value.day_of_week.index() + 1
+        elif method := {**_DATE_PARTS, **_CLOCK_PARTS}.get(name):
+            value = getattr(part.value, method)()
+        else:
+            raise self.refusal(node)
+        return _combine(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
+
+    def _read_timestamptrunc(self, node: Any) -> SafeExpression:
+        unit, part = str(node.args["unit"].name).upper(), self.as_kind(node.this, "time")
         if unit not in _UNITS:
             raise self.refusal(node)
-        return self.value(node.this).truncate(_UNITS[unit])
+        return _combine(part.value.truncate(_UNITS[unit]), "time", [part])
 
     _read_datetrunc = _read_timestamptrunc
 
-    def _read_cast(self, node: Any) -> Any:
-        import ibis
-        from sqlglot import exp
+    def _read_lower(self, node: Any) -> SafeExpression:
+        part = self.as_kind(node.this, "text")
+        # Databases agree on the letters A to Z only.
+        letters = (_CAPITALS, _SMALL) if type(node).__name__ == "Lower" else (_SMALL, _CAPITALS)
+        return _combine(part.value.translate(*letters), "text", [part], more=3)
 
-        to = {"DATE": "date", "TIMESTAMP": "timestamp(6)", "DATETIME": "timestamp(6)"}.get(node.to.this.name)
-        if to is None:
-            raise self.refusal(node)
-        if isinstance(node.this, exp.Literal) and node.this.is_string:
-            return ibis.literal(as_time(str(node.this.this), "date" if to == "date" else "time"))
-        return self.value(node.this).cast(to)
+    _read_upper = _read_lower
 
-    def _read_substring(self, node: Any) -> Any:
-        from sqlglot import exp
+    def _read_length(self, node: Any) -> SafeExpression:
+        part = self.as_kind(node.this, "text")
+        return _combine(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
 
-        ends = [node.args.get("start"), node.args.get("length")]
-        if any(each is not None and not (isinstance(each, exp.Literal) and each.is_int) for each in ends):
-            raise self.refusal(node)
-        start, length = (None if each is None else int(each.this) for each in ends)
-        if not start:
-            raise InputError(f"{self.shown}: the first letter of a text is number 1")
-        return self.value(node.this).substr(start - 1, length)
+    def _read_substring(self, node: Any) -> SafeExpression:
+        part = self.as_kind(node.this, "text")
+        given = [node.args.get("start"), node.args.get("length")]
+        start, length = (None if each is None else self.read(each).constant for each in given)
+        ends = [start] if given[1] is None else [start, length]
+        if any(type(each) is not int or not 0 <= each < 1 << 30 for each in ends) or not start:
+            raise InputError(f"{self.shown}: substr takes a constant start, from 1 on, and a constant length")
+        return _combine(part.value.substr(start - 1, length), "text", [part])
+
+
+def _either(value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]) -> SafeExpression:
+    """Return a value that is one of the results."""
+    least, most = min(p.least for p in results), max(p.most for p in results)
+    return _combine(value, results[0].kind, [*results, *others], least, most)

@@ -1,65 +1,176 @@
-"""The service of personal budgets: questions that people pay for, over HTTP, from clients with keys.
+"""The private service: questions that people pay for, over HTTP, from clients with keys.
 
 Each request is one transaction of the ledger. Every answer leaves one step after its question was read, whatever the
-records are. What has not ended by then breaks off, and everybody pays. `deltahist serve-private` runs it.
+records are. A question that has not ended by then is interrupted, and everybody pays.
+`deltahist serve --private CONFIG` runs it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
+import ipaddress
+import json
 import logging
 import math
+import os
 import re
+import secrets
+import stat
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
 
-import msgspec
+import uvicorn
 from fastapi import FastAPI, Request, Response
-from starlette.types import Scope
+from fastapi.responses import JSONResponse
+from pydantic import Field, model_validator
+from starlette.exceptions import HTTPException
 
-from deltahist._http import (
-    Busy,
-    Gate,
-    Manners,
-    as_json,
-    make_app,
-    problem,
-    read_body,
-    route_of,
-)
 from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
-from deltahist.personal.asking import (
-    BROKEN_OFF,
-    Allowance,
-    FailedQuestionError,
-    Question,
-    UnusableError,
-    storage_failures,
-)
-from deltahist.personal.database import Database
-from deltahist.personal.metrics import TAKEN, RequestCounts
-from deltahist.personal.people import OtherPeopleError, People
-from deltahist.personal.settings import AskedAccount, PrivateSettings
-from deltahist.personal.tables import KeyReuseError
+from deltahist.personal.asking import INTERRUPTED, FailedQuestionError, UnusableError
+from deltahist.personal.people import Database, People
+from deltahist.personal.purses import KeyReuseError
+from deltahist.personal.question import Question, Strict, check_model, read_toml
 
-#: Below that of all services, whose lines hold no messages of errors.
-_LOG = logging.getLogger("deltahist.server.private")
-#: Characters of a key of a request: those of the client's name come before it in the ledger.
-_LONGEST_KEY = 100
-#: Questions that are worked on at a time: they share commits.
+_LOG = logging.getLogger("deltahist.personal")
+_HASH = re.compile(r"sha256\$[0-9a-f]{32}\$[0-9a-f]{64}")
+#: The part of a step in which questions are answered, and the last part, in which none is.
+_WORKED, _FOR_CHARGES = 0.8, 0.1
+#: Questions that are worked on at a time.
 _AT_ONCE = 16
-#: The last part of a step: no question is worked on in it.
-_FOR_CHARGES = 0.1
+#: Characters of a client's name and of a request's key: both together are the key in the ledger.
+_LONGEST_NAME, _LONGEST_KEY = 60, 100
 _NOT_NOW = "the ledger or the database cannot be used just now: ask again later, with the same Idempotency-Key"
-_NOTHING_TOLD = (
-    "each person has a budget of their own; what they have left is told to nobody, since it would say whose records "
-    "were used, and who cannot pay is left out without a word"
-)
+
+_Text = Annotated[str, Field(min_length=1)]
+_Positive = Annotated[int, Field(ge=1)]
+
+
+# --- settings -------------------------------------------------------------------------------------------------
+
+
+class AskedAccount(Strict):
+    """An account of people whom clients may ask: table and owner's column of their records (`People`)."""
+
+    table: _Text
+    owner: _Text
+
+
+class Client(Strict):
+    """A client: hashes of its keys, the accounts it may ask, and its requests in any minute."""
+
+    keys: Annotated[list[str], Field(min_length=1)]
+    accounts: Annotated[list[str], Field(min_length=1)]
+    per_minute: _Positive = 60
+
+
+class PrivateSettings(Strict):
+    """Choices of an operator.
+
+    Parameters
+    ----------
+    database, ledger : where they are, as `People` takes them.
+    accounts : by their names in the ledger. clients : by name.
+    host, port : where to listen. tls_in_front : whether a proxy encrypts what goes to other machines.
+    step : seconds; every answer leaves when they have passed. max_seconds : in which a question's body must come.
+    max_bytes : of a question. max_waiting : questions in any step, which share its time alike; more are put off.
+    """
+
+    database: _Text
+    ledger: _Text
+    accounts: Annotated[dict[str, AskedAccount], Field(min_length=1)]
+    clients: Annotated[dict[str, Client], Field(min_length=1)]
+    host: _Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8001
+    tls_in_front: bool = False
+    step: Annotated[float, Field(gt=0, le=60)] = 10.0
+    max_seconds: _Positive = 20
+    max_bytes: _Positive = 64 << 10
+    max_waiting: _Positive = 16
+
+    @classmethod
+    def read(cls, path: Path) -> PrivateSettings:
+        """Read the settings in a TOML file.
+
+        Raises InputError if it cannot be read, is another user's, others may read or write it, or a setting is
+        missing, unknown or wrong.
+        """
+        if os.name == "posix" and path.exists():
+            found = path.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise InputError(
+                    f"config {str(path)!r} has mode {stat.S_IMODE(found.st_mode):o}: it must be yours and nobody "
+                    "else's to read or write (chmod 600), since it says who may ask"
+                )
+        return check_model(cls, read_toml(path, "config"), "config")
+
+    @model_validator(mode="after")
+    def _check(self) -> PrivateSettings:
+        if not self.tls_in_front and not _is_loopback(self.host):
+            raise ValueError(
+                f"host is {self.host!r}: keys and answers would be sent in the clear; put a proxy with TLS in front "
+                "and set tls_in_front = true, or listen at 127.0.0.1"
+            )
+        seen: set[str] = set()
+        for name, client in self.clients.items():
+            if not 0 < len(name) <= _LONGEST_NAME or ":" in name or not name.isprintable():
+                raise ValueError(f"client is {name!r}: a name has 1 to {_LONGEST_NAME} characters and no colon")
+            if unknown := set(client.accounts) - set(self.accounts):
+                raise ValueError(f"clients.{name}.accounts has {min(unknown)!r}: it must be one of the accounts")
+            for hashed in client.keys:
+                if not _HASH.fullmatch(hashed) or hashed in seen:
+                    raise ValueError(
+                        f"clients.{name}.keys: each must be a different hash that --new-key printed, never the key"
+                    )
+                seen.add(hashed)
+        return self
+
+    @property
+    def share(self) -> float:
+        """Seconds in which a question has the records: all that come in a step end within most of it."""
+        return _WORKED * self.step / self.max_waiting
+
+    def find_client(self, key: str) -> str | None:
+        """Return the name of the client that a key belongs to; None if there is none.
+
+        It compares with all keys, each in constant time.
+        """
+        found = [name for name, client in self.clients.items() for each in client.keys if fits(key, each)]
+        return found[0] if found else None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def make_key() -> tuple[str, str]:
+    """Return a new key of 256 random bits, and the salted hash by which it is known."""
+    key, salt = f"dhk_{secrets.token_urlsafe(32)}", secrets.token_hex(16)
+    return key, f"sha256${salt}${_digest(key, salt)}"
+
+
+def fits(key: str, hashed: str) -> bool:
+    """Return whether a key is the one of a hash; in constant time."""
+    _, salt, digest = hashed.split("$")
+    return hmac.compare_digest(_digest(key, salt), digest)
+
+
+def _digest(key: str, salt: str) -> str:
+    return hashlib.sha256(bytes.fromhex(salt) + key.encode(errors="replace")).hexdigest()
+
+
+# --- the application ------------------------------------------------------------------------------------------
 
 
 class _Refusal(Exception):  # noqa: N818
@@ -71,33 +182,19 @@ class _Refusal(Exception):  # noqa: N818
 
 def open_people(settings: PrivateSettings) -> dict[str, People]:
     """Open the people of each account; InputError if an account, a table or the database is not there."""
-    if not Ledger.exists(settings.ledger):
-        raise InputError("ledger does not exist: let people join first (`deltahist ask --limit`, or `People.enrol`)")
-    ledger, database = Ledger(settings.ledger), Database.open(settings.database)
-    there = ledger.accounts()
+    there = Ledger(settings.ledger).accounts() if Ledger.exists(settings.ledger) else {}
     for name in settings.accounts:
         if there.get(name, {}).get("kind") != "purses":
-            raise InputError(
-                f"the ledger has no account {name!r} of people: let them join first (`deltahist ask --limit`, or "
-                "`People.enrol`)"
-            )
+            raise InputError(f"the ledger has no people in account {name!r}: let them join first (deltahist ask)")
+    ledger, database = Ledger(settings.ledger), Database.open(settings.database)
     return {
-        name: People(
-            database, about.table, owner=about.owner, ledger=ledger, name=name, place=about.place, crs=about.crs
-        )
+        name: People(database, about.table, owner=about.owner, ledger=ledger, name=name)
         for name, about in settings.accounts.items()
     }
 
 
-def create_app(
-    settings: PrivateSettings, people: Mapping[str, People], metrics: RequestCounts | None = None
-) -> FastAPI:
-    """Return the application that asks people's records for clients that have keys.
-
-    Parameters
-    ----------
-    people : of each account of the settings (`open_people`). metrics : that count its requests.
-    """
+def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastAPI:
+    """Return the application that asks the people of each account (`open_people`) for clients that have keys."""
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
 
@@ -106,104 +203,99 @@ def create_app(
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_AT_ONCE))
         yield
 
-    about = "Questions about people's records, each paid for by those whose records it uses."
-    app = make_app("deltahist, personal budgets", about, run)
+    app = FastAPI(title="deltahist, people's own budgets", lifespan=run, openapi_url=None)
 
     def admit(request: Request) -> tuple[str, str]:
         """Return the client and the account of a request."""
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         client = settings.find_client(key.strip()) if scheme.lower() == "bearer" else None
         if client is None:
-            raise _Refusal(
-                401,
-                "Authorization",
-                "Authorization has no key that is known: send `Authorization: Bearer KEY`",
-                **{"www-authenticate": 'Bearer realm="deltahist"'},
-            )
+            named = {"www-authenticate": 'Bearer realm="deltahist"'}
+            raise _Refusal(401, "Authorization", "Authorization has no key that is known: send Bearer KEY", **named)
         allowed = settings.clients[client].accounts
         account = request.query_params.get("account", allowed[0] if len(allowed) == 1 else None)
         if account not in allowed:
-            # Whether there is such an account is not told.
+            # The answer does not depend on whether there is such an account.
             status, given = (400, "is missing") if account is None else (403, f"is {account[:80]!r}")
             raise _Refusal(status, "account", f"account {given}: this key is for {', '.join(allowed)}")
         _count(times[client], settings.clients[client].per_minute)
         return client, account
 
-    async def work(request: Request, call: Callable[[Allowance], Response], late: _Refusal) -> Response:
-        """Return the response of a call, or raise its error, when a step has passed; `late` if it has not ended."""
+    @app.get("/healthz")
+    async def health() -> Response:
+        """Report that the service is up."""
+        return JSONResponse({"status": "ok"})
+
+    @app.post("/ask")
+    async def ask(request: Request) -> Response:
+        """Answer a question about people's records; the same key has the same answer, and is paid for once."""
         nonlocal at_work
-        # Each request is here for one step: who is put off depends on when others came, and on nothing else.
+        client, name = admit(request)
+        key = request.headers.get("idempotency-key", "")
+        if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
+            rule = f"send 1 to {_LONGEST_KEY} printable characters, new for each new question"
+            raise _Refusal(400, "Idempotency-Key", f"Idempotency-Key has {len(key)} characters: {rule}")
+        body = await _read_body(request, settings)
+        # Each request is here for one step: whether one is put off depends on when others came, and on nothing else.
         if at_work >= settings.max_waiting:
-            raise Busy
-        # From the reading of the question on: whoever sends it slowly has no more time.
+            raise _Refusal(503, "body", "too many questions wait: ask again in a second", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
-        allowance = Allowance(settings.share, due - _FOR_CHARGES * settings.step)
+        until = due - _FOR_CHARGES * settings.step
         at_work += 1
-        request.scope[TAKEN] = True
-        thread = asyncio.ensure_future(asyncio.to_thread(call, allowance))
-        thread.add_done_callback(_hear)
+        thread = asyncio.ensure_future(
+            asyncio.to_thread(_ask, people[name], settings, name, body, f"{client}: {key}", until)
+        )
+        thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await _pass_step(thread, due)
         finally:
             at_work -= 1
         if not thread.done():
-            raise late
+            raise _Refusal(500, "body", INTERRUPTED)
         return thread.result()
-
-    @app.get("/healthz")
-    async def health() -> Response:
-        """Say that the service is up."""
-        return as_json({"status": "ok"})
-
-    @app.get("/account")
-    async def account(request: Request) -> Response:
-        """Tell what may be told of an account: its unit, and nothing of what people have spent."""
-        _, name = admit(request)
-        return await work(request, lambda _: _tell_account(people[name]), _Refusal(503, "account", _NOT_NOW))
-
-    @app.post("/ask")
-    async def ask(request: Request) -> Response:
-        """Answer a question about people's records; the same key has the same answer, and is paid for once."""
-        client, name = admit(request)
-        key = request.headers.get("idempotency-key", "")
-        if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
-            raise _Refusal(
-                400,
-                "Idempotency-Key",
-                f"Idempotency-Key has {len(key)} characters: send 1 to {_LONGEST_KEY} printable ones, new for each "
-                "new question, and the same to ask again without paying again",
-            )
-        body = await read_body(request, settings.max_bytes)
-        about, own_key = settings.accounts[name], f"{client}: {key}"
-        late = _Refusal(500, "body", BROKEN_OFF)
-        return await work(request, lambda allowance: _ask(people[name], about, body, own_key, allowance), late)
 
     @app.exception_handler(_Refusal)
     async def refuse(_: Request, refusal: _Refusal) -> Response:
-        answer = problem(refusal.status, refusal.detail, field=refusal.field)
-        answer.headers.update(refusal.headers)
-        return answer
+        return _problem(refusal.status, refusal.detail, refusal.headers, field=refusal.field)
 
-    app.add_middleware(Gate, most=4 * settings.max_waiting, seconds=settings.max_seconds)
+    @app.exception_handler(HTTPException)
+    async def refuse_address(_: Request, problem: HTTPException) -> Response:
+        return _problem(problem.status_code, str(problem.detail), dict(problem.headers or {}))
 
-    def tell(scope: Scope, status: int, seconds: float, number: str) -> None:
-        _log_request(scope, status, number)
-        if metrics is not None:
-            metrics.count(scope, status)
+    @app.middleware("http")
+    async def log(request: Request, answer: Callable[[Request], object]) -> Response:
+        number = secrets.token_hex(8)
+        response: Response = await answer(request)  # type: ignore[misc]
+        response.headers.update({"x-request-id": number, "cache-control": "no-store"})
+        known = request.url.path if request.url.path in ("/ask", "/healthz") else "other"
+        _LOG.info(json.dumps({"id": number, "method": request.method, "route": known, "status": response.status_code}))
+        return response
 
-    app.add_middleware(Manners, tell=tell, timed=False)
     return app
+
+
+def _problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: str) -> Response:
+    content = {"status": status, "detail": detail, **more}
+    return JSONResponse(content, status, headers, media_type="application/problem+json")
+
+
+async def _read_body(request: Request, settings: PrivateSettings) -> bytes:
+    """Return the body of a request; refuse one that is too long or comes too slowly."""
+    body = b""
+    try:
+        async with asyncio.timeout(settings.max_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > settings.max_bytes:
+                    raise _Refusal(413, "body", f"body is longer than {settings.max_bytes:,} bytes")
+    except TimeoutError:
+        raise _Refusal(408, "body", f"body took longer than {settings.max_seconds} seconds") from None
+    return body
 
 
 async def _pass_step(thread: asyncio.Future[Response], due: float) -> None:
     """Wait for the end of a step, whatever the thread does."""
     await asyncio.sleep(due - time.monotonic())
-
-
-def _hear(thread: asyncio.Future[Response]) -> None:
-    """Take note of how a call ended that nobody may wait for any more."""
-    if not thread.cancelled():
-        thread.exception()
 
 
 def _count(times: deque[float], most: int) -> None:
@@ -213,63 +305,66 @@ def _count(times: deque[float], most: int) -> None:
         times.popleft()
     if len(times) >= most:
         wait = math.ceil(times[0] + 60 - now)
-        detail = f"there were {most:,} requests in a minute, which is the most for this client: wait {wait} seconds"
+        detail = f"there were {most:,} requests in a minute, the most for this client: wait {wait} seconds"
         raise _Refusal(429, "Authorization", detail, **{"retry-after": str(wait)})
     times.append(now)
 
 
-def _tell_account(people: People) -> Response:
-    with _explained(), storage_failures():
-        about = people.ledger.standing(people.purses.name).describe()
-    return as_json({"account": about["account"], "kind": about["kind"], "unit": about["unit"], "left": _NOTHING_TOLD})
-
-
-def _ask(people: People, about: AskedAccount, body: bytes, key: str, allowance: Allowance) -> Response:
+def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:
+    """Answer a question; raise _Refusal, which reveals nothing of records, files or the machine."""
     with _explained():
-        question = _read_question(people, about, body)
-        answer = question.ask(replace(people.records, allowance=allowance), key)
-        return as_json(answer.to_json())
-
-
-def _read_question(people: People, about: AskedAccount, body: bytes) -> Question:
-    try:
-        given = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeError) as wrong:
-        raise _Refusal(400, "body", f"the body is no JSON: {wrong}") from None
-    if not isinstance(given, dict):
-        raise _Refusal(400, "body", f"the body is {type(given).__name__}: it must be an object with steps and answer")
-    question = Question.of(given)
-    for name in ("table", "owner", "place", "crs"):
-        asked, there = getattr(question, name), getattr(about, name)
-        if asked is not None and asked != there:
-            detail = f"{name} is {asked!r}: account {people.purses.name!r} has {there!r}; leave it out"
-            raise _Refusal(400, name, detail)
-    return question
+        try:
+            given = json.loads(body)
+        except (ValueError, RecursionError):
+            raise InputError("body is no JSON") from None
+        question = Question.of(given)
+        for field, there in (("table", people.table), ("owner", people.owner)):
+            asked = getattr(question, field)
+            if asked not in (None, there):
+                raise InputError(f"{field} is {asked!r}: account {name!r} has {there!r}; leave it out")
+        records = replace(people.records, seconds=settings.share, until=until)
+        return JSONResponse(question.ask(records, key).to_json())
 
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Raise errors as refusals that tell nothing of records, files or the machine."""
     try:
         yield
-    except KeyReuseError as wrong:
-        said = str(wrong).partition(" was used ")[2]
-        raise _Refusal(422, "Idempotency-Key", f"Idempotency-Key was used {said}") from None
+    except KeyReuseError:
+        refusal = _Refusal(422, "Idempotency-Key", "Idempotency-Key was used for another question: take a new one")
     except FailedQuestionError as wrong:
-        # No 503: clients ask again by themselves then, and everybody would pay again.
-        raise _Refusal(500 if wrong.charged else 503, "body", str(wrong)) from None
-    except (OtherPeopleError, DamagedFile):
-        _LOG.error("database and ledger do not go together, or are damaged")
-        raise _Refusal(503, "account", _NOT_NOW) from None
-    except UnusableError:
-        _LOG.error("the ledger or the database cannot be used")
-        raise _Refusal(503, "account", _NOT_NOW) from None
+        # No 503 after a charge: clients would ask again by themselves, and everybody would pay again.
+        refusal = _Refusal(500 if wrong.charged else 503, "body", str(wrong))
+    except (DamagedFile, UnusableError):
+        _LOG.error("the ledger or the database is damaged or cannot be used")
+        refusal = _Refusal(503, "account", _NOT_NOW)
     except InputError as wrong:
-        field = re.match(r"[\w-]+(?= is | has )", str(wrong))
-        raise _Refusal(400, field[0] if field else "body", str(wrong)) from None
+        field = re.match(r"[\w.-]+(?= is | has )", str(wrong))
+        refusal = _Refusal(400, field[0] if field else "body", str(wrong))
+    except Exception as wrong:  # its message may quote records
+        _LOG.error("a question failed: %s", type(wrong).__name__)
+        refusal = _Refusal(500, "body", "the question failed; the log of the service has the time")
+    else:
+        return
+    raise refusal from None
 
 
-def _log_request(scope: Scope, status: int, number: str) -> None:
-    """Log that a request ended: its id, method, route and status."""
-    facts = {"id": number, "method": scope["method"], "route": route_of(scope), "status": status}
-    _LOG.info("request", extra={"facts": facts})
+# --- running --------------------------------------------------------------------------------------------------
+
+
+def run_private(config: Path, check: bool = False) -> None:
+    """Answer questions as a file of settings says, until the process is told to end; `check` only opens everything.
+
+    Raises InputError if the settings are wrong, or what they name cannot be opened.
+    """
+    settings = PrivateSettings.read(config)
+    app = create_app(settings, open_people(settings))
+    if check:
+        return
+    _LOG.setLevel(logging.INFO)
+    _LOG.addHandler(logging.StreamHandler())
+    most = 4 * settings.max_waiting
+    server = uvicorn.Config(
+        app, settings.host, settings.port, access_log=False, limit_concurrency=most, server_header=False
+    )
+    uvicorn.Server(server).run()

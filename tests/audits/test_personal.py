@@ -11,12 +11,12 @@ import dataclasses
 import tempfile
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
-import deltahist as dh
-from deltahist.personal import aggregates, purses
+from deltahist.personal import People, aggregates, purses
 from deltahist.publishers.publication import draw
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
 
@@ -37,11 +37,12 @@ def answers(there, number, rng, unit):
         rows += [(f"o{i}", i, value) for i in range(number) for value in (0, 1)]
     aggregates.draw = lambda law, size, _: draw(law, size, rng)
     aggregates.Histogram.decode = lambda self, noisy: noisy  # estimates and intervals follow from these
-    base = dh.Database.open(":memory:")
-    base.create_records("records", {"city": "whole", "value": "whole"}, owner="who")
+    base, frame = duckdb.connect(), pd.DataFrame(rows, columns=["who", "city", "value"])
+    base.register("frame", frame)
+    base.execute("CREATE TABLE records AS FROM frame")
     with tempfile.TemporaryDirectory() as folder:
-        people = dh.People(base, "records", owner="who", ledger=f"{folder}/l", **{unit: LIMITS[unit]})
-        people.insert(pd.DataFrame(rows, columns=["who", "city", "value"]))
+        people = People(base, "records", owner="who", ledger=f"{folder}/l", **{unit: LIMITS[unit]})
+        people.enrol()
         out = [
             people.records.where(condition).histogram("city", range(number), **{unit: amount})
             for condition, amount in COURSES[unit]
@@ -106,19 +107,19 @@ def _multiplier_ignored(patch):
 
 def _charges_forgotten(patch):
     """Every question finds the purses full."""
-    read = purses.PurseLog._read
+    read = purses.Turn.__init__
 
-    def forgetful(self, entry):
-        read(self, entry)
-        self.spent[:] = 0
+    def forgetful(self, *given):
+        read(self, *given)
+        self.spent = 0 * self.spent
 
-    patch.setattr(purses.PurseLog, "_read", forgetful)
+    patch.setattr(purses.Turn, "__init__", forgetful)
 
 
 def _noise_halved(patch):
-    law = aggregates.Measured.law.fget
+    law = aggregates.Aggregate.law.fget
     patch.setattr(
-        aggregates.Measured,
+        aggregates.Aggregate,
         "law",
         property(
             lambda self: dataclasses.replace(law(self), parameter=law(self).parameter / 2 ** law(self).norm)

@@ -3,30 +3,49 @@
 from collections import Counter
 from fractions import Fraction
 
+import duckdb
 import numpy as np
-import pandas as pd
+import psycopg
 
-from deltahist.personal import aggregates
-from deltahist.personal.database import Database
-from deltahist.personal.people import People
+from deltahist.personal import People, aggregates
 
-COLUMNS = {"kind": "text", "hour": "whole", "fare": "number"}
+COLUMNS = {"who": "TEXT", "kind": "TEXT", "hour": "BIGINT", "fare": "DOUBLE PRECISION"}
 
 
-def city(place, rows=(), where=":memory:", **budget):
-    """People, and records (who, kind, hour, fare); the ledger is in a folder, or at a URL."""
-    database = Database.open(where)
-    database.create_records("trip", COLUMNS, owner="who")
+def city(place, rows=(), where=None, **options):
+    """People who have joined, and their records (who, kind, hour, fare); the ledger is in a folder, or at a URL."""
+    where = duckdb.connect() if where is None else where
+    run(where, f"CREATE TABLE IF NOT EXISTS trip ({', '.join(' '.join(each) for each in COLUMNS.items())})")
     ledger = place if isinstance(place, str) else place / "city.ledger"
-    people = People(database, "trip", owner="who", ledger=ledger, **(budget or {"epsilon": 1}))
+    people = People(where, "trip", owner="who", ledger=ledger, **(options or {"epsilon": 1}))
+    people.where = where
     if rows:
-        people.insert(frame(rows))
+        insert(people, rows)
     return people
 
 
-def frame(rows):
-    """Records as people insert them."""
-    return pd.DataFrame(rows, columns=["who", *COLUMNS])
+def insert(people, rows):
+    """Add records, and let their owners join."""
+    values = ", ".join(f"({', '.join(map(_written, row))})" for row in rows)
+    run(people.where, f"INSERT INTO trip VALUES {values}")
+    people.enrol()
+
+
+def run(where, *statements):
+    """Run SQL in a DuckDB connection, or in a DuckDB file or a PostgreSQL database by its address."""
+    if isinstance(where, duckdb.DuckDBPyConnection):
+        for statement in statements:
+            where.execute(statement)
+        return
+    with (psycopg if where.startswith("postgres") else duckdb).connect(where) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def _written(value):
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return "NULL" if value is None else repr(value)
 
 
 def without_noise(monkeypatch):
@@ -35,7 +54,7 @@ def without_noise(monkeypatch):
 
 
 class Model:
-    """Who pays, by the definition: whoever can pay for all of their derived records."""
+    """Who pays, by the definition: everybody who can pay for all of their derived records."""
 
     def __init__(self, unit="epsilon"):
         self.limits, self.spent, self.unit = {}, {}, unit

@@ -9,12 +9,12 @@ import itertools
 from collections import Counter
 from fractions import Fraction
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
 
-import deltahist as dh
-from deltahist.personal import aggregates
+from deltahist.personal import People, aggregates
 
 VALUES = range(3)
 #: Limits by kind of person, in ε or ρ.
@@ -72,9 +72,6 @@ def by_the_definition(records, course, unit, limit_of=lambda who: LIMITS[who]):
 
 def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]):
     """The same of many databases at once, without noise."""
-    base = dh.Database.open(":memory:")
-    base.create_records("records", {"value": "whole", "cell": "whole", "zero": "whole"}, owner="person")
-    people = dh.People(base, "records", owner="person", ledger=folder / "l", **{unit: 1})
     # A value of a database is a cell of one table; `zero` is the cell of 0 in the same database.
     rows = [
         (f"{i} {who}", value, 3 * i + value, 3 * i)
@@ -82,8 +79,11 @@ def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]
         for who, value in records
     ]
     persons = sorted({row[0] for row in rows})
+    base, frame = duckdb.connect(), pd.DataFrame(rows, columns=["person", "value", "cell", "zero"])
+    base.register("frame", frame)
+    base.execute("CREATE TABLE records AS FROM frame")
+    people = People(base, "records", owner="person", ledger=folder / "l", **{unit: 1})
     people.join(persons, **{unit: [limit_of(name.split()[1]) for name in persons]})
-    people.insert(pd.DataFrame(rows, columns=["person", "value", "cell", "zero"]))
     out = [[] for _ in worlds]
     for name, amount in course:
         found = DERIVE[name][0](people.records).histogram("cell", range(3 * len(worlds)), **{unit: amount})

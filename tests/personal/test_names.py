@@ -1,86 +1,16 @@
-"""One person, one name: by whatever type, frame or database it comes."""
+"""One person, one name: of whatever type the owner's column is, and whatever collation it has."""
 
-from datetime import date, datetime
-from decimal import Decimal
-from enum import Enum, IntEnum
 from uuid import UUID
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
+import duckdb
+import psycopg
 import pytest
 
 import deltahist as dh
-from deltahist.personal.database import Database, name_owners, read_names
-from tests.personal.city import city, frame
+from deltahist.personal import Database, People
+from tests.personal.city import city, run, without_noise
 
 SOMEBODY = UUID("550e8400-e29b-41d4-a716-446655440000")
-
-
-class Number(IntEnum):
-    ONE = 1
-
-
-class Text(str, Enum):  # noqa: UP042 - it prints as Text.TWO
-    TWO = "2"
-
-
-def test_one_person_has_one_name_in_all_frames(tmp_path):
-    people = city(tmp_path)
-    people.join(["1", "2"], epsilon=13)
-    for owners in (
-        [1, 2],
-        ["1", "2"],
-        np.array([1, 2], dtype=np.int8),
-        np.array([1, 2], dtype=np.uint64),
-        np.array(["1", "2"]),
-        pd.array([1, 2], dtype="Int64"),
-        pd.array([1, 2], dtype=pd.ArrowDtype(pa.int32())),
-        pd.array(["1", "2"], dtype=pd.ArrowDtype(pa.string())),
-        pd.array(["1", "2"], dtype="string"),
-        pd.Categorical(["1", "2"]),
-        pd.Series([np.int64(1), "2"], dtype=object),
-        pd.Series([Number.ONE, Text.TWO], dtype=object),
-    ):
-        people.insert(frame([("", "bus", 8, 1.0)] * 2).assign(who=owners))
-    people.records.count(epsilon=1)
-    assert people.left(["1", "2"]) == [1, 1]
-    with people.turn() as turn:
-        assert len(turn.limits) == 2
-
-
-OWNERS_OF_NO_NAME = [
-    *(1.0, np.float32(1), True, np.True_, Decimal(1), Decimal("1.0"), b"1", bytearray(b"1"), 1 + 0j),
-    *(date(2020, 1, 1), datetime(2020, 1, 1), pd.Timestamp("2020-01-01"), np.datetime64("2020-01-01")),
-    *(pd.Timedelta(1), pd.Period("2020"), np.timedelta64(1), (1,), object()),
-]
-
-
-def test_what_could_be_two_names_is_refused():
-    """Also where another owner of the frame equals it: 1 == True == Decimal(1)."""
-    # Of NumPy's arrays, times would be whole numbers.
-    columns = [np.array(["2020-01-01"], dtype="M8[ns]"), np.array([1], dtype="m8[ns]")]
-    for owner in OWNERS_OF_NO_NAME:
-        columns += [pd.Series([owner], dtype=object), pd.Series([1, owner], dtype=object), pd.Series([owner])]
-        with pytest.raises(dh.InputError, match=r"somebody is called"):
-            read_names([owner], "somebody")
-    for owners in columns:
-        with pytest.raises(dh.InputError, match=r"an owner is .*, of type \w+: it must be text, a whole number or a"):
-            name_owners(owners)
-
-
-def test_nobody_joins_by_what_is_no_name(tmp_path):
-    people = city(tmp_path)
-    for name in ("", "a\0b", "\ud800", 1.0):
-        rows = frame([("", "bus", 8, 1.0)]).assign(who=pd.Series([name], dtype=object))
-        with pytest.raises(dh.InputError, match=r"somebody is called .*: "):
-            people.join([name])
-        with pytest.raises(dh.InputError, match=r"an owner is "):
-            people.insert(rows)
-    with people.turn() as turn:
-        assert not len(turn.limits)
-
-
 OWNERS = {
     "SMALLINT": "1", "INTEGER": "1", "BIGINT": "1", "TEXT": "'1'", "VARCHAR(9)": "'1'", "CHAR(5)": "'1'",
     "UUID": f"'{SOMEBODY}'",
@@ -91,28 +21,83 @@ OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("where", ["duckdb", "postgresql"])
-def test_one_person_has_one_name_in_all_databases(tmp_path, request, where):
-    address = ":memory:" if where == "duckdb" else request.getfixturevalue("postgres_url")
-    database = Database.open(address)
-    blob = {"BLOB" if where == "duckdb" else "BYTEA": "'1'"}
+@pytest.fixture(params=["duckdb", "postgresql"])
+def where(request):
+    return duckdb.connect() if request.param == "duckdb" else request.getfixturevalue("postgres_url")
+
+
+def test_nobody_joins_by_what_is_no_name(tmp_path):
+    people = city(tmp_path)
+    for name in ("", "\ud800", 1.0, None):
+        with pytest.raises(dh.InputError, match=r"somebody is called .*: "):
+            people.join([name])
+    with people.purses.turn() as turn:
+        assert not len(turn.limits)
+
+
+def test_one_person_has_one_name_in_all_databases(tmp_path, where):
+    blob = {"BLOB" if isinstance(where, duckdb.DuckDBPyConnection) else "BYTEA": "'1'"}
     everything = {**OWNERS, **OTHERS, **blob}
-    with database._engine.change() as change:
-        for number, (kind, value) in enumerate(everything.items()):
-            change.execute(f"CREATE TABLE t{number} (who {kind}, n INTEGER)")
-            change.execute(f"INSERT INTO t{number} VALUES ({value}, 1)")
+    for number, (kind, value) in enumerate(everything.items()):
+        run(where, f"CREATE TABLE t{number} (who {kind}, n INTEGER)", f"INSERT INTO t{number} VALUES ({value}, 1)")
+    database = Database.open(where)
     for number, kind in enumerate(everything):
         if kind not in OWNERS:
             with pytest.raises(dh.InputError, match="it must hold text, whole numbers or UUIDs"):
-                dh.People(database, f"t{number}", owner="who", ledger=tmp_path / "l", epsilon=9)
+                People(database, f"t{number}", owner="who", ledger=tmp_path / "l", epsilon=9)
             continue
-        people = dh.People(database, f"t{number}", owner="who", ledger=tmp_path / "l", epsilon=9)
+        people = People(database, f"t{number}", owner="who", ledger=tmp_path / "l", epsilon=9)
         assert people.enrol() == (number == 0 or kind == "UUID")
         people.records.count(epsilon=1)
     assert people.spent(["1", str(SOMEBODY)]) == [len(OWNERS) - 1, 1]
-    # The same persons in frames.
-    database.create_records("trip", {"n": "whole"}, owner="who")
-    people = dh.People(database, "trip", owner="who", ledger=tmp_path / "l", epsilon=9)
-    people.insert(pd.DataFrame({"who": pd.Series([1, "1", np.int8(1), SOMEBODY], dtype=object), "n": 1}))
-    assert len(database.persons()[0]) == 2
-    database.close()
+
+
+def test_a_text_with_a_zero_is_a_name_like_others(tmp_path, monkeypatch):
+    without_noise(monkeypatch)
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE visits AS SELECT 'Ada' AS who UNION ALL SELECT 'Bob' || chr(0) || 'secret'")
+    people = People(connection, "visits", owner="who", ledger=tmp_path / "l", epsilon=1)
+    assert people.enrol() == 2
+    assert people.records.count(epsilon=1).estimate == 2
+
+
+def _collated(where):
+    """A table whose columns of text have a collation that takes capitals for small letters."""
+    collation = "NOCASE"
+    if isinstance(where, str):
+        collation = "nocase"
+        run(where, "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    run(
+        where,
+        f"CREATE TABLE t (who TEXT COLLATE {collation}, kind TEXT COLLATE {collation})",
+        "INSERT INTO t VALUES ('ada', 'bus'), ('ADA', 'BUS'), ('ADA', 'bus'), ('ada', 'tram')",
+    )
+
+
+def test_a_collation_does_not_make_one_person_of_two(tmp_path, where, monkeypatch):
+    """Nobody's derived records depend on the records of somebody whose name differs by capitals alone."""
+    without_noise(monkeypatch)
+    try:
+        _collated(where)
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("this server has no ICU")
+    people = People(where, "t", owner="who", ledger=tmp_path / "l", epsilon=10)
+    assert people.enrol() == 2
+    assert people.records.distinct("kind").count(epsilon=1).estimate == 4
+    assert people.records.at_most(1).count(epsilon=1).estimate == 2
+    assert people.spent(["ada", "ADA"]) == [3, 3]
+
+
+def test_keys_are_compared_by_their_bytes(tmp_path, where, monkeypatch):
+    """One record has one partner at most in a public table, and one value of a histogram."""
+    without_noise(monkeypatch)
+    try:
+        _collated(where)
+    except psycopg.errors.FeatureNotSupported:
+        pytest.skip("this server has no ICU")
+    people = People(where, "t", owner="who", ledger=tmp_path / "l", epsilon=10)
+    people.enrol()
+    kinds = people.records.histogram("kind", ["bus", "BUS", "Bus", "tram"], epsilon=1)
+    assert [answer.estimate for _, answer in kinds] == [2, 1, 0, 1]
+    assert people.records.where("kind = 'bus'").count(epsilon=1).estimate == 2
+    assert people.spent(["ada", "ADA"]) == [3, 3]

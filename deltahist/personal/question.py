@@ -1,0 +1,159 @@
+"""Questions in writing, as TOML or JSON: steps from a table's records to derived ones, and what is asked of these."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from deltahist.errors import InputError
+from deltahist.personal.asking import Records
+
+#: Bytes of the longest file that is read.
+_LONGEST = 1 << 20
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A model that takes no unknown names, and no text for a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Step(Strict):
+    """One step of a query (`Query`): one of its methods with its argument; at_most may have `by`."""
+
+    where: str | None = None
+    select: list[str] | dict[str, str] | None = None
+    flat_map: list[dict[str, str]] | None = None
+    distinct: Annotated[list[str], Field(min_length=1)] | None = None
+    at_most: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+    by: str | list[str] = []
+    union: Annotated[list[list[Step]], Field(min_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Step:
+        given = self.model_fields_set - {"by"}
+        if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
+            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by) and union")
+        return self
+
+    def derive(self, records: Records) -> Records:
+        """Derive records from records."""
+        if self.where is not None:
+            return records.where(self.where)
+        if self.select is not None:
+            named = isinstance(self.select, dict)
+            return records.select(**self.select) if named else records.select(*self.select)  # type: ignore[arg-type]
+        if self.flat_map is not None:
+            return records.flat_map(*self.flat_map)
+        if self.distinct is not None:
+            return records.distinct(*self.distinct)
+        if self.at_most is not None:
+            return records.at_most(self.at_most, by=self.by)
+        first, *others = (_derive(records, part) for part in self.union or [])
+        for other in others:
+            first = first.union(other)
+        return first
+
+
+class _Priced(Strict):
+    epsilon: float | None = None
+    rho: float | None = None
+
+    @model_validator(mode="after")
+    def _check_budget(self) -> _Priced:
+        if (self.epsilon is None) == (self.rho is None):
+            raise ValueError("it must have either epsilon or rho")
+        return self
+
+
+class CountQuestion(_Priced):
+    """The number of records."""
+
+    kind: Literal["count"]
+
+
+class ValueQuestion(_Priced):
+    """The sum or mean of a value."""
+
+    kind: Literal["sum", "mean"]
+    column: str
+    clip: Annotated[list[float], Field(min_length=2, max_length=2)]
+    resolution: float | None = None
+
+
+class HistogramQuestion(_Priced):
+    """The number of records with each of some values."""
+
+    kind: Literal["histogram"]
+    column: str
+    values: Annotated[list[Any], Field(min_length=1)]
+
+
+class Question(Strict):
+    """A question in writing.
+
+    The answer has a kind and the arguments of that kind; steps lead to the records that it is about. The table and the
+    owner's column may be left out.
+
+    >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).answer.kind
+    'count'
+    """
+
+    answer: Annotated[CountQuestion | ValueQuestion | HistogramQuestion, Field(discriminator="kind")]
+    steps: list[Step] = []
+    table: str | None = None
+    owner: str | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Question:
+        """Read the question in a TOML file; InputError if there is none."""
+        return cls.of(read_toml(Path(path), "question"))
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Question:
+        """Return the question that a mapping describes, in the form of a file; InputError if it describes none."""
+        return check_model(cls, given, "question")
+
+    def records(self, records: Records) -> Records:
+        """Derive records from a table's records by the steps."""
+        return _derive(records, self.steps)
+
+    def ask(self, records: Records, key: str | None = None) -> Any:
+        """Answer the question about the records of a table, by an `Answer` or `Answers`.
+
+        Raises InputError as the methods of `Records` do.
+        """
+        given = {name: getattr(self.answer, name) for name in self.answer.model_fields_set - {"kind"}}
+        return getattr(self.records(records), self.answer.kind)(**given, key=key)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file; InputError if it is missing, too long or damaged."""
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            return tomllib.loads(file.read(_LONGEST))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise InputError(f"{what} {str(path)!r} cannot be read: {problem}") from None
+
+
+def check_model(model: type[_Model], given: Any, what: str) -> _Model:
+    """Return a model of what was given; InputError, naming the first field at fault, if it does not fit."""
+    try:
+        return model.model_validate(given)
+    except (ValidationError, RecursionError) as problem:
+        if isinstance(problem, RecursionError):
+            raise InputError(f"{what} is nested too deeply") from None
+        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or what
+        raise InputError(f"{where} is refused: {first['msg']}") from None
+
+
+def _derive(records: Records, steps: list[Step]) -> Records:
+    for step in steps:
+        records = step.derive(records)
+    return records
