@@ -105,7 +105,7 @@ class Turn:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
-        both = select(_PEOPLE, _SPENT.c.spent).where(_PEOPLE.c.account == name, _SPENT.c.account == name)
+        both = select(_PEOPLE, _SPENT.c.spent).where(_PEOPLE.c.account == name, _SPENT.c.account == _PEOPLE.c.account)
         found = connection.execute(both).first()
         self._is_new = found is None
         if found is None:

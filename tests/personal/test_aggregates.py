@@ -1,18 +1,14 @@
 """Questions: what they measure, how much one record changes it, what they cost, and what their answers say."""
 
-import itertools
 import json
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.noise.exact import source
 from deltahist.personal.aggregates import (
     Answer,
     Answers,
@@ -22,10 +18,6 @@ from deltahist.personal.aggregates import (
     Sum,
     _estimate_ratio,
     _round_to_ten,
-    bound_amiss,
-    draw_quantile,
-    largest_change,
-    stretches,
 )
 from deltahist.privacy import LAWS, Gaussian
 from tests.personal.city import city, without_noise
@@ -49,7 +41,7 @@ def test_what_is_measured(people):
     of = people.records
     assert of.count(epsilon=1).estimate == 4
     assert of.sum("fare", clip=(0, 20), epsilon=1).estimate == 2.5 + 20 + 0
-    assert of.sum(lambda table: table.hour * 2, clip=(0, 17), epsilon=1).estimate == 16 + 3 * 17
+    assert of.sum("hour * 2", clip=(0, 17), epsilon=1).estimate == 16 + 3 * 17
     assert of.mean("fare", clip=(-5, 20), epsilon=1).estimate == pytest.approx((2.5 + 20 - 5) / 3)
     kinds = of.histogram("kind", ["tram", "bus", "ship"], epsilon=1)
     assert [(value, answer.estimate) for value, answer in kinds] == [("tram", 1), ("bus", 2), ("ship", 0)]
@@ -89,8 +81,8 @@ def test_sums_and_means_are_those_of_clipped_values(values, clip):
 
 
 def test_prices_are_rounded_up():
-    assert Count(epsilon=Fraction(1, 3)).cost(np.array([np.nan, 5.0])).tolist() == [333_333_334] * 2
-    assert Count(rho=0.1).cost(np.zeros(1)).tolist() == [10**8]
+    assert Count(epsilon=Fraction(1, 3)).price == 333_333_334
+    assert Count(rho=0.1).price == 10**8
     assert Count(epsilon=0.1).law.parameter == 10
     assert Count(rho=0.1).law == Gaussian(Fraction(5))
 
@@ -130,114 +122,60 @@ def test_answers_are_read_and_kept():
     assert answers.frame().loc["tram", "estimate"] == 4
     assert len(answers) == len(str(answers).splitlines()) == 2
     assert "ρ = 0.5 times the square" in answers.words
-    with pytest.raises(dh.InputError, match="'foot' was not asked for: there are 'bus', 'tram'"):
-        answers["foot"]
 
 
 @pytest.mark.parametrize(
-    ("ask", "why"),
+    "ask",
     [
-        (lambda: Count(), "neither epsilon nor rho is given"),
-        (lambda: Count(epsilon=1, rho=1), "one of them"),
-        (lambda: Count(epsilon=-1), "epsilon is -1: it must be a finite number above zero"),
-        (lambda: Count(epsilon=float("nan")), "epsilon is nan"),
-        (lambda: Count(rho=0), "rho is 0"),
-        (lambda: Count(epsilon=Fraction(1, 1 << 51)), r"noise of a scale above 2\^50"),
-        (lambda: Sum("fare", epsilon=1), r"clip is missing: .* clip=\(low, high\)"),
-        (lambda: Sum("fare", 3, epsilon=1), r"clip is 3: it must be \(low, high\)"),
-        (lambda: Sum("fare", (3, 3), epsilon=1), r"clip is \(3, 3\): the first must be less"),
-        (lambda: Mean("fare", (0, float("nan")), epsilon=1), "two finite numbers"),
-        (lambda: Mean("fare", (0, float("inf")), epsilon=1), "two finite numbers"),
-        (lambda: Sum("fare", (0, 3), 4, epsilon=1), "resolution is 4 .* at most 3, and at least 3e-09"),
-        (lambda: Sum("fare", (0, 3), 1e-10, epsilon=1), "resolution is 1e-10"),
-        (lambda: Sum("fare", (0, 3), -1, epsilon=1), "resolution is -1"),
-        (lambda: Histogram("kind", [], epsilon=1), "list those that are to be told apart"),
-        (lambda: Histogram("kind", "bus", epsilon=1), "values are 'bus'"),
-        (lambda: Histogram("kind", ["bus", "bus"], epsilon=1), "each must be there once"),
-        (lambda: Histogram("kind", [float("nan")], epsilon=1), "none may be missing"),
+        lambda: Count(),
+        lambda: Count(epsilon=1, rho=1),
+        lambda: Count(epsilon=-1),
+        lambda: Count(epsilon=float("nan")),
+        lambda: Count(rho=0),
+        lambda: Count(epsilon=Fraction(1, 1 << 51)),
+        lambda: Count(epsilon=10**10),
+        lambda: Sum("fare", 3, epsilon=1),
+        lambda: Sum("fare", (3, 3), epsilon=1),
+        lambda: Sum("fare", (3, 1), epsilon=1),
+        lambda: Mean("fare", (0, float("nan")), epsilon=1),
+        lambda: Mean("fare", (0, float("inf")), epsilon=1),
+        lambda: Sum("fare", (0, 3), 4, epsilon=1),
+        lambda: Sum("fare", (0, 3), 1e-10, epsilon=1),
+        lambda: Sum("fare", (0, 3), -1, epsilon=1),
+        lambda: Histogram("kind", [], epsilon=1),
+        lambda: Histogram("kind", "bus", epsilon=1),
+        lambda: Histogram("kind", ["bus", "bus"], epsilon=1),
+        lambda: Histogram("kind", [float("nan")], epsilon=1),
     ],
 )
-def test_bad_questions(ask, why):
-    with pytest.raises(dh.InputError, match=why):
+def test_bad_questions(ask):
+    with pytest.raises(dh.InputError):
         ask()
+
+
+SIZES = st.sampled_from([0.0, 5e-324, 1e-310, 1e-200, 1e-100, 1e-30, 1.0, 1e16, 1e30, 1e100, 1e200, 1.7e308, 10**400])
+
+
+@given(SIZES, SIZES, st.sampled_from([-1, 1]), st.sampled_from([None, 5e-324, 1e-100, 1e-9, 1, 1e100, 1e308]))
+def test_no_clip_range_fails_once_records_are_read(one, other, sign, resolution):
+    """What is wrong with public parameters is said before: later it would cost everybody."""
+    for kind in (Sum, Mean):
+        try:
+            aggregate = kind("fare", (min(sign * one, other), max(sign * one, other)), resolution, epsilon=1)
+        except dh.InputError:
+            continue
+        for values in ([], [0.0], [1e100, -1e100, 1e-100], [sign * float(one), float(other)] * 50):
+            answer = aggregate.answer({"value": np.array(values)}, len(values))
+            assert np.isfinite([answer.estimate, answer.low, answer.high, answer.std_error]).all()
 
 
 def test_bad_questions_of_records(people):
     of = people.records
     for ask, why in (
-        (lambda: of.sum("kind", clip=(0, 1), epsilon=1), "'kind' is of the kind 'text': it must hold numbers"),
+        (lambda: of.sum("kind", clip=(0, 1), epsilon=1), "it must hold numbers"),
         (lambda: of.mean("price", clip=(0, 1), epsilon=1), "price"),
         (lambda: of.histogram("price", ["bus"], epsilon=1), "price"),
     ):
         with pytest.raises(dh.InputError, match=why):
             ask()
     assert people.spent(["Ada"]) == [0]
-
-
-QUANTILES = [Fraction(1, 2), Fraction(1, 4), Fraction(9, 10), Fraction(0), Fraction(1)]
-
-
-def costs_of(values, places, q):
-    """Of every place, by the definition."""
-    n, a, b = len(values), q.numerator, q.denominator
-    out = []
-    for z in range(places):
-        below, upto = sum(x < z for x in values), sum(x <= z for x in values)
-        out.append(max(0, b * below - a * n, a * n - b * upto))
-    return out
-
-
-def small_sets(places, most):
-    return itertools.chain.from_iterable(
-        itertools.combinations_with_replacement(range(places), number) for number in range(most + 1)
-    )
-
-
-@pytest.mark.parametrize("q", QUANTILES, ids=str)
-def test_stretches_cost_what_the_definition_says(q):
-    for values in small_sets(5, 4):
-        starts, widths, costs = stretches(np.array(values, dtype=np.int64), 5, q)
-        assert (widths > 0).all()
-        spread = np.concatenate([np.arange(s, s + w) for s, w in zip(starts, widths, strict=True)])
-        assert spread.tolist() == list(range(5))
-        assert np.repeat(costs, widths).tolist() == costs_of(values, 5, q)
-        assert costs.min() == 0
-
-
-@pytest.mark.parametrize("q", QUANTILES, ids=str)
-def test_one_value_more_changes_costs_by_the_share_and_the_law_by_epsilon(q):
-    """Over all sets of up to four values on five places; with equality somewhere for the costs."""
-    epsilon, largest = 0.7, 0
-    for values in small_sets(5, 3):
-        before = np.array(costs_of(values, 5, q))
-        for more in range(5):
-            after = np.array(costs_of([*values, more], 5, q))
-            largest = max(largest, np.abs(after - before).max())
-            laws = [np.exp(-epsilon * costs / (2 * largest_change(q))) for costs in (before, after)]
-            ratio = np.log(laws[0] / laws[0].sum()) - np.log(laws[1] / laws[1].sum())
-            assert np.abs(ratio).max() <= epsilon + 1e-12
-    assert largest == largest_change(q)
-
-
-#: Family-wise 0.1% over three cases.
-@pytest.mark.parametrize(("values", "q"), [([], "1/2"), ([2, 2, 5], "1/2"), ([0, 7, 7, 3], "9/10")])
-def test_the_law_of_what_is_drawn(values, q):
-    values, q, words = np.array(values, dtype=np.int64), Fraction(q), source(np.random.default_rng(8))
-    drawn = Counter(draw_quantile(values, 8, q, Fraction(3), words) for _ in range(3000))
-    chance = np.exp(-3 * np.array(costs_of(values, 8, q)) / (2 * largest_change(q)))
-    seen, expected = np.array([drawn[z] for z in range(8)]), 3000 * chance / chance.sum()
-    rare = expected < 5
-    seen, expected = (np.append(each[~rare], each[rare].sum()) for each in (seen, expected))
-    assert scipy.stats.chisquare(seen[expected > 0], expected[expected > 0]).pvalue > 0.001 / 3
-
-
-def test_so_many_values_lie_amiss_at_most():
-    """The bound is kept in 99% of draws and more: it is meant for 95%."""
-    rng, q, epsilon = np.random.default_rng(2), Fraction(3, 4), Fraction(1, 5)
-    values = rng.integers(0, 1000, 5000)
-    bound, kept = bound_amiss(1000, q, epsilon), 0
-    for _ in range(300):
-        place = draw_quantile(values, 1000, q, epsilon, source(rng))
-        amiss = max(0, (values < place).sum() - q * 5000, q * 5000 - (values <= place).sum())
-        kept += amiss <= bound
-    assert kept >= 297

@@ -3,7 +3,6 @@
 import sys
 import threading
 import time
-from contextlib import suppress
 
 import duckdb
 import pandas as pd
@@ -35,7 +34,7 @@ def _rows(database, query, **values):
 def test_records_are_read_alike(address):
     run(
         address,
-        'CREATE TABLE "t a" (who TEXT, place TEXT, stay DOUBLE PRECISION, n INTEGER, at TIMESTAMP, day DATE, ok BOOLEAN, '
+        'CREATE TABLE "t a" (who TEXT, place TEXT, stay DOUBLE PRECISION, n INTEGER, "at" TIMESTAMP, day DATE, ok BOOLEAN, '
         "j INTERVAL)",
         "INSERT INTO \"t a\" VALUES ('ann', 'it''s \"x\",\n', 1.5, 1, '2026-05-01 22:30:00.123456', '2026-05-01', true, NULL)",
         "INSERT INTO \"t a\" VALUES ('bob', NULL, NULL, NULL, NULL, NULL, NULL, NULL), (NULL, '', 1, 1, NULL, NULL, NULL, NULL)",
@@ -220,9 +219,8 @@ def hostile(request, postgres_url):
 
 def _texts_stay(database, address, table, texts):
     with psycopg.connect(address) as connection:
-        connection.execute(f"CREATE TABLE {table} (who TEXT, k TEXT, at TIMESTAMP, x DOUBLE PRECISION)")
-        with suppress(psycopg.Error):
-            connection.execute("SET client_encoding = UTF8")
+        connection.read_only = False
+        connection.execute(f"CREATE TABLE {table} (who TEXT, k TEXT, \"at\" TIMESTAMP, x DOUBLE PRECISION)")
         for text in texts:
             row = ("ann", text, pd.Timestamp("2026-05-04 22:30:00.000001"), 0.1 + 0.2)
             connection.execute(f"INSERT INTO {table} VALUES (%s, %s, %s, %s)", row)

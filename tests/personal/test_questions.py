@@ -1,16 +1,20 @@
-"""Questions in files: what they may say, and that they ask just that."""
+"""Questions in writing, and the command that asks them."""
 
-import numpy as np
-import pandas as pd
+import json
+import shutil
+
+import duckdb
 import pytest
 
 import deltahist as dh
 from deltahist.cli import main
-from deltahist.personal.asking import Question
-from deltahist.space.crs import Operation
+from deltahist.personal import People
+from deltahist.personal.question import Question
+from tests.personal.city import without_noise
 
+COUNT = {"kind": "count", "epsilon": 0.1}
 NIGHT = """
-table = "visit"
+table = "visits"
 owner = "who"
 
 [[steps]]
@@ -18,195 +22,116 @@ where = "hour >= 22"
 
 [[steps]]
 at_most = 1
-by = ["hour"]
+by = "hour"
 
 [answer]
 kind = "count"
-epsilon = 0.25
+epsilon = 0.5
 """
-MAP = (
-    'table = "visit"\nowner = "who"\nplace = ["x", "y"]\n[answer]\nkind = "map"\nepsilon = 0.1\nx = "x"\ny = "y"\n'
-    "bounds = [0, 0, 8, 4]\ncell = 1\ndelta = 1\n"
-)
-COUNT = {"kind": "count", "epsilon": 0.1}
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A table that another program made."""
-    import duckdb
-
-    connection = duckdb.connect(tmp_path / "city.duckdb")
-    frame = pd.DataFrame(
-        {
-            "who": ["Ada"] * 3 + ["Bob", "Cyd", None],
-            "hour": [22, 23, 8, 23, 9, 23],
-            "kind": ["bus", "bus", "tram", "tram", "bus", "bus"],
-            "x": [1.0, 2, 3, 4, 5, 6],
-            "y": [0.5] * 6,
-        }
-    )
-    connection.register("rows", frame)
-    connection.execute("CREATE TABLE visit AS SELECT * FROM rows")
-    connection.close()
+def night(tmp_path, monkeypatch):
+    """A folder with a database and a question."""
+    monkeypatch.chdir(tmp_path)
+    with duckdb.connect("city.duckdb") as base:
+        base.execute("CREATE TABLE visits AS SELECT unnest(['Ada', 'Ada', 'Bob']) AS who, unnest([22, 23, 22]) AS hour")
     (tmp_path / "night.toml").write_text(NIGHT)
+    without_noise(monkeypatch)
     return tmp_path
 
 
-def ask(folder, question="night.toml", *more):
-    line = ["ask", folder / question, "--database", folder / "city.duckdb", "--ledger", folder / "l", *more]
-    return main([str(part) for part in line])
+ASK = ["ask", "night.toml", "--database", "city.duckdb", "--ledger", "city.ledger"]
 
 
-def people(folder):
-    return dh.People(folder / "city.duckdb", "visit", owner="who", ledger=folder / "l")
-
-
-def test_a_question_from_a_file_is_paid_for_by_those_it_is_about(folder, capsys):
-    assert ask(folder, "night.toml", "--limit", "1", "--key", "a") == 0
+def test_the_command_asks_and_charges(night, capsys):
+    assert main([*ASK, "--limit", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate"] == 2
+    assert main([*ASK, "--limit", "1", "--key", "k"]) == 0
     first = capsys.readouterr().out
-    assert first.startswith("number of records: ")
-    assert "Each person paid ε = 0.25 for each of their records that was used" in first
-    assert ask(folder, "night.toml", "--key", "a") == 0
-    assert capsys.readouterr().out == first
-    found = people(folder)
-    assert [float(each) for each in found.spent(["Ada", "Bob", "Cyd"])] == [0.25, 0.25, 0]
-    found.database.close()
+    assert "number of records: 2 ± " in first
+    assert "each person paid ε = 0.5 for each of their records" in first
+    assert main([*ASK, "--key", "k", "--out", "answer.txt"]) == 0
+    assert (night / "answer.txt").read_text() == first
+    people = People("city.duckdb", "visits", owner="who", ledger="city.ledger")
+    assert people.spent(["Ada", "Bob"]) == [1, 1]
+    people.database.close()
+    # Nobody can pay, and nobody is told.
+    assert main([*ASK, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["estimate"] == 0
 
 
-def test_a_copy_that_was_put_back_is_taken_once_it_is_said(folder, capsys):
-    import duckdb
-
-    copy = (folder / "city.duckdb").read_bytes()
-    assert ask(folder, "night.toml", "--limit", "0.25") == 0
-    for rows in ([], ["Dan", "Eve"]):
-        (folder / "city.duckdb").write_bytes(copy)
-        with duckdb.connect(folder / "city.duckdb") as connection:
-            connection.executemany("INSERT INTO visit VALUES (?, 23, 'bus', 1, 1)", [["Ada"], *([who] for who in rows)])
-        capsys.readouterr()
-        assert ask(folder, "night.toml") == 2
-        assert "open this one once with --restored:" in capsys.readouterr().err
-        assert ask(folder, "night.toml", "--limit", "0.25", "--restored") == 0
-        assert ask(folder, "night.toml") == 0
-    found = people(folder)
-    assert [float(each) for each in found.spent(["Ada", "Bob", "Dan", "Eve"])] == [0.25] * 4
-    found.database.close()
-
-
-def test_a_map_and_data(folder, capsys):
-    (folder / "map.toml").write_text(MAP)
-    assert ask(folder, "map.toml", "--limit", "1") == 2
-    assert "--out is missing" in capsys.readouterr().err
-    assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet") == 0
-    made = dh.load(folder / "m.parquet").mechanism
-    # One record of somebody without a radius: to appear anywhere.
-    price = f"{float(made.cost_under(made.neighbourhood.appearing_anywhere())):.10g}"
-    assert f"Each person paid ε = {price} for each of their records that was used" in capsys.readouterr().err
-    assert dh.load(folder / "m.parquet").cells().shape == (8, 4)
-    assert ask(folder, "map.toml", "--out", folder / "m.parquet") == 2
-    assert "--overwrite" in capsys.readouterr().err
-    assert ask(folder, "night.toml", "--json", "--out", folder / "n.json") == 0
-    assert set(pd.read_json(folder / "n.json", typ="series").index) >= {"estimate", "low", "high"}
-
-
-def test_a_map_under_limits(folder, capsys):
-    for said, factors in (('[[3, 1.5], ["any", 2]]', [1.5, 2]), ("[]", [])):
-        (folder / "map.toml").write_text(f"{MAP}limits = {said}")
-        assert ask(folder, "map.toml", "--limit", "1", "--out", folder / "m.parquet", "--overwrite") == 0
-        assert [float(limit.factor) for limit in dh.load(folder / "m.parquet").neighbourhood.profile] == factors
+def test_what_the_command_refuses_costs_nothing(night, capsys):
+    assert main(ASK) == 2  # nobody has joined
+    for more in (["--table", "trips"], ["--limit", "0"], ["--limit", "1", "--out", "a.parquet"]):
+        assert main([*ASK, *more]) == 2
+    assert main([each.replace("city.duckdb", "town.duckdb") for each in ASK] + ["--limit", "1"]) == 2
+    assert not (night / "town.duckdb").exists()
+    shutil.copy("night.toml", "free.toml")
+    (night / "free.toml").write_text(NIGHT.partition("[[steps]]")[2].join(["[[steps]]", ""]))
+    assert main([each.replace("night", "free") for each in ASK] + ["--limit", "1"]) == 2  # no table
     capsys.readouterr()
-    for said, words in (("4", "limits is 4"), ("[[0.5, 2]]", "longer than delta=1"), ('["any:4"]', "must be a pair")):
-        (folder / "map.toml").write_text(f"{MAP}limits = {said}")
-        assert ask(folder, "map.toml", "--out", folder / "other.parquet") == 2
-        assert words in capsys.readouterr().err
-
-
-def test_nobody_asks_of_a_data_base_or_an_account_that_is_not_there(folder, capsys):
-    assert ask(folder, "night.toml") == 2
-    assert "no account 'people', so that nobody has joined and nobody can pay" in capsys.readouterr().err
-    assert ask(folder, "night.toml", "--limit", "1") == 0
-    assert ask(folder, "night.toml", "--account", "peple") == 2
-    assert "no account 'peple'" in capsys.readouterr().err
-    line = ["ask", folder / "night.toml", "--database", folder / "ctiy.duckdb", "--ledger", folder / "n"]
-    assert main([str(part) for part in [*line, "--limit", "1"]]) == 2
-    assert "ctiy.duckdb' does not exist" in capsys.readouterr().err
-    assert not (folder / "ctiy.duckdb").exists()
-    assert not (folder / "n").exists()
-
-
-def test_maps_of_degrees_are_projected(folder):
-    import duckdb
-
-    with duckdb.connect(folder / "city.duckdb") as connection:
-        connection.execute("INSERT INTO visit SELECT 'Ada', 22, 'bus', -73.9965, 40.7 FROM range(500)")
-    found = people(folder)
-    found.join(["Ada", "Bob", "Cyd"], epsilon=10**6)
-    sizes = {"cell": "1km", "delta": "1km", "epsilon": 1}
-    answer = {"kind": "map", "x": "x", "y": "y", "bounds": [-74.05, 40.68, -73.95, 40.75], **sizes}
-
-    def asked(**more):
-        return Question.of({"answer": answer | more}).ask(found.records)
-
-    release = asked(crs="EPSG:4326", project="auto")
-    assert release.domain.crs == "EPSG:32618"
-    x, y = Operation.onto(release.domain, "EPSG:4326")(np.array([-73.9965]), np.array([40.7]))
-    (cell,) = release.domain.flat_cells([x, y])
-    assert np.argmax(release.cells()) == cell
-    again = asked(crs="EPSG:4326", project="EPSG:32618", bounds=list(release.domain.bounds))
-    assert (again.domain.crs, again.domain.shape) == (release.domain.crs, release.domain.shape)
-    for more, why in [
-        ({"crs": "EPSG:4326"}, "degrees are not lengths, so the points must be projected; add project = 'auto'"),
-        ({"project": "auto"}, "project is 'auto' without crs: say of which CRS the columns are"),
-        ({"crs": "EPSG:4326", "project": "auto", "cell": "1cm"}, "are the bounds swapped"),
-    ]:
-        with pytest.raises(dh.InputError, match=why):
-            asked(**more)
-    found.database.close()
+    assert main([each.replace("night", "free") for each in ASK] + ["--limit", "1", "--table", "visits", "--owner", "who"]) == 0
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    "given",
     [
-        ({}, "answer is missing"),
-        ({"answer": COUNT, "step": []}, "step is not known in a question: there are table"),
-        ({"answer": COUNT, "steps": [{"wher": "a"}]}, "a step is wher: it must be one of where, select"),
-        ({"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]}, "a step is where, distinct"),
-        ({"answer": COUNT, "steps": [{"where": 3}]}, "where is 3: it must be text"),
-        ({"answer": COUNT, "steps": [{"union": [[{"where": "a"}], [{"at_most": "b"}]]}]}, "at_most is 'b'"),
-        ({"answer": COUNT, "steps": [{"at_most": True}]}, "at_most is True: it must be a whole number"),
-        ({"answer": COUNT, "steps": "where"}, "steps must be a list"),
-        ({"answer": COUNT, "place": "x"}, "place is 'x': it must be a list of columns"),
-        ({"answer": COUNT, "table": 3}, "table is 3: it must be text"),
-        ({"answer": {"kind": "max", "epsilon": 1}}, "kind of the answer is 'max': it must be one of count"),
-        ({"answer": {"kind": "sum", "epsilon": 1}}, "column and clip missing"),
-        ({"answer": {"kind": "count"}}, "spends epsilon or rho, one of them"),
-        ({"answer": COUNT, "steps": [{"at_most": 1, "by": 3}]}, "by is 3: it must be a column"),
-        ({"answer": {"kind": "count", "epsilon": True}}, "epsilon is True: it must be a number"),
-        ({"answer": COUNT | {"rho": 1}}, "spends epsilon or rho, one of them"),
-        ({"answer": COUNT | {"clip": [0, 1]}}, "clip is not known in an answer of kind 'count'"),
+        {},
+        {"answer": COUNT, "step": []},
+        {"answer": COUNT, "steps": [{"wher": "a"}]},
+        {"answer": COUNT, "steps": [{}]},
+        {"answer": COUNT, "steps": [{"where": "a", "distinct": ["b"]}]},
+        {"answer": COUNT, "steps": [{"where": 3}]},
+        {"answer": COUNT, "steps": [{"where": "a", "by": "b"}]},
+        {"answer": COUNT, "steps": [{"union": [[{"where": "a"}], [{"at_most": "b"}]]}]},
+        {"answer": COUNT, "steps": [{"union": [[{"where": "a"}]]}]},
+        {"answer": COUNT, "steps": [{"at_most": True}]},
+        {"answer": COUNT, "steps": [{"at_most": 0}]},
+        {"answer": COUNT, "steps": [{"at_most": 1, "by": 3}]},
+        {"answer": COUNT, "steps": "where"},
+        {"answer": COUNT, "table": 3},
+        {"answer": {"kind": "max", "epsilon": 1}},
+        {"answer": {"kind": "sum", "epsilon": 1}},
+        {"answer": {"kind": "sum", "column": "a", "clip": [1], "epsilon": 1}},
+        {"answer": {"kind": "count"}},
+        {"answer": {"kind": "count", "epsilon": True}},
+        {"answer": {"kind": "count", "epsilon": "1"}},
+        {"answer": COUNT | {"rho": 1}},
+        {"answer": COUNT | {"clip": [0, 1]}},
+        {"answer": {"kind": "histogram", "column": "kind", "values": [], "epsilon": 1}},
     ],
 )
-def test_questions_that_ask_for_what_there_is_not(said, why):
-    with pytest.raises(dh.InputError, match=why):
-        Question.of(said)
+def test_questions_that_are_none(given):
+    with pytest.raises(dh.InputError):
+        Question.of(given)
+
+
+@pytest.mark.parametrize("values", [[[1]], [{}], [None], ["a", "a"], [1, "a"]])
+def test_values_that_are_none(tmp_path, values):
+    question = Question.of({"answer": {"kind": "histogram", "column": "kind", "values": values, "epsilon": 1}})
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT 'Ada' AS who, 'a' AS kind")
+    people = People(connection, "t", owner="who", ledger=tmp_path / "l", epsilon=1)
+    people.enrol()
+    with pytest.raises(dh.InputError):
+        question.ask(people.records)
+    assert people.spent(["Ada"]) == [0]
 
 
 def test_files_that_are_no_questions(tmp_path):
-    with pytest.raises(dh.InputError, match="does not exist"):
+    with pytest.raises(dh.InputError, match="cannot be read"):
         Question.read(tmp_path / "none.toml")
-    (tmp_path / "no.toml").write_text("where = = 3")
-    with pytest.raises(dh.InputError, match="cannot be read as TOML"):
-        Question.read(tmp_path / "no.toml")
-    for content in ("a = " + "9" * 5000, "a = " + "[" * 50_000):
+    for content in ("where = = 3", "a = " + "9" * 5000, "a = " + "[" * 50_000):
         (tmp_path / "no.toml").write_text(content)
-        with pytest.raises(dh.InputError, match="cannot be read as TOML"):
+        with pytest.raises(dh.InputError, match="cannot be read"):
             Question.read(tmp_path / "no.toml")
 
 
 def test_every_step_does_what_the_method_does(tmp_path):
-    base = dh.Database.open(":memory:")
-    base.create_records("r", {"kind": "text", "fare": "number"}, owner="who")
-    records = dh.People(base, "r", owner="who", ledger=tmp_path / "l", epsilon=1).records
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE r (who TEXT, kind TEXT, fare DOUBLE)")
+    records = People(connection, "r", owner="who", ledger=tmp_path / "l", epsilon=1).records
     steps = [
         {"where": "fare > 1"},
         {"select": {"twice": "fare * 2", "kind": "kind"}},
