@@ -228,8 +228,9 @@ def check_names(names: Sequence[str]) -> None:
 def list_values(values: Sequence[Any]) -> list[Any]:
     """Return values of a column as a list; InputError unless there are some, all different and none missing."""
     listed = [] if isinstance(values, str) else list(values)
-    missing = any(value is None or value != value for value in listed)
-    if not listed or missing or len(set(listed)) < len(listed):
+    for value in listed:
+        make_constant(value)
+    if not listed or any(value != value for value in listed) or len(set(listed)) < len(listed):
         raise InputError(f"values are {values!r}: list public values, each once and none missing")
     return listed
 
