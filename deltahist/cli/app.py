@@ -42,7 +42,6 @@ COMMANDS = {
     "plot": "Draw the map and the protection by distance.",
     "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
     "serve": "Answer range queries over HTTP from published releases.",
-    "serve-private": "Answer questions over HTTP that people pay for, for clients with keys.",
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 #: Commands whose function is in the file of another one.

@@ -21,7 +21,9 @@ def ask(
     ledger: Annotated[
         str, typer.Option(metavar="WHERE", help="Ledger of the budgets: a file, made at first, or postgresql://….")
     ],
-    table: Annotated[str | None, typer.Option(metavar="TABLE", help="Table of the records. [default: the file's]")] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="TABLE", help="Table of the records. [default: the file's]")
+    ] = None,
     owner: Annotated[
         str | None, typer.Option(metavar="COL", help="Column of the record's owner. [default: the file's]")
     ] = None,

@@ -29,7 +29,9 @@ def _tiles(text: str, option: str) -> str:
 
 
 def serve(
-    releases: list[Path] = argument("RELEASES", "Release files, and folders of them."),
+    releases: list[Path] | None = argument("RELEASES", "Release files, and folders of them.", default=None),
+    private: Path | None = option("CONFIG", "Answer questions that people pay for instead (docs/service-private.md)."),
+    new_key: str | None = option("NAME", "Make a key for a client of a private service, and end."),
     host: str = option("HOST", "Address to listen at; by default only this machine is answered.", default="127.0.0.1"),
     port: int = option("PORT", "Port to listen at; 0 takes any free port.", _port, default=8000),
     workers: int = option("N", "Processes that answer; each reads the releases.", whole_number, default=1),
@@ -49,12 +51,20 @@ def serve(
     At / is a map for browsers. Files of a folder that appear, change or go are noticed while the service runs. All
     paths are listed in docs/service.md and at /openapi.json.
 
+    With --private CONFIG private data are read instead: clients with keys ask about people's records, and each
+    question is charged to the people whose records it uses.
+
     \b
     Examples:
       deltahist serve city.parquet
+      deltahist serve --private night.toml
       curl 'http://127.0.0.1:8000/releases/city/answer?bbox=-74.0,40.7,-73.9,40.8'
       deltahist serve published/ --port 9000 --workers 2 --cors https://maps.example.org
     """
+    if private is not None or new_key is not None:
+        return _serve_private(private, new_key, check)
+    if not releases:
+        raise InputError("RELEASES is missing: name release files or folders, or --private CONFIG")
     try:
         import uvicorn
         from uvicorn.supervisors import Multiprocess
@@ -94,4 +104,19 @@ def serve(
             Multiprocess(config, [listening]).run()
         else:
             uvicorn.Server(config).run([listening])
+    return 0
+
+
+def _serve_private(config: Path | None, new_key: str | None, check: bool) -> int:
+    """Run the private service, or make a key for one of its clients."""
+    try:
+        from deltahist.personal.service import make_key, run_private
+    except ImportError:
+        raise InputError("a private service needs more packages: pip install 'deltahist[serve-private]'") from None
+    if new_key is not None:
+        key, hashed = make_key()
+        console.note(f'key of {new_key}, shown once; for the file:\n[clients.{new_key}]\nkeys = ["{hashed}"]')
+        console.put(key)
+    if config is not None:
+        run_private(config, check)
     return 0

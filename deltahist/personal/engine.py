@@ -184,7 +184,7 @@ def open_engine(where: Any) -> Engine:
     is_address = isinstance(where, str) and "://" in where
     if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
         raise InputError(f"database is {where.split('://')[0]!r}://…: it must be a DuckDB file or postgresql://…")
-    kind, extra = (PostgreSQL, "postgresql") if is_address and where.startswith("postgres") else (DuckDB, "duckdb")
+    kind, extra = (PostgreSQL, "postgresql") if is_address and where.startswith("postgres") else (DuckDB, "personal")
     try:
         import ibis  # noqa: F401
 

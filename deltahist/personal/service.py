@@ -187,10 +187,15 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
         if there.get(name, {}).get("kind") != "purses":
             raise InputError(f"the ledger has no people in account {name!r}: let them join first (deltahist ask)")
     ledger, database = Ledger(settings.ledger), Database.open(settings.database)
-    return {
+    people = {
         name: People(database, about.table, owner=about.owner, ledger=ledger, name=name)
         for name, about in settings.accounts.items()
     }
+    for one in people.values():
+        # What is imported at the first use must not take the time of the first question.
+        with database.snapshot() as look:
+            look.plan(one.records.rows())
+    return people
 
 
 def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastAPI:

@@ -1,9 +1,10 @@
-"""`deltahist serve-private`: keys, settings that are refused, and a real process that is killed and started again."""
+"""`deltahist serve --private`: keys, settings that are refused, and a real process that is killed and started again."""
 
 import contextlib
 import http.client
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -12,31 +13,37 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
-import pandas as pd
+import duckdb
 import pytest
 
-import deltahist as dh
 from deltahist.cli import main
-from deltahist.personal.settings import fits
+from deltahist.personal import People
+from deltahist.personal.service import fits
 
 QUESTION = json.dumps({"answer": {"kind": "count", "epsilon": 0.01}}).encode()
+
+
+def free_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
 
 
 @pytest.fixture
 def night(tmp_path, capsys):
     """A file with settings, and the key of a client."""
-    database = dh.Database.open(tmp_path / "city.duckdb")
-    database.create_records("trip", {"hour": "whole"}, owner="who")
-    people = dh.People(database, "trip", owner="who", ledger=tmp_path / "city.ledger", epsilon=1)
-    people.insert(pd.DataFrame({"who": ["Ada", "Bob"], "hour": [8, 9]}))
-    database.close()
-    assert main(["serve-private", "--new-key", "ann"]) == 0
-    made = capsys.readouterr()
+    with duckdb.connect(tmp_path / "city.duckdb") as base:
+        base.execute("CREATE TABLE trip AS SELECT unnest(['Ada', 'Bob']) AS who, unnest([8, 9]) AS hour")
+    people = People(tmp_path / "city.duckdb", "trip", owner="who", ledger=tmp_path / "city.ledger", epsilon=1)
+    people.enrol()
+    people.database.close()
+    assert main(["serve", "--new-key", "ann"]) == 0
+    made, port = capsys.readouterr(), free_port()
     file = tmp_path / "night.toml"
     file.touch(0o600)
     file.write_text(
         f'database = "{tmp_path}/city.duckdb"\nledger = "{tmp_path}/city.ledger"\n'
-        "port = 0\nstep = 2\nmax_waiting = 4\n"
+        f"port = {port}\nstep = 4\nmax_waiting = 4\n"
         f'[accounts.people]\ntable = "trip"\nowner = "who"\n'
         f"{made.err.partition(':' + chr(10))[2]}accounts = ['people']\n"
     )
@@ -52,25 +59,27 @@ def test_a_key_is_shown_once_and_only_its_hash_is_for_the_file(night):
 
 def test_settings_are_checked(night, capsys):
     file, _ = night
-    assert main(["serve-private", "--config", str(file), "--check"]) == 0
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/ask\n", capsys.readouterr().err)
+    assert main(["serve", "--private", str(file), "--check"]) == 0
     file.write_text("host = '0.0.0.0'\n" + file.read_text())
-    assert main(["serve-private", "--config", str(file), "--check"]) == 2
+    assert main(["serve", "--private", str(file), "--check"]) == 2
     assert "tls_in_front = true" in capsys.readouterr().err
     file.write_text(file.read_text().partition("[clients")[0])
-    assert main(["serve-private", "--config", str(file)]) == 2
-    assert "missing required field `clients`" in capsys.readouterr().err
-    assert main(["serve-private"]) == 2
-    assert "--config is missing" in capsys.readouterr().err
+    assert main(["serve", "--private", str(file)]) == 2
+    assert "clients is refused" in capsys.readouterr().err
+    assert main(["serve"]) == 2
+    assert "RELEASES is missing" in capsys.readouterr().err
 
 
 @contextlib.contextmanager
 def running(file):
     """A service in a process of its own, which is killed in the end, and its address."""
-    line = [sys.executable, "-m", "deltahist.cli", "serve-private", "--config", str(file)]
+    line = [sys.executable, "-m", "deltahist.cli", "serve", "--private", str(file)]
     with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield process, process.stderr.readline().strip()
+            for line in process.stderr:
+                if found := re.search(r"running on (http://[\d.:]+)", line):
+                    break
+            yield process, f"{found[1]}/ask"
         finally:
             process.kill()
 
@@ -106,7 +115,7 @@ def test_who_asks_again_after_a_kill_has_the_same_answer_and_has_paid_once(night
         again = list(pool.map(lambda number: ask(address, key, number), range(4)))
         logged = [process.stderr.readline() for _ in range(5)]
     assert {number: again[number] for number in told} == told
-    people = dh.People(file.parent / "city.duckdb", "trip", owner="who", ledger=file.parent / "city.ledger")
+    people = People(file.parent / "city.duckdb", "trip", owner="who", ledger=file.parent / "city.ledger")
     assert people.spent(["Ada", "Bob"]) == [Fraction(1, 25), Fraction(1, 25)]
     assert [json.loads(line)["status"] for line in logged] == [401, 200, 200, 200, 200]
     assert not [line for line in logged for word in ("count", "people", "report", "ann\"") if word in line]

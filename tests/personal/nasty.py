@@ -112,7 +112,8 @@ class Expressions:
         part = self.chance.choice(["year", "month", "day", "quarter", "doy", "isodow", "hour", "minute", "second"])
         kind = "time" if part in ("hour", "minute", "second") else self.chance.choice(["time", "date"])
         return self.chance.choice([
-            f"floor({of('number')})", f"ceil({of('number')})", f"({of('whole')}) % {self.chance.choice([1, 2, 7, 1000])}",
+            f"floor({of('number')})", f"ceil({of('number')})",
+            f"({of('whole')}) % {self.chance.choice([1, 2, 7, 1000])}",
             f"extract({part} from {of(kind)})", f"length({of('text')})",
         ])  # fmt: skip
 

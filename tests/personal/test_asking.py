@@ -192,8 +192,8 @@ def broken(place, name):
 def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(people):
     people.records.count(epsilon=0.1)
     steps = [
-        (type(people.database), "snapshot"), (engine._DuckDBSession, "_statement"), (Turn, "__init__"), (Turn, "charge"),
-        (Turn, "_write"), (Turn, "keep_answer"),
+        (type(people.database), "snapshot"), (engine._DuckDBSession, "_statement"), (Turn, "__init__"),
+        (Turn, "charge"), (Turn, "_write"), (Turn, "keep_answer"),
     ]  # fmt: skip
     before = spent(people)
     for place, name in steps:

@@ -34,10 +34,12 @@ def _rows(database, query, **values):
 def test_records_are_read_alike(address):
     run(
         address,
-        'CREATE TABLE "t a" (who TEXT, place TEXT, stay DOUBLE PRECISION, n INTEGER, "at" TIMESTAMP, day DATE, ok BOOLEAN, '
-        "j INTERVAL)",
-        "INSERT INTO \"t a\" VALUES ('ann', 'it''s \"x\",\n', 1.5, 1, '2026-05-01 22:30:00.123456', '2026-05-01', true, NULL)",
-        "INSERT INTO \"t a\" VALUES ('bob', NULL, NULL, NULL, NULL, NULL, NULL, NULL), (NULL, '', 1, 1, NULL, NULL, NULL, NULL)",
+        'CREATE TABLE "t a" (who TEXT, place TEXT, stay DOUBLE PRECISION, n INTEGER, "at" TIMESTAMP, day DATE, '
+        "ok BOOLEAN, j INTERVAL)",
+        "INSERT INTO \"t a\" VALUES "
+        "('ann', 'it''s \"x\",\n', 1.5, 1, '2026-05-01 22:30:00.123456', '2026-05-01', true, NULL)",
+        "INSERT INTO \"t a\" VALUES "
+        "('bob', NULL, NULL, NULL, NULL, NULL, NULL, NULL), (NULL, '', 1, 1, NULL, NULL, NULL, NULL)",
     )
     database = Database.open(address)
     query = database.query("t a", "who")
@@ -110,9 +112,13 @@ def test_failures_on_private_rows_say_nothing_of_them(address):
 def test_what_takes_too_long_is_stopped_in_the_database(request, server):
     endless = "SELECT pg_sleep(600)" if server else "SELECT count(*) FROM range(1000000000000) a, range(9) b"
     database = Database.open(request.getfixturevalue("postgres_url") if server else ":memory:")
-    with database.snapshot() as look, pytest.raises(InputError, match="went away"), look.until(time.monotonic() + 0.1):
-        with database._engine.failures():
-            look._connection.execute(endless)
+    with (
+        database.snapshot() as look,
+        pytest.raises(InputError, match="went away"),
+        look.until(time.monotonic() + 0.1),
+        database._engine.failures(),
+    ):
+        look._connection.execute(endless)
 
 
 def test_a_server_that_goes_away_is_named_and_nothing_is_shown(postgres_url):
@@ -155,7 +161,7 @@ def test_addresses_that_lead_nowhere(tmp_path):
         assert "cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("module", "extra"), [("duckdb", "duckdb"), ("psycopg", "postgresql")])
+@pytest.mark.parametrize(("module", "extra"), [("duckdb", "personal"), ("psycopg", "postgresql")])
 def test_libraries_that_are_not_installed_are_named(monkeypatch, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
     where = "postgresql://localhost/city" if extra == "postgresql" else "city.duckdb"

@@ -55,7 +55,8 @@ def killed_run(folder, begin, seconds, answered):
 @pytest.mark.parametrize("kills", [4, pytest.param(1000, marks=pytest.mark.slow)])
 def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     with duckdb.connect(tmp_path / "city.duckdb") as base:
-        base.execute("CREATE TABLE trip AS SELECT unnest(['Ada', 'Bob', 'Bob', 'Bob']) who, unnest([8, 8, 9, 6]) AS hour")
+        base.execute("CREATE TABLE trip (who TEXT, hour INTEGER)")
+        base.execute("INSERT INTO trip VALUES ('Ada', 8), ('Bob', 8), ('Bob', 9), ('Bob', 6)")
     people = People(tmp_path / "city.duckdb", "trip", owner="who", ledger=tmp_path / "l")
     people.join(list(LIMITS), epsilon=list(LIMITS.values()))
     people.database.close()

@@ -69,9 +69,10 @@ def test_what_the_command_refuses_costs_nothing(night, capsys):
     assert not (night / "town.duckdb").exists()
     shutil.copy("night.toml", "free.toml")
     (night / "free.toml").write_text(NIGHT.partition("[[steps]]")[2].join(["[[steps]]", ""]))
-    assert main([each.replace("night", "free") for each in ASK] + ["--limit", "1"]) == 2  # no table
+    free = [each.replace("night", "free") for each in ASK] + ["--limit", "1"]
+    assert main(free) == 2  # no table
     capsys.readouterr()
-    assert main([each.replace("night", "free") for each in ASK] + ["--limit", "1", "--table", "visits", "--owner", "who"]) == 0
+    assert main([*free, "--table", "visits", "--owner", "who"]) == 0
 
 
 @pytest.mark.parametrize(

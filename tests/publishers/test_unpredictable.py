@@ -20,9 +20,8 @@ from deltahist.network.clients import Clients
 from deltahist.network.diffusion import Diffusion
 from deltahist.network.rappor import Rappor
 from deltahist.noise import discrete, exact, process
-from deltahist.personal.database import Database
-from deltahist.personal.people import People
 from deltahist.publishers import gradual, publication
+from tests.personal.city import city
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 64), (64,)), 1)
@@ -99,13 +98,8 @@ def kept(folder, told=False, relaxed=False):
 
 
 def of_people(folder):
-    base = Database.open(":memory:")
-    base.create_records("trip", {"kind": "text"}, owner="who")
     ledger = folder / f"{len(list(folder.iterdir()))}.ledger"
-    people = People(base, "trip", owner="who", ledger=ledger, epsilon=1, place=())
-    import pandas as pd
-
-    people.insert(pd.DataFrame({"who": ["Ada", "Bob"], "kind": ["bus", "tram"]}))
+    people = city(folder, [("Ada", "bus", 8, 1.0), ("Bob", "tram", 9, 1.0)], name=ledger.stem, epsilon=1)
     return np.array([people.records.count(epsilon=0.0001).estimate for _ in range(4)], dtype=float)
 
 

@@ -14,8 +14,6 @@ from points import DOMAINS, nasty_coordinates
 import deltahist as dh
 from deltahist.counting.databases import _place_of
 from deltahist.counting.steps import count_steps
-from deltahist.errors import InputError
-from deltahist.personal.database import Database
 from deltahist.preprocessing import Clock
 
 #: The sockets to Java are closed when Java is.
@@ -105,8 +103,6 @@ def test_what_cannot_be_counted_is_refused(spark, tmp_path, visits):
             dh.count_table(name, DOMAIN, database=spark, **HOW)
     with pytest.raises(dh.InputError, match="column 'up' is not in 'visits': its columns are east, north, who"):
         dh.count_table("visits", DOMAIN, database=spark, x="east", y="up")
-    with pytest.raises(InputError, match="no transactions, which questions about people need"):
-        Database.open(spark)
 
 
 def test_what_spark_says_of_records_is_not_shown(spark, tmp_path, frame, visits, capfd):
