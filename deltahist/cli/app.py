@@ -45,7 +45,7 @@ COMMANDS = {
     "ledger": "Show, check or export the accounts of a ledger.",
 }
 #: Commands whose function is in the file of another one.
-_FILES = {"tighten": "refine", "quantile": "publish"}
+_FILES = {"tighten": "refine", "quantile": "publish", "statement": "show", "plot": "show", "export": "show"}
 #: The project file of the current folder, and the commands that use its keys above all headings.
 PROJECT = Path("deltahist.toml")
 _SHARING = ("publish", "stream", "plan")

@@ -6,10 +6,11 @@ import os
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 import deltahist as dh
-from deltahist.cli.options import option
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ PLACES = {
 
 
 def demo(
-    out: Path = option("DIR", "Folder for the demonstration's files.", default=Path("deltahist-demo")),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Its folder.")] = Path("deltahist-demo"),
 ) -> None:
     """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
 
@@ -55,7 +56,7 @@ def demo(
     city.unlink(missing_ok=True)
     release, counted = _run(publish)
     _run(["statement", str(city)])
-    _compare(release, counted.counts, sample)
+    _compare(release, counted.counts.array, sample)
     _run(["plot", str(city), "--out", str(picture)])
     box = ",".join(map(str, PLACES["the centre, 3 km"]))
     print(f"\nLook at {picture}. Then try:")

@@ -1,0 +1,176 @@
+"""`deltahist statement`, `plot` and `export`: a release as text, as a picture, and as a file for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from deltahist.cli import shared
+from deltahist.cli.console import check_target, note, put, put_json
+from deltahist.errors import InputError
+
+_Unbiased = Annotated[bool, typer.Option("--unbiased", help="Unbiased estimates: sums are right on average.")]
+
+
+def _whole_numbers(text: Any) -> list[int]:
+    try:
+        return [int(part) for part in str(text).split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of whole numbers, such as 2,4") from None
+
+
+def _chosen(nonnegative: bool, unbiased: bool) -> bool | None:
+    """Return which estimates are asked for; None where nobody says."""
+    if nonnegative and unbiased:
+        raise InputError("--nonnegative excludes --unbiased")
+    return nonnegative if nonnegative or unbiased else None
+
+
+def statement(
+    release: shared.Published,
+    *,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help=".html (for the web and for print), .md or .txt.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the page.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the statement as data.")] = False,
+) -> None:
+    """Print the privacy statement of a release, or write it as a page with --out.
+
+    It says whether the release may be published, who is protected and how strongly at which distance, how rows were
+    prepared, and how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their
+    cost together.
+
+    \b
+    Examples:
+      deltahist statement city.parquet
+      deltahist statement city.parquet --json
+      deltahist statement city.parquet --out statement.html --title "Check-ins in New York, 2010"
+      deltahist statement city/ --out year.html     # of a folder
+    """
+    from deltahist._files import form_of
+    from deltahist.releases.page import FORMS, render_page, save_statement
+
+    if out is not None:
+        form_of(out, FORMS)
+        check_target(out, release)
+    folder = shared.is_folder(release)
+    published = shared.open_series(release) if folder else shared.open_release(release, refuse_withdrawn=False)
+    if as_json:
+        put_json(published.facts())
+    elif out is None:
+        put(render_page(published, "text", title))
+    else:
+        save_statement(published, out, title)
+        note(f"wrote {out}")
+
+
+def plot(
+    release: shared.Published,
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
+    regions: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Polygons: draw their answers instead of cells.")
+    ] = None,
+    layer: shared.RegionLayer = None,
+    name: shared.RegionName = None,
+    only: Annotated[Literal["map", "curve"] | None, typer.Option(help="Draw one part alone.")] = None,
+    nonnegative: shared.Nonnegative = False,
+    unbiased: _Unbiased = False,
+    hatch: Annotated[bool, typer.Option("--hatch", help="Hatch cells that do not stand out from the noise.")] = False,
+    per: Annotated[Literal["area", "region"], typer.Option(help="Points per km², or per region (or cell).")] = "area",
+    context: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Geometries drawn thin and grey (repeatable).")
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title. [default: what is drawn]")] = None,
+    between: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: these steps. [default: all]")
+    ] = None,
+) -> None:
+    """Draw the published map and, below it, the protection that is left at each distance.
+
+    The map has unbiased estimates, merged until they stand out from the noise; with --nonnegative, every cell has its
+    non-negative estimate. With --regions the map has a colour for each region, hatched where it does not stand out from
+    the noise, and below it are all values with their intervals. The text below states the guarantee.
+
+    A folder of `deltahist stream` becomes small maps of its steps, or of longer periods if it has more than 24; with
+    --regions it becomes lines over time.
+
+    \b
+    Examples:
+      deltahist plot city.parquet --out city.png
+      deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
+      deltahist plot city.parquet --unbiased --only map --out unbiased.png
+      deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
+    """
+    from deltahist.answers import answer, asker
+    from deltahist.plots import check_picture, save_picture, save_series
+    from deltahist.space.geometries import read_geometries
+
+    check_picture(out)
+    check_target(out, release, regions, *(context or ()))
+    estimates, of_cells = _chosen(nonnegative, unbiased), "cell" if per == "region" else per
+    look: dict[str, Any] = {"title": title}
+    if shared.is_folder(release):
+        if only or hatch or context:
+            raise InputError("--only, --hatch and --context are for one release, not for a folder")
+        series = shared.open_series(release)
+        series = series if between is None else series.between(*between)
+        asked = shared.read_zones(regions, layer, name, series.domain)
+        if asked is not None:
+            look["ask"] = asker(series.domain, asked, nonnegative=nonnegative)
+        save_series(series, out, nonnegative=estimates, per=of_cells, **look)
+    else:
+        if between is not None:
+            raise InputError("--between is for a folder, not for one release")
+        published: Any = shared.open_release(release)
+        asked = shared.read_zones(regions, layer, name, published.domain)
+        files = context or ()
+        look["context"] = [read_geometries(file, published.domain, "--context", choosable=False) for file in files]
+        if asked is None:
+            look |= {"per": of_cells, "hatched": hatch, "nonnegative": estimates}
+        else:
+            look |= {"per": per, "answers": answer(published, asked, nonnegative=nonnegative)}
+        save_picture(published, out, only, **look)
+    note(f"wrote {out}")
+
+
+def export(
+    release: shared.Release,
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet (GeoParquet), .geojson, .csv or .tif.")
+    ],
+    nonnegative: shared.Nonnegative = False,
+    unbiased: _Unbiased = False,
+    blocks: Annotated[
+        Any, typer.Option(metavar="N,...", parser=_whole_numbers, help="Also sums over blocks of N × N cells.")
+    ] = None,
+) -> None:
+    """Write every cell with its place, estimate and standard error, for other programs.
+
+    Estimates are non-negative by default, and unbiased if there are more than 32,768 cells. Each file says which.
+    Standard errors of cells do not add up to that of a sum: --blocks writes sums with errors of their own, as layers of
+    a GeoPackage, or as further rows that the column `block` marks.
+
+    \b
+    Examples:
+      deltahist export city.parquet --out cells.gpkg
+      deltahist export city.parquet --out cells.geojson     # in longitude and latitude, as GeoJSON must be
+      deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
+      deltahist export city.parquet --unbiased --blocks 2,4,8 --out cells.parquet
+    """
+    from deltahist.releases import Release
+    from deltahist.releases.export import check_form, export as write
+
+    if shared.is_folder(release):
+        raise InputError(f"{str(release)!r} is a folder: export takes one release")
+    check_form(out, blocks=bool(blocks))
+    check_target(out, release)
+    published = shared.open_release(release)
+    if not isinstance(published, Release):
+        raise InputError(f"{release} holds {published.mechanism.words}: export takes a release of counts")
+    write(published, out, nonnegative=_chosen(nonnegative, unbiased), blocks=blocks or ())
+    note(f"wrote {out}")
