@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from deltahist.errors import InputError
 from deltahist.preprocessing import UNPAID
 from deltahist.privacy import Guarantee
-from deltahist.space.crs import scales, unit_of, words
+from deltahist.space.crs import words
 from deltahist.space.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
@@ -346,15 +346,7 @@ def _map_lines(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     size = f"{' × '.join(number(c) for c in facts['cell_size'])} {facts['unit']}"
     if domain.crs is None:
         return [f"{cells} {size}"]
-    if domain.grid is None:
-        return [f"{cells} {size}, {domain.crs}", words(domain)]
-    side, unit = number(domain.grid), unit_of(domain.crs)
-    least, largest = (number(domain.grid / scale, 5) for scale in reversed(scales(domain)))
-    return [
-        f"{cells} {side} × {side} {unit} of the map, {domain.crs}, with edges at multiples of the side",
-        f"On the ground a side is {least} to {largest} m; δ is in ground metres.",
-        words(domain),
-    ]
+    return [f"{cells} {size}, {domain.crs}", words(domain)]
 
 
 def _people_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:

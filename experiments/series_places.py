@@ -20,7 +20,7 @@ import deltahist as dh
 from deltahist.decode.placement import Placement, placement_variance
 from deltahist.preprocessing import Clock
 from deltahist.releases.sums import Summed
-from deltahist.space.workloads.cover import Cover
+from deltahist.space.workloads import RegionCover
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 from experiments.districts import projected, regions
 
@@ -99,10 +99,11 @@ def measured(
         yield row
 
 
-def variance_within_cells(placement: Placement, cover: Cover) -> NDArray[np.float64]:
+def variance_within_cells(placement: Placement, cover: RegionCover) -> NDArray[np.float64]:
     """Return the variance (m,) of what is not known of where in their cells the points of queries lie."""
     (spread,) = placement.spreads((slice(None),) * placement.cells.ndim)
-    return placement_variance(cover.sums(spread), cover.sums(spread, "square"))
+    rows = cover.rows
+    return placement_variance(rows @ spread.ravel(), rows.power(2) @ spread.ravel())
 
 
 def run(out: Path, small: bool, file: Path | None = None) -> Found:

@@ -216,7 +216,7 @@ def test_of_many_limits_a_few_are_named():
 
 
 def test_people_who_pay_by_themselves_are_stated():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1).appearing_anywhere()
+    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1, shapely.box(0, 0, 8, 8))
     counting = Preprocessing(dropped=(UNPAID,))
     found = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(epsilon=1), counting)
     assert not found.total_known

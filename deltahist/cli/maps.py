@@ -83,8 +83,6 @@ def about_map(domain: Domain) -> dict[str, str]:
     cells = f"{' × '.join(map(str, domain.shape))} of {domain.size_of_cells}"
     if domain.crs is None:
         return {"cells": cells, "bounds": bounds}
-    if domain.grid is not None:
-        cells += ", on the grid of their multiples; only δ is in ground metres"
     return {"cells": cells, "bounds": bounds, "map": words(domain)}
 
 
@@ -249,8 +247,7 @@ class MapOptions:
         box, crs = coordinates.on_map(self.bounds)
         if crs is not None:
             box = _out_of_degrees(box, crs, side, self.grid)
-        make = Domain.on_grid if self.align or self.grid is not None else Domain.from_cell
-        domain = make(box, side, crs)
+        domain = Domain.from_cell(box, side, crs)
         check_room(domain)
         near = Neighbourhood(domain, self.delta, limits=self.limits)
         near.check_on_map()

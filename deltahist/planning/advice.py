@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,6 @@ from deltahist.strategies.base import Strategy
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.releases import Release
 
 #: Two of a map's points share one of M cells with chance M^−0.55: people gather along roads and at centres, on 1.1
 #: dimensions of the plane's two.
@@ -41,12 +39,6 @@ CLUMPING = 0.55
 BOXES = 2_000
 #: Sides of cells that are tried, in δ, the largest first.
 SIDES = (2.0, 1.0, 1 / 2, 1 / 4, 1 / 8)
-#: Usual δ by what shall be hidden (docs/choosing.md).
-USES: Mapping[str, tuple[str, ...]] = {
-    "visit": ("100m", "250m", "500m"),
-    "home": ("250m", "500m", "1km"),
-    "trip": ("1km", "2km", "5km"),
-}
 #: Number of squares that stand for a workload when none is given, and their side over the map's shorter one.
 _SQUARES, _SIDE = 500, 1 / 20
 
@@ -188,11 +180,11 @@ class Size(NamedTuple):
 
 def advise(
     bounds: tuple[float, ...],
-    points: float | Mapping[int, int],
+    points: float,
     workload: Workload | Callable[[Domain], Workload] | None = None,
     *,
     crs: str | None = None,
-    deltas: Sequence[float | str] = USES["home"],
+    deltas: Sequence[float | str] = ("250m", "500m", "1km"),
     epsilons: Sequence[float | Fraction] = (Fraction(1, 2), Fraction(1), Fraction(2)),
     per_user: Sequence[int] | None = None,
     limits: Any = None,
@@ -202,8 +194,7 @@ def advise(
     Parameters
     ----------
     bounds, crs : of the map, as for `Domain`.
-    points : how many there are on the map, roughly; or {points of a user: number of such users}, from which the points
-        kept of them follow. Both must be public figures.
+    points : how many there are on the map, roughly: a public figure.
     workload : what will be asked, or what makes it for a domain; squares of a twentieth of the map's shorter side
         when None.
     deltas : distances within which people are to be hidden.
@@ -214,7 +205,7 @@ def advise(
     Returns
     -------
     DataFrame, a row for each choice: `delta` (ground units), `epsilon`, `points_per_user` (0: single points),
-    `points` kept, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points,
+    `points`, `cell` (ground units), `strategy`, `area` of the typical query, its `count` for evenly spread points,
     the `error` of answers (root mean square, in points) with its parts `noise_error` and `placement_error`, the same
     error `of_count`, `observer`: how sure somebody who was 50% sure of one of two places within δ becomes at most, and
     `any_move`: the ε of a move from anywhere to anywhere.
@@ -230,25 +221,22 @@ def advise(
     """
     import pandas as pd
 
-    if isinstance(points, Mapping) and per_user is None:
-        raise InputError("points are given per user: per_user must say how many of each user may be kept")
     half = len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
     sizes = compare_sizes(bounds, deltas, workload, crs=crs, limits=limits)
     rows = []
     for own in sizes:
         for epsilon, most in itertools.product(epsilons, per_user or (None,)):
-            number = float(kept(points, most or 1)) if isinstance(points, Mapping) else points
             counting = POINTS if most is None else Preprocessing(most, user=True)
-            choices = ((size.at(number, epsilon, counting), float(np.median(size.areas))) for size in own)
+            choices = ((size.at(points, epsilon, counting), float(np.median(size.areas))) for size in own)
             choice, area = min(choices, key=lambda choice: choice[0].rmse)
-            mechanism, domain, count = choice.mechanism, choice.mechanism.domain, number * area / whole
+            mechanism, domain, count = choice.mechanism, choice.mechanism.domain, points * area / whole
             rows.append(
                 {
                     "delta": choice.neighbourhood.delta_ground,
                     "epsilon": float(mechanism.budget.amount),
                     "points_per_user": most or 0,
-                    "points": number,
+                    "points": points,
                     "cell": domain.ground(domain.cell[0]),
                     "strategy": mechanism.strategy.name,
                     "area": area / (domain.scale or 1.0) ** domain.ndim,
@@ -312,69 +300,3 @@ def query_areas(workload: Workload, domain: Domain) -> NDArray[np.float64]:
         return np.asarray(shapely.area(workload.geometries))
     sides = [(high - low) * c for (low, high), c in zip(workload.spans(domain), domain.cell, strict=True)]
     return np.asarray(np.prod(sides, axis=0))
-
-
-def read_users(file: str | Path, name: str = "file") -> dict[int, int]:
-    """Read public numbers of users by their number of points, from a table with the columns points and users.
-
-    Raises InputError if there is no such file or table, or a figure is no whole number of at least 0.
-    """
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(file)
-        table.columns = pd.Index([str(column).strip().lower() for column in table.columns])
-        if not {"points", "users"} <= set(table.columns):
-            raise ValueError(f"its columns are {list(table.columns)}")
-        figures = table[["points", "users"]].apply(pd.to_numeric)
-        if not (figures == figures.round()).all(axis=None):
-            raise ValueError("not all are whole numbers")
-        return {int(k): int(n) for k, n in figures.groupby("points")["users"].sum().items()}
-    except FileNotFoundError:
-        raise InputError(f"{name} is {str(file)!r}: there is no such file") from None
-    except (OSError, ValueError, OverflowError) as problem:
-        raise InputError(
-            f"{name} is {str(file)!r}: it must be a CSV file with the columns points and users, whole numbers "
-            f"({' '.join(str(problem).split())[:200]})"
-        ) from None
-
-
-def read_released_users(release: Release) -> dict[int, int]:
-    """Return published numbers of users by their number of points.
-
-    The release counts users on a line with a cell for each number of points, from 1 (bounds 0.5 to n + 0.5); those with
-    more are counted at n. Raises InputError if the release is none of such a line, or shows no users.
-
-    >>> import deltahist as dh
-    >>> line = dh.Domain((0.5, 4.5), (4,))
-    >>> near = dh.Neighbourhood(line, 3)  # a user's number of points may be any other
-    >>> release = dh.publish(dh.count([1] * 5000 + [2] * 900 + [4] * 800, line), near, "identity", 1)
-    >>> users = read_released_users(release)
-    >>> abs(users[1] - 5000) < 100 and abs(users[4] - 800) < 100
-    True
-    """
-    domain = release.domain
-    if domain.ndim != 1 or domain.low != (0.5,) or domain.cell != (1.0,):
-        raise InputError(
-            f"the release has {' × '.join(map(str, domain.shape))} cells from {domain.low}: it must be a line with a "
-            "cell for each number of points of a user, bounds 0.5 to n + 0.5"
-        )
-    whole = np.rint(np.maximum(release.cells(nonnegative=True), 0.0)).astype(np.int64)
-    found = {points: int(users) for points, users in enumerate(whole.tolist(), start=1) if users}
-    if not found:
-        raise InputError("the release shows no users: nothing stands out from its noise")
-    return found
-
-
-def kept(users: Mapping[int, int], most: int) -> int:
-    """Return the points left when at most `most` of each user are kept; `users` by their number of points.
-
-    >>> kept({1: 100, 7: 10}, 5)
-    150
-    """
-    if not users or min(users) < 1 or min(users.values()) < 0 or not any(users.values()):
-        raise InputError(
-            f"points per user are {dict(list(users.items())[:5])}: it must be numbers of users by their number of "
-            "points, which is at least 1"
-        )
-    return sum(number * min(points, most) for points, number in users.items())

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
-from deltahist.space.domain import cell_codes
 from deltahist.space.workloads import Boxes
 
 if TYPE_CHECKING:
@@ -58,9 +57,6 @@ def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int =
     sides = [("low", "high")] if domain.ndim == 1 else [("west", "east"), ("south", "north")]
     edges = [domain.edges(axis) for axis in range(domain.ndim)]
     table: dict[str, NDArray[Any]] = dict(zip(("column", "row"), index, strict=False))
-    codes = cell_codes(domain) if width == 1 else None
-    if codes is not None:
-        table["cell"] = codes.ravel()
     for end, places in enumerate((index, after)):
         for axis, names in enumerate(sides):
             table[names[end]] = edges[axis][places[axis]]

@@ -24,8 +24,6 @@ _MOST_STEPS = 1 << 52
 _LEAST_STEP = 1e-290
 #: Relative difference of scale factors between versions of the projections' library that is no matter.
 _SCALE_DIGITS = 1e-6
-#: The CRS in which INSPIRE names cells.
-_INSPIRE = "EPSG:3035"
 _LENGTH = re.compile(r"\s*([-+0-9.eE]+)\s*(km|m|cm|mm)\s*")
 _METRES = {"km": 1000.0, "m": 1.0, "cm": 0.01, "mm": 0.001}
 
@@ -235,45 +233,6 @@ class Domain:
         extent = extent_of(bounds) if crs == "auto" else extent_on(bounds, crs)
         return cls.from_cell(extent.bounds, cell, extent.crs)
 
-    @classmethod
-    def on_grid(cls, bounds: ArrayLike, step: float | str, crs: str | None = None) -> Domain:
-        """Make a domain of cells between multiples of a step on the map; the bounds are extended to whole cells.
-
-        Cells are alike in size *on the map*, so that maps on one grid fit together, and INSPIRE's grids are
-        `on_grid(bounds, "1km", "EPSG:3035")`. Ground metres are in δ alone: it is enlarged as ever.
-
-        The step is in units of the map (a number), or in the map's metres ("1km"). Raises InputError if its multiples
-        are not exact as floats (whole numbers and halves are, tenths are not).
-
-        >>> Domain.on_grid((4_337_400, 2_689_100, 4_340_000, 2_690_500), "1km", "EPSG:3035").bounds
-        (4337000.0, 2689000.0, 4340000.0, 2691000.0)
-        """
-        side = _plain_length(step, crs, "step")
-        if crs is not None and has_unit(step):
-            from deltahist.space.crs import metres_per_unit
-
-            side /= metres_per_unit(crs)
-        exact = Fraction(side)
-        places = [Fraction(finite(bounds=b)) / exact for b in np.ravel(np.asarray(bounds, dtype=object)).tolist()]
-        half = len(places) // 2
-        low, high = [math.floor(p) for p in places[:half]], [math.ceil(p) for p in places[half:]]
-        box = tuple(float(k * exact) for k in (*low, *high))
-        if any(Fraction(b) != k * exact for b, k in zip(box, (*low, *high), strict=True)):
-            raise InputError(
-                f"step is {side!r}: its multiples must be exact as floats, so that neighbouring maps meet; use a whole "
-                "number of the map's units, or halves"
-            )
-        return cls(box, tuple(max(h - b, 1) for b, h in zip(low, high, strict=True)), crs)
-
-    @functools.cached_property
-    def grid(self) -> float | None:
-        """Side of the cells in units of the map, if their edges are exactly its multiples; else None."""
-        low, high = ([Fraction(b) for b in part] for part in (self.low, self.high))
-        sides = {(h - b) / n for b, h, n in zip(low, high, self.shape, strict=True)}
-        side = sides.pop()
-        aligned = not sides and Fraction(float(side)) == side and all(b % side == 0 for b in low)
-        return float(side) if aligned else None
-
     @property
     def ndim(self) -> int:
         """1 or 2."""
@@ -348,12 +307,8 @@ class Domain:
 
     @property
     def size_of_cells(self) -> str:
-        """Sides of a cell in words: "250 × 250 m" on the ground; on a grid the sides on the map, which are exact."""
-        if self.crs is None or self.grid is None:
-            return " × ".join(f"{self.ground(c):.6g}" for c in self.cell) + f" {self.unit}"
-        from deltahist.space.crs import unit_of
-
-        return " × ".join(f"{c:.10g}" for c in self.cell) + f" {unit_of(self.crs)} of the map"
+        """Sides of a cell on the ground in words, such as "250 × 250 m"."""
+        return " × ".join(f"{self.ground(c):.6g}" for c in self.cell) + f" {self.unit}"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
         """Return the lattice steps (m, ndim) of points, clamped to the domain. This one formula serves every engine.
@@ -408,28 +363,3 @@ class Domain:
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; `Domain(**description)` makes the domain again."""
         return {"bounds": list(self.bounds), "shape": list(self.shape), "crs": self.crs, "scale": self.scale}
-
-
-def has_codes(domain: Domain) -> bool:
-    """Return whether INSPIRE has names for the cells: on a grid in EPSG:3035 with a step of whole metres."""
-    step = domain.grid
-    return str(domain.crs).upper() == _INSPIRE and step is not None and step == int(step)
-
-
-def cell_codes(domain: Domain) -> NDArray[np.str_] | None:
-    """Return INSPIRE's names of cells (domain.shape) on a grid in EPSG:3035, "1kmN2689E4337"; None on other domains.
-
-    The side of a cell, then northing and easting of its south-west corner, without as many digits as the side in
-    metres has zeros at its end.
-    """
-    if not has_codes(domain):
-        return None
-    side = int(domain.grid or 0)
-    size = f"{side}m" if side < 1000 else f"{side / 1000:.10g}km"
-    digits = str(side)
-    divisor = 10 ** (len(digits) - len(digits.rstrip("0")))
-    east, north = (
-        [f"{letter}{(int(lo) + side * i) // divisor}" for i in range(n)]
-        for letter, lo, n in zip("EN", domain.low, domain.shape, strict=True)
-    )
-    return np.char.add(np.char.add(size, np.array(north)[None, :]), np.array(east)[:, None])

@@ -149,14 +149,11 @@ class Neighbourhood:
         # Cells per axis; the worst axis is named.
         for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
             if cells > 1 and 0 < cells - math.floor(cells) <= _NEEDLESS:
-                here = self.domain.ground(side)
-                cure = f"cells of {here * cells / math.floor(cells):.6g}"
-                if self.domain.crs is not None and self.domain.grid is not None:  # whose cells are given
-                    digit = 10.0 ** (math.floor(math.log10(here * math.floor(cells))) - 4)
-                    cure = f"a delta of {math.floor(here * math.floor(cells) / digit) * digit:.10g}"
+                cure = self.domain.ground(side) * cells / math.floor(cells)
                 warnings.warn(
                     f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
-                    f"{math.floor(cells) + 1} cells; {cure} {self.domain.unit} would keep them at {math.floor(cells)}",
+                    f"{math.floor(cells) + 1} cells; cells of {cure:.6g} {self.domain.unit} would keep them at "
+                    f"{math.floor(cells)}",
                     DeltaHistWarning,
                     stacklevel=3,
                 )
@@ -320,23 +317,6 @@ class Neighbourhood:
         """Return the standard relation: entities move, and with sources also appear and vanish, anywhere."""
         # The boundary is within the diameter of every cell.
         return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
-
-    def appearing_anywhere(self) -> Neighbourhood:
-        """Return the relation of the same moves in which entities appear and vanish anywhere besides.
-
-        >>> near = Neighbourhood(Domain((0, 4), (4,)), 1)
-        >>> near.source_cells.tolist(), near.appearing_anywhere().source_cells.tolist()
-        ([False, False, False, False], [True, True, True, True])
-        """
-        import shapely
-
-        domain = self.domain
-        whole = (
-            shapely.LineString([(domain.low[0], 0), (domain.high[0], 0)])
-            if domain.ndim == 1
-            else shapely.box(*domain.bounds)
-        )
-        return _quietly(domain, self.delta, whole, self.limits)
 
     @property
     def delta_ground(self) -> float:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy
@@ -15,14 +14,10 @@ from numpy.typing import NDArray
 
 Field: TypeAlias = NDArray[np.float64]
 Index: TypeAlias = NDArray[np.int64]
-#: How a cell counts of which a query holds the share f: f, f², 1 if f is 1, or 1.
-Weight: TypeAlias = Literal["share", "square", "whole", "touched"]
 #: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
 Span: TypeAlias = tuple[Field, Field]
 #: Edges (m,) with weights (m,): an interval is the sum of all that lies before each, times its weight.
 Edges: TypeAlias = Sequence[tuple[Index, Field]]
-#: Boxes that are summed at a time: what is gathered for them stays near the processor.
-_BOXES_AT_A_TIME = 1 << 12
 
 
 # --- sums of cells ------------------------------------------------------------------------------------------
@@ -161,28 +156,8 @@ class Pieces:
         ]
 
 
-class Cover(abc.ABC):
-    """Parts of the cells inside m queries; `cut` (m,) says which queries cut cells."""
-
-    cut: NDArray[np.bool_]
-
-    @abc.abstractmethod
-    def sums(self, values: Field, weight: Weight = "share") -> Field:
-        """Return Σ weight · value over all cells (m,)."""
-
-    @property
-    @abc.abstractmethod
-    def cut_share(self) -> Field:
-        """Share of each query's area that lies in cells that it cuts (m,)."""
-
-    @property
-    @abc.abstractmethod
-    def unsure(self) -> Field:
-        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
-
-
 @dataclass(frozen=True, eq=False)
-class RegionCover(Cover):
+class RegionCover:
     """Queries by the cells that they cut, and by rectangles of cells that they hold whole.
 
     Parameters
@@ -235,39 +210,37 @@ class RegionCover(Cover):
         return rows
 
     @functools.cached_property
-    def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
+    def cut(self) -> NDArray[np.bool_]:
+        """Which queries cut cells (m,)."""
         return np.bincount(self.owner, minlength=self.number) > 0
 
     @property
     def cut_share(self) -> Field:
+        """Share of each query's area that lies in cells that it cuts (m,)."""
         cut = np.bincount(self.owner, self.share, self.number)
         inside = np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number)
         return np.asarray(1 - inside / np.maximum(cut + inside, np.finfo(float).tiny))
 
     @property
     def unsure(self) -> Field:
+        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
         return np.bincount(self.owner, self.share * (1 - self.share), self.number).astype(np.float64)
-
-    def sums(self, values: Field, weight: Weight = "share") -> Field:
-        prefix, cut = prefix_sums(values), values[self.x, self.y]
-        (west, south), (east, north) = self.low.T, self.high.T
-        inside = prefix[east, north] - prefix[west, north] - prefix[east, south] + prefix[west, south]
-        found = np.bincount(self.owner, cut * _weigh(self.share, weight), self.number)
-        return found.astype(np.float64) + np.bincount(self.whole, inside, self.number)
 
 
 @dataclass(frozen=True, eq=False)
-class BoxCover(Cover):
+class BoxCover:
     """Boxes by their spans along each axis: at most a first and a last cell are cut, those between are whole."""
 
     spans: tuple[Span, ...]
 
     @functools.cached_property
-    def cut(self) -> NDArray[np.bool_]:  # type: ignore[override]
+    def cut(self) -> NDArray[np.bool_]:
+        """Which boxes cut cells (m,)."""
         return ~aligned_spans(self.spans)
 
     @property
     def cut_share(self) -> Field:
+        """Share of each query's area that lies in cells that it cuts (m,)."""
         inside = np.ones(len(self.cut))
         for low, high in self.spans:
             inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
@@ -275,6 +248,7 @@ class BoxCover(Cover):
 
     @property
     def unsure(self) -> Field:
+        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
         shares, squares = np.ones((2, len(self.cut)))
         for low, high in self.spans:
             pieces = Pieces.of(low, high)
@@ -317,33 +291,6 @@ class BoxCover(Cover):
         places = centroids[0] * shares[1], shares[0] * centroids[1]
         return RegionCover(len(self.cut), shape, owner, x, y, shares[0] * shares[1], places, whole, low, high)
 
-    def sums(self, values: Field, weight: Weight = "share") -> Field:
-        out = np.empty(len(self.cut))
-        prefix = prefix_sums(values)
-        row = prefix.shape[1] if len(self.spans) == 2 else 1
-        for start in range(0, len(self.cut), _BOXES_AT_A_TIME):
-            some = slice(start, start + _BOXES_AT_A_TIME)
-            pieces = [Pieces.of(low[some], high[some]) for low, high in self.spans]
-            x, *y = (np.stack([p.first, p.first + 1, p.last, p.last + 1]) for p in pieces)
-            before = np.take(prefix, x[:, None] * row + y[0] if y else x)
-            rule = "im,jm,ijm->m" if y else "im,im->m"
-            np.einsum(rule, *(weights_of(p, weight) for p in pieces), before, out=out[some])
-        return out
 
-
-def weights_of(pieces: Pieces, weight: Weight) -> Field:
-    """Return the weights of the sums before both edges of the first and of the last cell (4, m).
-
-    A cell's weight enters at its end, less that at its start.
-    """
-    head, tail, apart = _weigh(pieces.head, weight), _weigh(pieces.tail, weight), pieces.apart
-    return np.stack([-head, head - apart, (1 - tail) * apart, tail * apart])
-
-
-def _weigh(share: Field, weight: Weight) -> Field:
-    """Return how cells count of which a query holds some share of their areas, not of where that lies."""
-    if weight == "square":
-        return share**2
-    if weight == "whole":
-        return (share == 1).astype(np.float64)
-    return np.ones(len(share)) if weight == "touched" else share
+#: Parts of the cells inside m queries.
+Cover = BoxCover | RegionCover
