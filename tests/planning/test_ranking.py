@@ -1,15 +1,12 @@
 """Planning: mechanisms ranked by expected error."""
 
-import itertools
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import deltahist as dh
 from deltahist.decode import base
-from deltahist.mechanisms.base import Chain
 from deltahist.planning import mechanism_for
 
 
