@@ -96,7 +96,7 @@ def test_other_deltas_are_fine(delta):
         (1e-9, None, "lattice step"),
         ("5m", None, "no CRS"),
         ("far", None, "far"),
-        (0.1, "left", "1-D"),
+        (0.1, "left", "boundary"),
         (0.1, "everywhere", "everywhere"),
         (0.1, shapely.Point(), "empty"),
         (0.1, shapely.Point(math.inf, 0), "unbounded"),
