@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,13 @@ import typer
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note, put, put_json, table
 from deltahist.cli.publish import describe_strategy
-from deltahist.errors import InputError
+from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream, read_window_limits
+from deltahist.errors import InputError, typed, whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from deltahist.preprocessing import Preprocessing
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
@@ -69,6 +72,16 @@ def plan(
     ] = None,
     points: shared.Points = None,
     max_per_user: shared.MaxPerUser = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
+    every: Every = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="PERIOD", help="How long the stream lasts: 52w, or steps.")
+    ] = None,
+    window: Annotated[int | None, typer.Option(metavar="STEPS", min=1, help="Steps that share one budget.")] = None,
+    window_limit: WindowLimit = None,
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Columns step and weight: spread the budget over steps.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to a file.")] = None,
 ) -> None:
@@ -85,6 +98,9 @@ def plan(
       deltahist plan --bounds 560000,4480000,610000,4530000 --project EPSG:32618 --delta 500m --epsilon 1 \\
           --regions districts.gpkg --points 140000
       deltahist plan --bounds 0,0,1,1 --cell 0.01 --delta 0.01 --epsilon 1 --squares 0.2 --json
+      deltahist plan --stream --every 1w --for 52w --window 4 --bounds 560000,4480000,610000,4530000 \\
+          --project EPSG:32618 --cell 1km --delta 2km --epsilon 1 --regions districts.gpkg --points 3000
+      deltahist plan --stream --window 7 --weights demand.csv --out budgets.csv --bounds 0,0,9,9 --delta 1 --epsilon 1
     """
     from deltahist.preprocessing import Preprocessing
 
@@ -100,6 +116,11 @@ def plan(
         put_json(found.to_dict("records"), out) if as_json else put(_recommend(found, place), out)
         return
     budget = shared.read_budget(epsilons and epsilons[0], rho)
+    if stream:
+        place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
+        counting = Preprocessing(max_per_user or 1)
+        _plan_stream(place, budget, points, asked, counting, every, duration, window, window_limit, weights, out)
+        return
     how = {"counting": Preprocessing(max_per_user or 1), **budget}
     chosen = shared.choose(place, points, asked, **how)
     near = chosen.mechanism.neighbourhood
@@ -134,6 +155,44 @@ def plan(
             2, f"Cells by the whole error, for about {number:,.0f} points:\n{chosen.table_of_cells()}"
         )
     put("\n\n".join(parts), out)
+
+
+def _plan_stream(
+    place: shared.MapOptions,
+    budget: dict[str, Any],
+    points: Fraction | None,
+    asked: dict[str, Any],
+    counting: Preprocessing,
+    every: str | None,
+    duration: str | None,
+    window: int | None,
+    window_limit: list[str] | None,
+    weights: Path | None,
+    out: Path | None,
+) -> None:
+    """Print the page of figures of a stream; with weights --out is the file of what each step gets."""
+    from deltahist.accounts.rules import Rule
+    from deltahist.preprocessing import Clock, read_period
+
+    if window is None or (duration is None and weights is None):
+        raise InputError("--stream requires --window, and --for or --weights")
+    rule = Rule.of(**budget, length=window, limits=read_window_limits(window_limit))
+    amounts = None if weights is None else allocate_steps(weights, rule, out)
+    clock = Clock(0, 0 if every is None else read_period(every, "--every"))
+    if amounts is not None:
+        steps = len(amounts)
+    elif duration is not None and (duration.isdigit() or not clock.every):
+        steps = whole(steps=typed(duration) or 0)
+    else:
+        steps = read_period(str(duration), "--for") // clock.every
+    ((unit, total),) = budget.items()
+    share = {unit: rule.equal if amounts is None else total / window}
+    chosen = shared.choose(place, points, asked, counting=counting, **share)
+    page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, points and float(points), amounts)
+    about = facts(**shared.about_map(chosen.mechanism.domain), strategy=chosen.mechanism.strategy.name)
+    put(f"{about}\n\n{page}", out if weights is None else None)
+    if weights is not None and out is not None:
+        note(f"wrote {out}, for `stream --budgets`")
 
 
 def _rank(near: Neighbourhood, work: Workload | None, how: dict[str, Any]) -> list[dict[str, Any]]:

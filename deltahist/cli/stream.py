@@ -5,27 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from typer import Context
+import typer
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
-from deltahist.cli import console
-from deltahist.cli.groups import PLAN, ROWS, WEAK, WINDOW, RowOptions, Spending
-from deltahist.cli.maps import (
-    Coordinates,
-    MapOptions,
-    PlanOptions,
-    about_map,
-    choose_map,
-    describe_limit,
-    sources_option,
-)
-from deltahist.cli.options import argument, flag, length as read_length, option, whole_number, window_limit
+from deltahist.cli import console, shared
 from deltahist.errors import NANO, InputError, typed
 
 if TYPE_CHECKING:
@@ -37,85 +25,72 @@ if TYPE_CHECKING:
 #: Steps that a stream may have, and districts that a line names.
 MOST_STEPS, _NAMED = 10_000_000, 5
 
-WINDOW_LIMIT = option(
-    "STEPS:TIMES",
-    "STEPS in a row spend at most TIMES the budget: 30:2 (repeatable). any:4 limits all steps, and needs --budgets.",
-    window_limit,
-    several=True,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamPlace(MapOptions):
-    """The map of a stream, on which people may appear and vanish."""
-
-    cell: float | str | None = option(
-        "LENGTH", "Side of a cell: 250m, a plain number, or auto: the least error of a step. [default: δ]", read_length
-    )
-    sources: str = sources_option("boundary")
-    _CHOOSES: ClassVar[bool] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """The steps of time, and their budgets."""
-
-    start: str = option("T", "First step: a date or date-time (UTC), or a whole number.", default=...)
-    until: str = option("T", "Last step to publish now; public, like --start.", default=...)
-    length: int = WINDOW
-    every: str | None = option("PERIOD", "Length of a step: 1d, 6h, 15min, 1w. None for numbers.")
-    time: str | None = option("COL", "Column of times (ISO 8601) or of step numbers; of a table.")
-    time_format: str | None = option(
-        "FORMAT", "Of other times, such as '%d/%m/%Y %H:%M'; unix or unix-ms since 1970."
-    )
-    budgets: Path | None = option(
-        "FILE.csv", "Columns step and epsilon (or rho): what each step gets, 0 for none. [default: equal shares]"
-    )
-    gaps: Literal["error", "empty"] = option(
-        "HOW", "Folder: error, or empty (a missing file is a step without points).", default="error"
-    )
-    window_limit: list[Any] | None = WINDOW_LIMIT
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Rows(RowOptions):
-    max_per_user: int | None = option("K", "Points kept of one user in each step.", whole_number, panel=ROWS)
+Every = Annotated[
+    str | None, typer.Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w. Omit it for step numbers.")
+]
+Window = Annotated[int, typer.Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")]
+WindowLimit = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR times the budget: 30:2, any:4 (repeatable)."
+    ),
+]
 
 
 def stream(
-    context: Context,
+    source: shared.Input,
     *,
-    source: str = argument(
-        "INPUT", "A table with its times (--time; - is stdin; --table), or a folder with one file per step."
-    ),
-    steps: _Steps,
-    coordinates: Coordinates,
-    place: StreamPlace,
-    state: str = option(
-        "FILE", "The ledger, or a postgresql:// URL; made at first, needed for every later run.", default=...
-    ),
-    out: Path = option("DIR", "Folder of the releases, one file per step.", default=...),
-    spending: Spending,
-    strategy: str = option("NAME", "As for `deltahist publish`.", default="auto", panel=PLAN),
-    asked: PlanOptions,
-    rows: _Rows,
-    weak_protection_accepted: bool = WEAK,
-    dry_run: bool = flag("Tell what steps would cost, and their errors; read no rows, draw nothing."),
+    bounds: shared.Bounds,
+    delta: shared.Delta,
+    start: Annotated[str, typer.Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
+    until: Annotated[str, typer.Option(metavar="T", help="Last step to publish now. Public, like --start.")],
+    window: Window,
+    state: Annotated[str, typer.Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
+    every: Every = None,
+    time: Annotated[str | None, typer.Option(metavar="COL", help="Column of times or step numbers.")] = None,
+    time_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help='Format of --time: a strptime pattern, "unix" or "unix-ms".')
+    ] = None,
+    x: shared.X = None,
+    y: shared.Y = None,
+    crs: shared.PointsCrs = None,
+    project: shared.Project = None,
+    cell: shared.Cell = None,
+    sources: shared.Sources = "boundary",
+    limit: shared.Limit = None,
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    window_limit: WindowLimit = None,
+    budgets: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv", help="Columns step and epsilon (or rho). [default: equal shares]")
+    ] = None,
+    gaps: Annotated[
+        Literal["error", "empty"], typer.Option(help="A folder's missing file: an error, or a step without points.")
+    ] = "error",
+    strategy: shared.Strategy = "auto",
+    regions: shared.Regions = None,
+    points: shared.Points = None,
+    user: shared.User = None,
+    max_per_user: shared.MaxPerUser = None,
+    where: shared.Where = None,
+    outside: shared.Outside = None,
+    drop_bad_rows: shared.DropBadRows = False,
+    table: shared.Table = None,
+    dry_run: shared.DryRun = False,
 ) -> Any:
-    """Publish one map per step of time, for ever, with a budget for every window of steps.
+    """Publish one map per step of time, with a budget for every window of steps.
 
-    Every --window consecutive steps together spend at most --epsilon (or --rho): that is what protects an entity
-    whose data differ within that many steps, each within δ in space. Every step from --start to --until is published,
-    those without points too. The ledger is charged before noise is drawn. Run it again with a later --until to go
-    on; a step that was charged but not finished (the machine stopped) is lost, and said so. --points is about a step.
+    Every --window consecutive steps together spend at most --epsilon (or --rho). That protects an entity whose data
+    differ within that many steps, each within δ in space. INPUT is a table with a column of times, or a folder with
+    one file per step. Run it again with a later --until to go on. A step that was charged but not finished (the machine
+    stopped) is lost. --points is the number of points in a step.
 
     \b
     Examples:
       deltahist stream visits.csv --time when --every 1d --start 2010-01-01 --until 2010-12-31 --window 30 \\
           --epsilon 1 --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --bounds 560000,4480000,610000,4530000 \\
           --cell 1km --delta 2km --state city.ledger --out city
-      deltahist stream daily/ --every 1d --start 2010-01-01 --until 2010-03-31 --window 7 --rho 0.1 --x x --y y \\
-          --bounds 0,0,50000,50000 --delta 500 --state city.ledger --out city
     """
     from deltahist.accounts.ledger import Ledger
     from deltahist.accounts.rules import Rule
@@ -124,86 +99,83 @@ def stream(
     from deltahist.counting.steps import check_folders, step_files
     from deltahist.preprocessing import Clock
     from deltahist.publishers.stream import Stream, refuse_weak_window
-    from deltahist.strategies import Strategy
-    from deltahist.strategies.base import kind_named
 
-    budget = spending.keywords()
-    clock = Clock.of(steps.start, steps.every, steps.time_format)
-    number = clock.step(steps.until, "--until") + 1
-    if not 1 <= number <= MOST_STEPS:
-        raise InputError(
-            f"--until is {steps.until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {steps.start!r}"
-        )
-    counting = rows.counting(context)
-    if not weak_protection_accepted:
-        refuse_weak_window(Budget(**budget), steps.length)
-    if strategy != "auto":
-        kind_named(strategy)
-    axes = len(place.bounds) // 2
-    columns = coordinates.columns(axes)
-    labels = [clock.label(step) for step in range(number)]
+    budget = shared.read_budget(epsilon, rho)
     ((unit, total),) = budget.items()
-    amounts = None if steps.budgets is None else read_amounts(steps.budgets, labels, unit)
-    if not dry_run:  # a cheap mistake is told before anything takes long
+    clock = Clock.of(start, every, time_format)
+    number = clock.step(until, "--until") + 1
+    if not 1 <= number <= MOST_STEPS:
+        raise InputError(f"--until is {until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {start!r}")
+    labels = [clock.label(step) for step in range(number)]
+    amounts = None if budgets is None else read_amounts(budgets, labels, unit)
+    refuse_weak_window(Budget(**budget), window)
+    longer = read_window_limits(window_limit)
+    rule = Rule.of(**budget, length=window, limits=longer)
+    counting = shared.describe_rows(user, max_per_user, where, outside, drop_bad_rows)
+    reading: dict[str, Any] = {"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "where": where}
+    reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table}
+    if not dry_run:  # a misspelt column is found before cells and strategies are compared
         if "://" not in state:
             console.check_target(Path(state), option="--state")
-        check_folders(Path(source), steps.time, clock, steps.gaps, out, rows.table)
+        check_folders(Path(source), time, clock, gaps, out, table)
         console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
-        how = {**columns, **vars(rows)}
-        if steps.time is not None:
-            check_file(source, axes, clock=clock, time=steps.time, **how)
+        axes = len(bounds) // 2
+        if time is not None:
+            check_file(source, axes, clock=clock, time=time, user=user, **reading)
         elif files := step_files(Path(source), labels):
-            check_file(next(iter(files.values())), axes, **how)
-    longer = steps.window_limit or ()
-    rule = Rule.of(**budget, length=steps.length, limits=longer)
-    equal = total / steps.length if amounts else rule.equal
-    share = {"strategy": strategy, "counting": counting, unit: equal}
-    chosen = choose_map(place, coordinates, asked, **share)
-    near = chosen.near
-    planned: Strategy | str = strategy
-    if chosen.work is not None or chosen.cells:
-        best = chosen.mechanism(**share)
-        near, planned = best.neighbourhood, best.strategy
-    plan = Stream(
-        near, Budget(**budget), steps.length, clock, state, planned, counting, rows.user, steps.time, longer
+            check_file(next(iter(files.values())), axes, user=user, **reading)
+    place = shared.MapOptions(
+        bounds=bounds,
+        delta=delta,
+        cell=delta if cell is None else cell,
+        crs=crs,
+        project=project,
+        sources=sources,
+        limit=limit,
+        columns=(x, y),
     )
-    mechanism = plan.mechanism if amounts else plan.mechanism.with_budget(plan.budget.of(rule.equal))
-    names = [] if chosen.work is None else asked.names(chosen.work, plan.near.domain)
-    points = None if asked.points is None else asked.number
-    print(console.facts(**about_map(plan.near.domain), strategy=mechanism.strategy.name), "", sep="\n")
-    print(describe_stream(mechanism, rule, clock, number, chosen.work, names, points, amounts))
+    share = {unit: rule.equal if amounts is None else total / window}
+    chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **share)
+    near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
+    plan = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer)
+    about = {**shared.about_map(near.domain), "strategy": planned.name}
+    page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, points and float(points), amounts)
+    print(f"{console.facts(**about)}\n\n{page}\n")
     if dry_run:
-        plan.check(amounts, weak_protection_accepted)
+        plan.check(amounts, False)
         return None
-    reading = {name: value for name, value in vars(rows).items() if name != "user"}  # the stream's own
-    bar = progress("publishing steps", number)
-    with bar as advance:
+    with progress("publishing steps", number) as advance:
         tally = plan.publish(
-            source,
-            out,
-            number,
-            amounts=amounts,
-            gaps=steps.gaps,
-            weak_protection_accepted=weak_protection_accepted,
-            tell=console.note,
-            advance=lambda: advance(1),
-            **columns,
-            **reading,
+            source, out, number, amounts=amounts, gaps=gaps, tell=console.note, advance=lambda: advance(1), **reading
         )
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
     first = plan.step(0)
     print(
         console.facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
-            **about_map(plan.near.domain),
-            strategy=plan.mechanism.strategy.name,
             guarantee=f"{first.words}, for whoever moves up to {near.delta_ground:g} {near.domain.unit} in each",
             beyond="; ".join(first.beyond),
-            limit=f"in each step {describe_limit(plan.mechanism, place.limits)}",
+            limit=f"in each step {shared.describe_limit(plan.mechanism, limit)}",
             go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",
         )
     )
     return tally
+
+
+def read_window_limits(texts: Sequence[str] | None) -> list[tuple[float, Fraction]]:
+    """Return the limits of spans longer than the window: pairs of steps and factor.
+
+    >>> read_window_limits(["30:2", "any:4"])
+    [(30.0, Fraction(2, 1)), (inf, Fraction(4, 1))]
+    """
+    found = []
+    for text in texts or ():
+        steps, _, factor = (part.strip() for part in text.rpartition(":"))
+        number, times = float("inf") if steps == "any" else typed(steps), typed(factor)
+        if number is None or times is None:
+            raise InputError(f"--window-limit is {text!r}: it must be STEPS:FACTOR, such as 30:2 or any:4")
+        found.append((float(number), times))
+    return found
 
 
 def describe_stream(
@@ -212,7 +184,6 @@ def describe_stream(
     clock: Clock,
     steps: int,
     work: Workload | None = None,
-    names: Sequence[str] = (),
     points: float | None = None,
     amounts: Sequence[Fraction] | None = None,
 ) -> str:
@@ -221,25 +192,25 @@ def describe_stream(
     Parameters
     ----------
     mechanism : of a step. rule : of the stream's account. clock, steps : defines steps, and how many are planned.
-    work : the queries; boxes anywhere when None. names : of the queries, if they have any.
+    work : the queries; boxes anywhere when None.
     points : about how many points a step has. amounts : what each step gets; equal shares when None.
     """
     from deltahist.budget import say_amount
     from deltahist.planning.streams import stream_figures
 
     spans = [(length, Fraction(limit, NANO)) for length, limit in rule.spans]
-    found, rows, drowned = stream_figures(mechanism, spans, clock, steps, work, points, amounts), [], []
-    most = Fraction(rule.limit, NANO)
-    for each in found:
+    names, most = getattr(work, "names", None), Fraction(rule.limit, NANO)
+    rows, drowned = [], []
+    for each in stream_figures(mechanism, spans, clock, steps, work, points, amounts):
         limit = "" if each.limit is None else say_amount(each.limit, most)
         error = "" if each.error is None else f"{each.error:,.4g}"
-        few = "" if each.drowned is None else f"{len(each.drowned):,}"
+        few = "" if each.drowned is None else f"{len(each.drowned):,} of {each.queries:,}"
         rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
         if names and each.drowned is not None and len(each.drowned):
             listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (len(each.drowned) > _NAMED)
-            drowned.append(f"In {each.name} ({each.steps:,} steps) the noise exceeds the count in {listed}.")
+            drowned.append(f"Over {each.steps:,} steps ({each.name}) the noise exceeds the count in districts {listed}.")
     heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
-    about = "Errors are of noise alone, in points (root mean square); counts are spread evenly over the map."
+    about = "Errors are of noise alone, in points (root mean square). Points are taken to be evenly spread."
     return "\n".join([console.table(heads, rows), "", about, *drowned])
 
 
@@ -249,32 +220,24 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
     Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
     """
     rows = read_rows(file, "--budgets")
-    said = f"--budgets {str(file)!r}"
     if not rows or not {"step", unit} <= set(rows[0]):
-        raise InputError(f"{said} must have a header with the columns step and {unit}")
+        raise InputError(f"--budgets {str(file)!r} must have a header with the columns step and {unit}")
     names = [str(row["step"]).strip() for row in rows]
     for name, label in zip(names, labels, strict=False):
         if name != label:
-            raise InputError(
-                f"{said} has step {name!r} where {label!r} must be: one row for each step from the first on, in order "
-                "(is one repeated, or after a gap?)"
-            )
+            raise InputError(f"--budgets has step {name!r} for {label!r}: one row for each step, in order")
     if len(names) < len(labels):
-        raise InputError(f"{said} ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}")
+        raise InputError(f"--budgets ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}")
     out = []
     for row, label in zip(rows, labels, strict=False):
-        text = str(row[unit]).strip()
-        number = typed(text)
+        number = typed(str(row[unit]).strip())
         if number is None or number < 0:
-            raise InputError(f"{said} has {text[:80]!r} for step {label}: it must be a number, zero or more")
+            raise InputError(f"--budgets has {str(row[unit])[:80]!r} at step {label}: it must be a number, zero or more")
         out.append(number)
     return out
 
 
-# --- how the budget of a window is best spread ---------------------------------------------------------------
-
-
-def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> tuple[list[str], list[Fraction]]:
+def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Fraction]:
     """Spread the budget of a window over steps of different weight, so that the weighted error is least.
 
     Parameters
@@ -282,22 +245,25 @@ def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> tuple[lis
     file : a CSV file with the columns weight and maybe step, a row per step, 0 for no release. Weights must be public.
     rule : of the stream's account. out : a CSV file for `stream --budgets`.
 
-    Return the names of the steps and their amounts.
+    Return the amount of each step.
     """
     from deltahist.accounts.allocation import allocate_offline
 
     rows = read_rows(file, "--weights")
     if not rows or "weight" not in rows[0]:
-        raise InputError(f"--weights {str(file)!r}: it must have the column weight (and maybe step), and rows")
-    names = [str(row.get("step") or place) for place, row in enumerate(rows, start=1)]
-    weights = [float(typed(str(row["weight"])) or 0) for row in rows]
+        raise InputError(f"--weights {str(file)!r} must have a header with the column weight (and maybe step)")
+    weights = [typed(str(row["weight"])) for row in rows]
+    if None in weights:
+        raise InputError(f"--weights has {rows[weights.index(None)]['weight']!r}: weights must be numbers")
     power = 2.0 if rule.unit == "epsilon" else 1.0
     assert rule.length is not None
-    found = allocate_offline(weights, length=rule.length, epsilon=Fraction(rule.limit, NANO), power=power)
+    limit = Fraction(rule.limit, NANO)
+    found = allocate_offline([float(w or 0) for w in weights], length=rule.length, epsilon=limit, power=power)
     amounts = [Fraction(round(each * NANO), NANO) for each in found]
     if out is not None:
+        names = [str(row.get("step") or place) for place, row in enumerate(rows, start=1)]
         text = io.StringIO()
-        written = [f"{float(amount):.9f}" for amount in amounts]
-        csv.writer(text, lineterminator="\n").writerows([("step", rule.unit), *zip(names, written, strict=True)])
+        written = zip(names, (f"{float(amount):.9f}" for amount in amounts), strict=True)
+        csv.writer(text, lineterminator="\n").writerows([("step", rule.unit), *written])
         console.put(text.getvalue(), out)
-    return names, amounts
+    return amounts

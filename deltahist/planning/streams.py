@@ -32,6 +32,7 @@ class StreamSum:
     limit : the most that they may ever spend; None if nothing limits just this number of steps.
     error : root mean square error of a query by noise, in points; None where steps get different amounts.
     drowned : indices of the queries whose standard error exceeds their count; None where counts are unknown.
+    queries : how many queries there are; None for all ranges.
     """
 
     name: str
@@ -40,6 +41,7 @@ class StreamSum:
     limit: Fraction | None
     error: float | None
     drowned: NDArray[np.int64] | None
+    queries: int | None = None
 
 
 def stream_figures(
@@ -97,5 +99,6 @@ def stream_figures(
         elif each is not None and expected is not None:
             drowned = np.flatnonzero(math.sqrt(number) * each > number * expected)
         total = None if shares is not None else math.sqrt(number) * error
-        found.append(StreamSum(name, number, cost, limits.get(number), total, drowned))
+        queries = None if each is None else len(each)
+        found.append(StreamSum(name, number, cost, limits.get(number), total, drowned, queries))
     return found
