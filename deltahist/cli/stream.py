@@ -208,7 +208,7 @@ def describe_stream(
         rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
         if names and each.drowned is not None and len(each.drowned):
             listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (len(each.drowned) > _NAMED)
-            drowned.append(f"Over {each.steps:,} steps ({each.name}) the noise exceeds the count in districts {listed}.")
+            drowned.append(f"Over {each.steps:,} steps ({each.name}) noise exceeds the count in districts {listed}.")
     heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
     about = "Errors are of noise alone, in points (root mean square). Points are taken to be evenly spread."
     return "\n".join([console.table(heads, rows), "", about, *drowned])
@@ -232,7 +232,7 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
     for row, label in zip(rows, labels, strict=False):
         number = typed(str(row[unit]).strip())
         if number is None or number < 0:
-            raise InputError(f"--budgets has {str(row[unit])[:80]!r} at step {label}: it must be a number, zero or more")
+            raise InputError(f"--budgets has {str(row[unit])[:80]!r} at step {label}: it must be zero or more")
         out.append(number)
     return out
 

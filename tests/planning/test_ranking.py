@@ -138,6 +138,3 @@ def test_candidates_are_kept_for_other_budgets(monkeypatch):
     second = dh.plan(dh.Neighbourhood(near.domain, 1), epsilon=2)
     assert {c.label for c in first} == {c.label for c in second}
     assert {id(c.strategy) for c in first} == {id(c.strategy) for c in second}
-
-
-SMALL = dh.Neighbourhood(grid(9, 8), 1)

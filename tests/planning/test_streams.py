@@ -1,0 +1,47 @@
+"""Figures of a stream: costs of sums by exact arithmetic, errors by variances, districts whose error exceeds counts."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import shapely
+
+import deltahist as dh
+from deltahist.planning.streams import stream_figures
+from deltahist.preprocessing import Clock
+
+NEAR = dh.Neighbourhood(dh.Domain((0, 0, 10, 10), (5, 5)), 2, "boundary", [("any", 4)])
+STEP = dh.Mechanism(NEAR, dh.strategies.Identity(NEAR.domain), dh.Budget(Fraction(2, 5)))
+WEEKS, SPANS = Clock.of("2020-03-01", "1w"), [(4, Fraction(2)), (8, Fraction(16, 5))]
+
+
+def test_sums_cost_what_their_steps_cost_and_have_independent_noise():
+    boxes = dh.workloads.boxes([[0, 0, 4, 6], [4, 4, 10, 10]])
+    found = stream_figures(STEP, SPANS, WEEKS, 52, boxes)
+    assert [(each.name, each.steps, each.limit) for each in found] == [
+        ("step", 1, None), ("window", 4, 2), ("window", 8, Fraction(16, 5)), ("month", 4, 2), ("year", 52, None),
+        ("all", 52, None),
+    ]  # fmt: skip
+    for each in found:
+        assert each.cost == each.steps * Fraction(2, 5)
+        variance = each.steps * STEP.variance(boxes)
+        assert each.error == pytest.approx(np.sqrt(variance.mean()), rel=1e-12)
+        assert each.drowned is None
+
+
+def test_districts_are_judged_one_by_one():
+    """A mean would hide that nine of ten have fewer points than noise: points are spread by area."""
+    shapes = [shapely.box(0, 1, 10, 10), *(shapely.box(i, 0, i + 1, 1) for i in range(9))]
+    work, points = dh.workloads.regions(shapes), 20_000
+    error = np.sqrt(STEP.variance(work))
+    expected = points / 100 * shapely.area(np.array(shapes))
+    for each in stream_figures(STEP, SPANS, WEEKS, 52, work, points / error[1] / 3):
+        above = np.sqrt(each.steps) * error > each.steps * expected / error[1] / 3
+        assert each.drowned.tolist() == np.flatnonzero(above).tolist()
+        assert each.queries == 10
+
+
+def test_amounts_of_the_users_own_cost_the_most_that_steps_in_a_row_spend():
+    amounts = [Fraction(each) for each in (1, 0, 0, 1, 1, 0)]
+    found = stream_figures(STEP, [(3, Fraction(2))], Clock(0, 0), 6, amounts=amounts)
+    assert [(each.steps, each.cost, each.error) for each in found] == [(1, 1, None), (3, 2, None), (6, 3, None)]
