@@ -7,44 +7,53 @@ import re
 import socket
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from deltahist.cli import console
-from deltahist.cli.options import argument, flag, option, whole_number
 from deltahist.errors import InputError
 
-_LIMITS = "Limits of each worker"
 _TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*", re.ASCII)
 
 
-def _port(text: str, option: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
-        raise InputError(f"{option} is {text[:80]!r}: it must be from 0 to 65535")
-    return int(text)
-
-
-def _tiles(text: str, option: str) -> str:
-    if not _TILES.fullmatch(text):
-        raise InputError(f"{option} is {text!r}: it must be https://server/path with {{z}}, {{x}} and {{y}}")
+def _tiles(text: str | None) -> str | None:
+    if text is not None and not _TILES.fullmatch(text):
+        raise typer.BadParameter(f"{text!r} must be https://server/path with {{z}}, {{x}} and {{y}}")
     return text
 
 
 def serve(
-    releases: list[Path] | None = argument("RELEASES", "Release files, and folders of them.", default=None),
-    private: Path | None = option("CONFIG", "Answer questions that people pay for instead (docs/service-private.md)."),
-    new_key: str | None = option("NAME", "Make a key for a client of a private service, and end."),
-    host: str = option("HOST", "Address to listen at; by default only this machine is answered.", default="127.0.0.1"),
-    port: int = option("PORT", "Port to listen at; 0 takes any free port.", _port, default=8000),
-    workers: int = option("N", "Processes that answer; each reads the releases.", whole_number, default=1),
-    cors: list[str] | None = option(
-        "ORIGIN", "Origin of web pages that may ask (https://maps.example.org, or *); repeatable."
-    ),
-    root_path: str = option("PATH", "Path of the service behind a proxy that removes it, such as /maps.", default=""),
-    tiles: str | None = option("URL", "Background of the map: https://tiles.example.org/{z}/{x}/{y}.png.", _tiles),
-    attribution: str = option("TEXT", "Whom the map credits for its background.", default=""),
-    check: bool = flag("Read the releases, list what would be served, and end."),
-    max_bytes: int = option("N", "Bytes of a request's body.", whole_number, default=16 << 20, panel=_LIMITS),
-    max_boxes: int = option("N", "Boxes or features of a request.", whole_number, default=100_000, panel=_LIMITS),
-    max_requests: int = option("N", "Open connections; others get 503.", whole_number, default=1000, panel=_LIMITS),
+    releases: Annotated[
+        list[Path] | None, typer.Argument(metavar="RELEASES", help="Release files, and folders of them.")
+    ] = None,
+    *,
+    private: Annotated[
+        Path | None,
+        typer.Option(metavar="CONFIG", help="Answer questions that people pay for (docs/service-private.md)."),
+    ] = None,
+    new_key: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Make a key for a client of a private service, and end.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; 127.0.0.1 answers this machine only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Origin of web pages that may ask: https://maps.example.org, or *."),
+    ] = None,
+    root_path: Annotated[
+        str, typer.Option(metavar="PATH", help="Path of the service behind a proxy that removes it, such as /maps.")
+    ] = "",
+    tiles: Annotated[
+        str | None,
+        typer.Option(metavar="URL", callback=_tiles, help="Background of the map: https://a.org/{z}/{x}/{y}.png."),
+    ] = None,
+    attribution: Annotated[str, typer.Option(metavar="TEXT", help="Whom the map credits for its background.")] = "",
+    check: Annotated[bool, typer.Option("--check", help="Read the releases, list them, and end.")] = False,
+    max_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a request's body.")] = 16 << 20,
+    max_boxes: Annotated[int, typer.Option(min=1, help="Boxes or features of a request.")] = 100_000,
+    max_requests: Annotated[int, typer.Option(min=1, help="Open connections per worker; others get 503.")] = 1000,
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
 
