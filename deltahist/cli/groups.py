@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import geopandas as gpd
 
     from deltahist.accounts.window import Account
-    from deltahist.counting import Counted, Located, Points
+    from deltahist.counting import Counted, Points
     from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease, Series
     from deltahist.space.domain import Domain
@@ -141,7 +141,7 @@ class RowOptions(Users):
         )
 
 
-def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
+def note_rows(read: Counted, verb: str, outside: str) -> None:
     """Tell the publisher figures about the data, which are not for publication."""
     note(f"{read.rows:,} rows read, {read.kept:,} points{verb}")
     if read.unmatched:
@@ -156,7 +156,7 @@ def note_rows(read: Located | Counted, verb: str, outside: str) -> None:
         note("warning: more than half of the points lie outside the bounds (W,S,E,N? x and y swapped? --crs?)")
 
 
-def read_line(source: str | Path, domain: Domain, **how: Any) -> Located:
+def read_line(source: str | Path, domain: Domain, **how: Any) -> Counted:
     """Read the points of a line; figures about them are for the publisher."""
     from deltahist.counting import points_file
 

@@ -3,7 +3,6 @@
 from deltahist.counting.counts import Counts, Points
 from deltahist.counting.reading import (
     Counted,
-    Located,
     check_file,
     count,
     count_file,
@@ -13,6 +12,6 @@ from deltahist.counting.reading import (
 )
 
 __all__ = [
-    "Counted", "Counts", "Located", "Points", "check_file", "count", "count_file", "count_steps", "points_file",
+    "Counted", "Counts", "Points", "check_file", "count", "count_file", "count_steps", "points_file",
     "read_owners",
 ]  # fmt: skip

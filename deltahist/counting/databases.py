@@ -1,4 +1,4 @@
-"""Tables of databases: DuckDB, PostgreSQL and Spark count where the rows are, by the same SQL.
+"""Tables of servers: PostgreSQL and Spark count where the rows are, by the same SQL.
 
 A database that fails on private rows may quote them: its own words are never shown.
 """
@@ -6,15 +6,13 @@ A database that fails on private rows may quote them: its own words are never sh
 from __future__ import annotations
 
 import importlib.util
-import io
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.counting.sql import DUCKDB, Dialect, Given, as_dict, quote, select_sql
-from deltahist.counting.where import Condition
+from deltahist.counting.sql import POSTGRESQL, SPARK, Dialect, Given, quote, read_sql
 from deltahist.errors import InputError
 from deltahist.preprocessing import Clock
 from deltahist.space.crs import Operation
@@ -22,8 +20,8 @@ from deltahist.space.crs import Operation
 if TYPE_CHECKING:
     from deltahist.counting.reading import Reading
 
-#: Rows of a batch, and bytes where they come as text.
-_ROWS, _BYTES = 1 << 17, 1 << 24
+#: Rows of a batch.
+_ROWS = 1 << 16
 _RULE = "a DuckDB file, postgresql://user@host/name, sc://host:15002 or spark://host:7077, or an open Spark session"
 
 
@@ -62,26 +60,9 @@ def open_table(
     Raises InputError if it does not answer, or lacks the table or a column, or one is of another kind.
     """
     table = str(reading.table)
-    for name, usual in (("layer", None), ("format", None), ("decimal", ".")):
-        if (value := getattr(reading, name)) != usual:
-            raise InputError(f"{name} is {value!r} with the table {table!r}: it is about files; leave it out")
     with _open(database) as engine:
-        types = engine.types(table)
-        name = ".".join(map(quote, table.split(".")))
-        given = Given(name if engine.dialect is not DUCKDB else f"source.{name}", types, engine.dialect)
-        asked = [*reading.coordinates, *(c for c in (reading.user, reading.time) if c is not None)]
-        condition = None if reading.where is None else Condition.of(reading.where)
-        for column in (*map(str, asked), *(() if condition is None else condition.kinds)):
-            if column not in types:
-                raise InputError(f"column {column!r} is not in {table!r}: it must be one of {', '.join(types)}")
-        if len(reading.coordinates) != axes:
-            need = "x and y" if axes == 2 else "x only"
-            raise InputError(f"table {table!r} needs columns for its coordinates: name {need}, as x= and y=")
-        timed = None if reading.time is None or time is None else (str(reading.time), *time)
-        if condition is not None:
-            condition.check_columns(set(reading.coordinates), None if timed is None else timed[0])
-        user = None if reading.user is None else str(reading.user)
-        yield engine, select_sql(given, reading.coordinates, condition, user, timed)  # type: ignore[arg-type]
+        given = Given(table, ".".join(map(quote, table.split("."))), engine.types(table), engine.dialect)
+        yield engine, read_sql(given, reading, axes, time)
 
 
 @contextmanager
@@ -91,8 +72,6 @@ def _open(database: str | Path | Any) -> Iterator[Engine]:
         opened: Any = _PostgreSQL.open(text)
     elif text.startswith(("sc://", "spark://")) or type(database).__module__.startswith("pyspark.sql."):
         opened = _Spark.open(text or database)
-    elif "://" not in text and Path(text).is_file():
-        opened = _DuckDB.open(Path(text))
     else:
         raise InputError(f"database is {text.split('://')[0]!r}: it must be {_RULE}")
     with _silent("the database"), opened as engine:
@@ -116,46 +95,6 @@ def _silent(name: str) -> Iterator[None]:
         raise failed
 
 
-# --- DuckDB -------------------------------------------------------------------------------------------------
-
-
-class _DuckDB(Engine):
-    dialect = DUCKDB
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    @classmethod
-    @contextmanager
-    def open(cls, path: Path) -> Iterator[_DuckDB]:
-        import duckdb
-
-        with path.open("rb") as file:
-            if file.read(16)[8:12] != b"DUCK":  # it would read other files as tables
-                raise InputError(f"database {path.name!r} is another file: it must be {_RULE}")
-        with duckdb.connect() as connection:
-            connection.execute("SET TimeZone = 'UTC'; SET autoload_known_extensions = false")
-            place = str(path).replace("'", "''")
-            connection.execute(f"ATTACH '{place}' AS source (READ_ONLY)")
-            yield cls(connection)
-
-    def types(self, table: str) -> dict[str, str]:
-        *part, own = table.split(".")
-        found = self._connection.execute(
-            "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'source' AND table_name = ? "
-            "AND schema_name = ? ORDER BY column_index", [own, part[0] if part else "main"]
-        ).fetchall()  # fmt: skip
-        if not found:
-            raise InputError(f"table is {table!r}: the database has no such table")
-        return as_dict(found)
-
-    def fetch(self, statement: str) -> Any:
-        return self._connection.execute(statement).to_arrow_table()
-
-    def batches(self, statement: str) -> Iterator[Any]:
-        yield from self._connection.execute(statement).to_arrow_reader(_ROWS)
-
-
 # --- PostgreSQL ---------------------------------------------------------------------------------------------
 
 #: Settings that statements rely on.
@@ -166,10 +105,7 @@ _SETTINGS = (
 
 
 class _PostgreSQL(Engine):
-    # The server draws from its system's entropy.
-    dialect = Dialect(
-        "postgres", "extract(epoch FROM {})", "hashtextextended(CAST({} AS TEXT), 0)", "gen_random_uuid()"
-    )
+    dialect = POSTGRESQL
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -194,50 +130,33 @@ class _PostgreSQL(Engine):
         ).fetchall()  # fmt: skip
         if not found:
             raise InputError(f"table is {table!r}: the database has no such table")
-        return as_dict(found)
+        return dict(found)
 
     def fetch(self, statement: str) -> Any:
         import pyarrow as pa
 
-        names = ("place", "number", "kept", "users")
-        with self._connection.cursor() as cursor:
-            rows = cursor.execute(self.dialect.write(statement)).fetchall()
-            width = len(cursor.description)
-        columns = zip(*rows, strict=True) if rows else ((),) * width
-        return pa.table({name: pa.array(column, pa.int64()) for name, column in zip(names, columns, strict=False)})
+        return pa.Table.from_batches(self.batches(statement))
 
     def batches(self, statement: str) -> Iterator[Any]:
-        copy = f"COPY ({self.dialect.write(statement)}) TO STDOUT (FORMAT csv, HEADER)"
-        with self._connection.cursor() as cursor, cursor.copy(copy) as rows:
-            text, header = io.BytesIO(), b""
-            for row in rows:
-                if not header:
-                    header = text_header = bytes(row)
-                    text.write(text_header)
-                    continue
-                text.write(row)
-                if text.tell() >= _BYTES:
-                    yield from self._parsed(text)
-                    text = io.BytesIO()
-                    text.write(header)
-            yield from self._parsed(text)
-
-    def _parsed(self, text: io.BytesIO) -> Iterator[Any]:
         import pyarrow as pa
-        from pyarrow import csv
 
-        text.seek(0)
-        kinds = {"x": pa.float64(), "y": pa.float64(), "u": pa.int64(), "step": pa.int64(), "chosen": pa.bool_()}
-        convert = csv.ConvertOptions(column_types=kinds, null_values=[""], true_values=["t"], false_values=["f"])
-        yield from csv.read_csv(text, convert_options=convert).combine_chunks().to_batches()
+        kinds = {"x": pa.float64(), "y": pa.float64(), "chosen": pa.bool_()}  # all others are whole numbers
+        with self._connection.cursor("deltahist", binary=True) as cursor:
+            cursor.execute(self.dialect.write(statement))
+            names = [column.name for column in cursor.description]
+            schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
+            yield pa.RecordBatch.from_pylist([], schema)
+            while rows := cursor.fetchmany(_ROWS):
+                columns = zip(*rows, strict=True)
+                arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 # --- Spark --------------------------------------------------------------------------------------------------
 
 
 class _Spark(Engine):
-    # Its uuid() is drawn from a generator that a random seed starts: unlike elsewhere it is not cryptographic.
-    dialect = Dialect("spark", "unix_micros(CAST({} AS TIMESTAMP)) / 1e6", "xxhash64({})", "uuid()")
+    dialect = SPARK
     projects = True
 
     def __init__(self, session: Any) -> None:
@@ -292,7 +211,7 @@ class _Spark(Engine):
         with suppress(AnalysisException):
             # Spark would take parquet.`/a/path` for a table, and read files there.
             if self._session.catalog.tableExists(name):
-                return as_dict((f.name, f.dataType.simpleString()) for f in self._session.table(name).schema)
+                return {f.name: f.dataType.simpleString() for f in self._session.table(name).schema}
         raise InputError(f"table is {table!r}: the database has no such table")
 
     def fetch(self, statement: str) -> Any:

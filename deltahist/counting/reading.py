@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
-from deltahist.counting.sources import STDIN, Source, open_source, readable
+from deltahist.counting.sources import STDIN, open_source, readable
 from deltahist.counting.sql import (
     AFTER,
     BAD,
@@ -20,10 +20,7 @@ from deltahist.counting.sql import (
     UNTIMED,
     count_sql,
     places_of,
-    quote,
-    select_sql,
 )
-from deltahist.counting.where import Condition
 from deltahist.errors import InputError, OutsideBounds, one_of, whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
@@ -122,28 +119,18 @@ class Counted(Unshown):
         """The counts; of the first step where there are several."""
         return self.counts_of(0)
 
+    @property
+    def points(self) -> Points:
+        """The points of a line, of `points_file`, whose cells are the lattice's steps."""
+        # `Domain.lattice` gives back the steps of these coordinates.
+        line = self.domain.low[0] + np.repeat(self.keys, self.numbers) * self.domain.step[0]
+        return Points(np.asarray(line, dtype=np.float64), self.domain, self.preprocessing)
+
     def counts_of(self, step: int) -> Counts:
         """Return the counts of one step."""
         size = self.domain.size
         first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
         return Counts(self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Located(Unshown):
-    """Points of a file on the domain's lattice, and numbers of its rows as of `Counted`. Private."""
-
-    rows: int
-    bad_rows: int
-    unmatched: int
-    outside: int
-    users: int | None
-    points: Points
-
-    @property
-    def kept(self) -> int:
-        """Number of points."""
-        return len(self.points)
 
 
 @dataclass(frozen=True, repr=False)
@@ -346,17 +333,15 @@ def _columns(
         columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
         return columns, None if own is None else Operation.onto(domain, own)
     operation = None if crs is None else operation_of(crs, None, domain, "points")
-    if hasattr(points, "__arrow_c_stream__") and (names or getattr(points, "ndim", 2) == 2):
+    if hasattr(points, "__arrow_c_stream__") and getattr(points, "ndim", 2) == 2:
         import pyarrow as pa
 
         table = pa.table(points)
-        if missing := [name for name in names if name not in table.column_names]:
-            raise InputError(f"column {missing[0]!r} is not in the table: it must be one of {table.column_names}")
-        own_columns = [name for name in table.column_names if not name.startswith("__index_level")]
-        chosen = names or own_columns
-        if len(chosen) != domain.ndim:
-            raise InputError(f"points have the columns {own_columns}: say which are the {domain.ndim}, as x= and y=")
-        return [_floats(table.column(name), name) for name in chosen], operation
+        known = [name for name in table.column_names if not name.startswith("__index_level")]
+        if len(names or known) != domain.ndim or not set(names) <= set(known):
+            raise InputError(f"points have the columns {known}: say which are the {domain.ndim}, as x= and y=")
+        found = [table.column(name).cast(pa.float64(), safe=False) for name in names or known]
+        return [np.asarray(column.fill_null(np.nan), dtype=np.float64) for column in found], operation
     try:
         array = np.ma.asarray(points)
     except ValueError:
@@ -373,51 +358,25 @@ def _columns(
     return [np.asarray(plain[:, axis], dtype=np.float64) for axis in range(domain.ndim)], operation
 
 
-def _floats(column: Any, name: str) -> NDArray[np.float64]:
-    """Return an Arrow column of numbers as floats, NaN where there is none."""
-    import pyarrow as pa
-
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise InputError(f"column {name!r} is of the type {kind}: it must hold numbers")
-    found = column.cast(pa.float64(), safe=False)
-    return np.asarray(found.fill_null(np.nan).to_numpy(), dtype=np.float64)
-
-
 def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return a whole number for each point's user, from a column's name or from values, and which points have one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    import pandas as pd
 
     if isinstance(user, str):
         try:
             user = points[user]
         except (KeyError, TypeError, IndexError, ValueError):
             raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each") from None
-    given: Any = getattr(user, "index", None)
-    own: Any = getattr(points, "index", None)
-    if hasattr(given, "equals") and hasattr(own, "equals") and not given.equals(own):
+    given, own = (getattr(each, "index", None) for each in (user, points))
+    if isinstance(given, pd.Index) and isinstance(own, pd.Index) and not given.equals(own):
         raise InputError("user has another index than the points: its entries would go to other points; align it")
-    ids = user if isinstance(user, pa.Array | pa.ChunkedArray) else None
-    if ids is None:
-        plain = np.ma.asarray(user).ravel() if not hasattr(user, "__arrow_c_stream__") else None
-        mask = None if plain is None or not np.ma.is_masked(plain) else np.ma.getmaskarray(plain)
-        ids = pa.array(user if plain is None else plain.data, mask=mask, from_pandas=True)
+    ids = pd.Series(user.to_pandas() if hasattr(user, "to_pandas") else user).reset_index(drop=True)
     if len(ids) != number:
         raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
-    if pa.types.is_floating(ids.type):
-        far = pc.greater(pc.abs(ids), 2.0**53)
-        if pc.any(pc.or_(far, pc.not_equal(pc.floor(ids), ids))).as_py():
-            raise InputError("user has numbers that are not whole, or beyond 2^53, where they cannot be told apart")
-        ids = ids.cast(pa.int64())
-    encoded = ids.dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    named = np.asarray(pc.is_valid(encoded.indices).to_numpy(zero_copy_only=False))
-    codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    if pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type):
-        named &= np.asarray(pc.not_equal(ids, "").fill_null(False).to_numpy(zero_copy_only=False))
-    return codes, named
+    if pd.api.types.is_float_dtype(ids) and ((ids % 1 != 0) & ids.notna() | (ids.abs() > 2.0**53)).any():
+        raise InputError("user has numbers that are not whole, or beyond 2^53, where they cannot be told apart")
+    codes = pd.factorize(ids)[0].astype(np.int64)
+    return codes, (codes >= 0) & np.asarray(ids != "", dtype=np.bool_)
 
 
 # --- files and databases ----------------------------------------------------------------------------------------
@@ -507,13 +466,9 @@ def count_steps(
     return _read(path, Rows(domain, Reading(time=time, **how), steps=steps, due=due), clock)
 
 
-def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Located:
-    """Read the points of a file on a line, on the domain's lattice, as `count_file` reads them."""
-    read = _read(path, Rows(domain, Reading(**how), fine=True), None)
-    # `Domain.lattice` gives back the steps of these coordinates.
-    line = domain.low[0] + np.repeat(read.keys, read.numbers) * domain.step[0]
-    points = Points(np.asarray(line, dtype=np.float64), domain, read.preprocessing)
-    return Located(read.rows, read.bad_rows, read.unmatched, read.outside, read.users, points)
+def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
+    """Read the `points` of a file on a line, on the domain's lattice, as `count_file` reads them."""
+    return _read(path, Rows(domain, Reading(**how), fine=True), None)
 
 
 def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
@@ -521,17 +476,16 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
 
     Standard input, which comes once, is not looked at.
     """
-    reading = Reading(**how)
-    if reading.where is not None:
-        Condition.of(reading.where)
-    if reading.table is not None:
+    reading, time = Reading(**how), None if clock is None else (clock, 1)
+    if _is_server(path):
         from deltahist.counting.databases import open_table
 
-        with open_table(path, reading, axes, None if clock is None else (clock, 1)):
+        with open_table(path, reading, axes, time):
             return
     if Path(path) != STDIN:
         with open_source(Path(path), reading) as source:
-            _statement(source, reading, axes, None if clock is None else (clock, 1))
+            statement = read_sql(source.given, reading, axes, time, source.geometry)
+            source.connection.execute(f"EXPLAIN {statement}")  # of which types go together the engine knows
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
@@ -546,13 +500,12 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
     reading = Reading(user=user, max_per_user=1, **how)
     with open_source(Path(path), reading) as source:
         axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
-        statement, crs = _statement(source, reading, axes, None)
-        name = source.given.name(source.column(user))
-        read = f"SELECT CAST({name} AS VARCHAR) AS owner, * FROM {source.given.relation}"
-        statement = statement.replace(f"FROM {source.given.relation}", f", owner FROM ({read}) AS o")
-        operation = operation_of(reading.crs, crs, area, source.name)
+        given, label = source.given, source.given.label
+        owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
+        statement = read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
+        operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
         frames = []
-        with readable(source.name):
+        with readable(label):
             for batch in source.connection.execute(statement).to_arrow_reader(_ROWS):
                 made = _batch(batch, axes)
                 columns = made.columns if operation is None else operation(*made.columns)
@@ -562,41 +515,43 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
             malformed = source.finish()
     found = pd.concat(frames) if frames else pd.DataFrame()
     if not len(found):
-        raise InputError(f"input {source.name!r} is empty: it has no rows")
+        raise InputError(f"input {label!r} is empty: it has no rows")
     if bad := int((~found["usable"]).sum()) + malformed:
         raise InputError(
-            f"{bad:,} of {len(found):,} rows of {source.name!r} have no user, or missing, unreadable, NaN or infinite "
+            f"{bad:,} of {len(found):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
             "numbers: mend them, or take them out"
         )
     return found.drop(columns="usable")
 
 
 def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
-    """Read a table, in the engine where all can be done there, else in batches."""
+    """Read a table, in batches, or in the engine of a server where all can be done there."""
     domain, reading = rows.domain, rows.reading
     time = None if clock is None else (clock, rows.steps)
-    if reading.table is not None:
+    if reading.table is not None and reading.crs is None:
+        reading = rows.reading = replace(reading, crs=domain.crs)
+    if _is_server(path):
         from deltahist.counting.databases import open_table
 
-        own = replace(reading, crs=domain.crs if reading.crs is None else reading.crs)
-        with open_table(path, own, domain.ndim, time) as (engine, statement):
-            operation = operation_of(own.crs, None, domain, reading.table)
+        operation = operation_of(reading.crs, None, domain, str(reading.table))
+        with open_table(path, reading, domain.ndim, time) as (engine, statement):
             _read_table(engine, statement, rows, operation)
         return rows.counted(f"rows of {reading.table!r}", operation)
     with open_source(Path(path), reading) as source:
-        statement, crs = _statement(source, reading, domain.ndim, time)
-        operation = operation_of(reading.crs, crs, domain, source.name)
-        by_geometry = not reading.coordinates
-        with readable(source.name):
-            if operation is None and reading.max_per_user is None and not by_geometry and not rows.fine:
-                counting = count_sql(statement, domain, source.given.dialect, steps=rows.steps)
-                for found in source.connection.execute(counting).to_arrow_reader(_ROWS):
-                    rows.add(*(found[name].to_numpy() for name in ("place", "number")))
-            else:
-                found = source.connection.execute(statement).to_arrow_reader(_ROWS)
-                rows.read((_batch(each, domain.ndim) for each in found), operation)
+        label = source.given.label
+        statement = read_sql(source.given, reading, domain.ndim, time, source.geometry)
+        operation = operation_of(reading.crs, None if reading.coordinates else source.crs, domain, label)
+        with readable(label):
+            found = source.connection.execute(statement).to_arrow_reader(_ROWS)
+            rows.read((_batch(each, domain.ndim) for each in found), operation)
             malformed = source.finish()
-    return rows.counted(f"rows of {source.name!r}", operation, malformed)
+    return rows.counted(f"rows of {label!r}", operation, malformed)
+
+
+def _is_server(path: Any) -> bool:
+    """Return whether a table is one of a server: not of a path, or of an address of one."""
+    known = ("postgresql://", "postgres://", "sc://", "spark://")
+    return not isinstance(path, str | Path) or str(path).startswith(known)
 
 
 def _read_table(engine: Engine, statement: str, rows: Rows, operation: Operation | None) -> None:
@@ -613,39 +568,6 @@ def _read_table(engine: Engine, statement: str, rows: Rows, operation: Operation
             rows.users = None if rows.steps else int(users[places >= 0].sum())
     else:
         rows.read((_batch(each, domain.ndim) for each in engine.batches(statement)), operation)
-
-
-def _statement(
-    source: Source, reading: Reading, axes: int, time: tuple[Clock, int] | None
-) -> tuple[str, Any]:
-    """Return the statement that reads a source, and the CRS that it states for the coordinates.
-
-    Raises InputError if it lacks a column, a column is of another kind, or the condition asks for coordinates.
-    """
-    given = source.given
-    condition = None if reading.where is None else Condition.of(reading.where)
-    by_geometry = not reading.coordinates and source.geometry is not None
-    if not by_geometry and len(reading.coordinates) != axes:
-        need = "x and y" if axes == 2 else "x only"
-        raise InputError(f"input {source.name!r} needs columns for its coordinates: name {need}, as x= and y=")
-    coordinates = [source.column(c) for c in reading.coordinates]
-    timed = None if reading.time is None or time is None else (source.column(reading.time), *time)  # type: ignore[arg-type]
-    if condition is not None:
-        places = {*coordinates, *([] if source.geometry is None else [source.geometry])}
-        for column in condition.kinds:
-            source.column(column)
-        condition.check_columns(places, None if timed is None else timed[0])
-    user = None if reading.user is None else source.column(str(reading.user))
-    if by_geometry:
-        fields = [f"{source.geometry}.x", f"{source.geometry}.y"][:axes]
-        if set(fields) <= set(given.types):  # GeoArrow's points
-            return select_sql(given, fields, condition, user, timed), source.crs
-        geometry = str(source.geometry)
-        statement = select_sql(given, [geometry], condition, user, timed, lambda name: quote(name))
-    else:
-        statement = select_sql(given, coordinates, condition, user, timed)
-    source.connection.execute(f"EXPLAIN {statement}")  # of which types go together the engine knows
-    return statement, source.crs if by_geometry else None
 
 
 def _batch(rows: Any, axes: int) -> Batch:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist._objects import is_address, read_address
-from deltahist.counting.sql import DUCKDB, Given, as_dict, kind_of, quote
+from deltahist.counting.sql import DUCKDB, Given, kind_of, quote
 from deltahist.errors import InputError
 from deltahist.space.geometries import DRIVERS, open_layer
 
@@ -49,29 +49,17 @@ class Source:
 
     Parameters
     ----------
-    name : in messages. connection : of DuckDB. given : the relation and its columns.
+    connection : of DuckDB. given : the relation and its columns.
     geometry, crs : the column of geometries, and the CRS that the file states; None if there are none.
-    positions : columns by number, if some have no name of their own. finish : tells, after the rows were read, how many
-        rows of text had too few or too many fields; raises InputError if the file was cut short, or changed.
+    finish : tells, after the rows were read, how many rows of text had too few or too many fields; raises InputError
+        if the file was cut short, or changed.
     """
 
-    name: str
     connection: Any
     given: Given
     geometry: str | None = None
     crs: Any = None
-    header: bool = True
     finish: Callable[[], int] = lambda: 0
-
-    def column(self, asked: str) -> str:
-        """Return the name of a column that is given by its name, by its number from 0, or in a structure ("loc.x")."""
-        names = list(self.given.types)
-        if asked in names and (self.header or not asked.isdigit()):
-            return asked
-        if asked.isdigit() and int(asked) < len(names):
-            return names[int(asked)]
-        listed = ", ".join(names[:20])
-        raise InputError(f"column {asked!r} is not in {self.name!r}: it must be one of {listed}, or a number from 0")
 
 
 @contextmanager
@@ -96,22 +84,22 @@ def readable(name: str) -> Iterator[None]:
     """Raise InputError in place of what readers raise on a damaged table; their first line names the place in it."""
     import duckdb
     import pyarrow as pa
-    from pyogrio.errors import DataLayerError, DataSourceError
 
     try:
         yield
     except InputError:
         raise
     except (
-        duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error,
-        DataSourceError, DataLayerError,
-    ) as problem:  # fmt: skip
+        duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error
+    ) as problem:
         lines = [line for line in str(problem).splitlines() if line.strip() and not line.startswith("Original Line")]
         said = " ".join(lines[:2])[:300] or type(problem).__name__
         raise InputError(f"input {name!r} cannot be read: {said} (cut short?)") from None
 
 
 def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+    if reading.table is not None:
+        return _open_duckdb(path, reading.table, connection)
     if is_address(path):
         address = str(read_address(path, "input"))
         return _open_lake(address, address, reading, connection)
@@ -201,7 +189,22 @@ def _file(path: Path) -> str:
 
 
 def _types(connection: Any, relation: str) -> dict[str, str]:
-    return as_dict(row[:2] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall())
+    return dict(row[:2] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall())
+
+
+def _open_duckdb(path: Path, table: str, connection: Any) -> Source:
+    """Open a table of a DuckDB file."""
+    if not path.is_file() or path.open("rb").read(16)[8:12] != b"DUCK":  # it would make one, or read other files
+        raise InputError(f"database is {str(path)!r}: it must be a DuckDB file, or the address of a server")
+    connection.execute(f"ATTACH {_text(path)} AS source (READ_ONLY)")
+    *part, own = table.split(".")
+    types = connection.execute(
+        "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name = 'source' AND schema_name = ? AND "
+        "table_name = ? ORDER BY column_index", [part[0] if part else "main", own]
+    ).fetchall()  # fmt: skip
+    if not types:
+        raise InputError(f"table is {table!r}: the database has no such table")
+    return Source(connection, Given(table, f"source.{'.'.join(map(quote, [*part, own]))}", dict(types), DUCKDB))
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         f"read_csv({_file(path)}, auto_detect = false, delim = {_text(delimiter)}, quote = '\"', escape = '\"', "
         f"header = {str(header).lower()}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
     )
-    given = Given(relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
+    given = Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal, header)
 
     def finish() -> int:
         if not rejects:
@@ -246,7 +249,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
                 raise InputError(f"input {name!r} has a line that cannot be read, {line:,}: {kind.lower()}")
         return len({line for _, line in found})
 
-    return Source(name, connection, given, header=header, finish=finish)
+    return Source(connection, given, finish=finish)
 
 
 def _is_number(text: str, decimal: str) -> bool:
@@ -263,7 +266,7 @@ def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack:
     names = list(_types(connection, f"{file})"))
     columns = ", ".join(f"{_text(each)}: 'VARCHAR'" for each in names)
     relation = f"{file}, columns = {{{columns}}})"
-    return Source(name, connection, Given(relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
+    return Source(connection, Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
 
 
 def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -289,8 +292,8 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
     columns = [[None if pd.isna(v) else str(v) for v in rows[i]] for i in sheet.columns]
     table = pa.table(dict(zip(names, (pa.array(c, pa.string()) for c in columns), strict=True)))
     connection.register("source", table)
-    given = Given("source", dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal)
-    return Source(name, connection, given, header=header)
+    given = Given(name, "source", dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal, header)
+    return Source(connection, given)
 
 
 # --- Parquet and lakes --------------------------------------------------------------------------------------
@@ -312,7 +315,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
         except (KeyError, TypeError, AttributeError):
             raise InputError(f"input {name!r} does not say rightly what its geometries are: write it anew") from None
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
-    return _with_fields(Source(name, connection, Given(relation, types, DUCKDB), geometry, crs))
+    return _with_fields(Source(connection, Given(name, relation, types, DUCKDB), geometry, crs))
 
 
 def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Source:
@@ -341,14 +344,14 @@ def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Sour
             raise InputError(f"input {name!r} is empty: it has no Parquet files")
         listed = ", ".join(map(_file, files))
         relation = f"read_parquet([{listed}], hive_partitioning = true)"
-        return _with_fields(Source(name, connection, Given(relation, _types(connection, relation), DUCKDB)))
+        return _with_fields(Source(connection, Given(name, relation, _types(connection, relation), DUCKDB)))
     else:
         import pyarrow.dataset as ds
 
         single = place.endswith(_FORMATS["parquet"])
         dataset = ds.dataset(_uri(place), format="parquet", partitioning=None if single else "hive")
         connection.register("source", dataset)
-    return _with_fields(Source(name, connection, Given("source", _types(connection, "source"), DUCKDB)))
+    return _with_fields(Source(connection, Given(name, "source", _types(connection, "source"), DUCKDB)))
 
 
 def _is_delta(place: str, is_local: bool) -> bool:
@@ -366,22 +369,18 @@ def _uri(address: str) -> str:
 
 def _with_fields(source: Source) -> Source:
     """Return a source whose structures are columns field by field, "loc.x"."""
-    types, aliases = dict(source.given.types), {name: name for name in source.given.types}
-    relation, geometry = source.given.relation, source.geometry
-    parts = [quote(name) for name in types]
+    types, parts = dict(source.given.types), ["*"]
     for name, kind in source.given.types.items():
-        if not kind.startswith("STRUCT("):
-            continue
-        described = source.connection.execute(f"DESCRIBE SELECT unnest({quote(name)}) FROM {relation}").fetchall()
-        for field, its, *_ in described:
-            if kind_of(its):
-                types[f"{name}.{field}"] = its
-                aliases[f"{name}.{field}"] = f"{name}.{field}"
-                parts.append(f"{quote(name)}.{quote(field)} AS {quote(f'{name}.{field}')}")
-    if len(parts) == len(source.given.types):
+        if kind.startswith("STRUCT("):
+            fields = f"DESCRIBE SELECT unnest({quote(name)}) FROM {source.given.relation}"
+            for field, its, *_ in source.connection.execute(fields).fetchall():
+                if kind_of(its):
+                    types[f"{name}.{field}"] = its
+                    parts.append(f"{quote(name)}.{quote(field)} AS {quote(f'{name}.{field}')}")
+    if len(parts) == 1:
         return source
-    given = replace(source.given, relation=f"(SELECT {', '.join(parts)} FROM {relation})", types=types, aliases=aliases)
-    return replace(source, given=given, geometry=geometry)
+    relation = f"(SELECT {', '.join(parts)} FROM {source.given.relation})"
+    return replace(source, given=replace(source.given, relation=relation, types=types))
 
 
 def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -394,7 +393,7 @@ def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: E
     rows, crs = stack.enter_context(open_layer(path, reading.layer, asked))
     connection.register("source", rows)
     types = _types(connection, "source")
-    return Source(name, connection, Given("source", types, DUCKDB), list(types)[-1], crs)
+    return Source(connection, Given(name, "source", types, DUCKDB), list(types)[-1], crs)
 
 
 _OPENERS: dict[str, Callable[..., Source]] = {

@@ -7,9 +7,8 @@ of the numbers below 0 here for a row that is none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,9 @@ from deltahist.counting.where import Condition
 from deltahist.errors import InputError
 from deltahist.preprocessing import SINCE_1970, Clock
 from deltahist.space.domain import Domain
+
+if TYPE_CHECKING:
+    from deltahist.counting.reading import Reading
 
 #: Places of rows that are no points: unusable, not chosen, before the first step, after the last, without a time.
 BAD, UNMATCHED, BEFORE, AFTER, UNTIMED = -1, -2, -3, -4, -5
@@ -48,7 +50,8 @@ class Dialect:
     Parameters
     ----------
     name : sqlglot's. seconds : of a time since 1970, as a float, may have a fraction. hash : of a value, 64 bits.
-    random : a fresh random number for each row.
+    random : a fresh random number for each row. PostgreSQL draws it from its system's entropy, Spark from a generator
+        that a random seed starts, which is not cryptographic; of DuckDB it is not asked.
     """
 
     name: str
@@ -66,6 +69,10 @@ class Dialect:
 
 
 DUCKDB = Dialect("duckdb", "epoch_us({}) / 1e6", "hash({})", "random()")
+POSTGRESQL = Dialect(
+    "postgres", "extract(epoch FROM {})", "hashtextextended(CAST({} AS TEXT), 0)", "gen_random_uuid()"
+)
+SPARK = Dialect("spark", "unix_micros(CAST({} AS TIMESTAMPTZ)) / 1e6", "xxhash64({})", "uuid()")
 
 
 def quote(name: str) -> str:
@@ -84,16 +91,29 @@ class Given:
 
     Parameters
     ----------
-    relation : what stands after FROM. types : of columns by name, in order. dialect : of the engine.
+    label : in messages. relation : what stands after FROM. types : of columns by name, in order.
     aliases : what columns are called in the relation, if not by their names. decimal : mark of numbers in text; None
-        where text holds no numbers.
+        where text holds no numbers. header : whether names are names.
     """
 
+    label: str
     relation: str
     types: dict[str, str]
     dialect: Dialect
     aliases: dict[str, str] | None = None
     decimal: str | None = None
+    header: bool = True
+
+    def column(self, asked: str) -> str:
+        """Return the name of a column that is given by its name, in a structure ("loc.x"), or by its number from 0."""
+        names = list(self.types)
+        if asked in names and (self.header or not asked.isdigit()):
+            return asked
+        if asked.isdigit() and int(asked) < len(names):
+            return names[int(asked)]
+        raise InputError(
+            f"column {asked!r} is not in {self.label!r}: it must be one of {', '.join(names[:20])}, or a number from 0"
+        )
 
     def name(self, column: str) -> str:
         """Return a column's name in the relation, quoted."""
@@ -153,7 +173,8 @@ class Given:
     def chosen(self, condition: Condition) -> str:
         """Return whether rows meet a condition, in this dialect."""
 
-        def column(name: str, kind: str) -> str:
+        def column(asked: str, kind: str) -> str:
+            name = self.column(asked)
             own = kind_of(self.types[name])
             if own == "text" and self.decimal is not None and kind in ("number", "truth"):
                 return self.number(name) if kind == "number" else f"TRY_CAST({self.name(name)} AS BOOLEAN)"
@@ -267,26 +288,34 @@ def places_of(
     return place
 
 
-def select_sql(
-    given: Given,
-    coordinates: list[str],
-    condition: Condition | None,
-    user: str | None,
-    time: tuple[str, Clock, int] | None,
-    expression: Callable[[str], str] | None = None,
+def read_sql(
+    given: Given, reading: Reading, axes: int, time: tuple[Clock, int] | None, geometry: str | None = None
 ) -> str:
-    """Return the statement that reads a relation: x (and y), or g (a geometry), chosen, and maybe u and step."""
-    expression = expression or given.number
-    names = "xy" if expression == given.number else "g"
+    """Return the statement that reads a relation: x (and y), or g (a geometry), chosen, and maybe u and step.
+
+    Raises InputError if it lacks a column, a column is of another kind, or the condition asks for coordinates.
+    """
+    coordinates, names = [given.column(c) for c in reading.coordinates], "xy"
+    expression = given.number
+    if not coordinates and geometry is not None:
+        fields = [f"{geometry}.x", f"{geometry}.y"][:axes]
+        if set(fields) <= set(given.types):  # GeoArrow's points
+            coordinates = fields
+        else:
+            coordinates, names, expression = [geometry], "g", given.name
+    elif len(coordinates) != axes:
+        need = "x and y" if axes == 2 else "x only"
+        raise InputError(f"input {given.label!r} needs columns for its coordinates: name {need}, as x= and y=")
     columns = [f"{expression(c)} AS {n}" for c, n in zip(coordinates, names, strict=False)]
-    columns.append(f"{'true' if condition is None else given.chosen(condition)} AS chosen")
-    if user is not None:
-        columns.append(f"{given.user(user)} AS u")
-    if time is not None:
-        columns.append(f"{given.step(*time)} AS step")
+    timed = None if reading.time is None or time is None else given.column(str(reading.time))
+    chosen = "true"
+    if reading.where is not None:
+        condition = Condition.of(reading.where)
+        condition.check_columns({*coordinates, *([] if geometry is None else [geometry])}, timed)
+        chosen = given.chosen(condition)
+    columns.append(f"{chosen} AS chosen")
+    if reading.user is not None:
+        columns.append(f"{given.user(given.column(str(reading.user)))} AS u")
+    if timed is not None and time is not None:
+        columns.append(f"{given.step(timed, *time)} AS step")
     return f"SELECT {', '.join(columns)} FROM {given.relation}"
-
-
-def as_dict(types: Any) -> dict[str, str]:
-    """Return types by names as text, in order."""
-    return {str(name): str(kind) for name, kind in types}

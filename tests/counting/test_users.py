@@ -1,0 +1,151 @@
+"""Whole users: each keeps a uniform K-subset of its rows, chosen without a look at places, in every engine."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import psycopg
+import pytest
+from postgres import postgres_url  # noqa: F401
+from scipy import stats
+
+import deltahist as dh
+from deltahist.counting import counts as module
+from deltahist.counting.counts import UserBound
+from deltahist.noise.exact import KeyStream
+
+LINE = dh.Domain((0, 8), (8,))
+SUBSETS = [set(each) for each in itertools.combinations(range(5), 2)]
+
+
+def _frame(places, extra):
+    """One user's rows at some places, those of `extra` others between them."""
+    rows = [("ann", place + 0.5) for place in places] + [(f"u{i}", 7.5) for i in range(extra)]
+    return pd.DataFrame(rows, columns=["who", "x"])
+
+
+def _kept(counts):
+    return set(np.flatnonzero(np.asarray(counts)[:7]))
+
+
+def _by_array(frame, folder):
+    return dh.count(frame[["x"]].to_numpy(), LINE, user=frame["who"].to_numpy(), max_per_user=2)
+
+
+def _by_file(frame, folder):
+    if not (folder / "p.csv").exists():
+        frame.to_csv(folder / "p.csv", index=False)
+    return dh.count_file(folder / "p.csv", LINE, x="x", user="who", max_per_user=2).counts
+
+
+@pytest.mark.parametrize(("count", "trials"), [(_by_array, 2000), (_by_file, 150)])
+def test_a_user_keeps_a_uniform_subset(tmp_path, count, trials):
+    """Chi-square of the ten pairs of five rows."""
+    frame = _frame(range(5), 20)
+    found = Counter(tuple(sorted(_kept(count(frame, tmp_path)))) for _ in range(trials))
+    assert {len(pair) for pair in found} == {2}
+    assert len(found) == 10
+    assert stats.chisquare(list(found.values())).pvalue > 1e-6
+
+
+def test_postgresql_keeps_a_uniform_subset(request):
+    url = request.getfixturevalue("postgres_url")
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE rows AS SELECT u, x + 0.5 AS x FROM generate_series(0, 4) AS x, "
+                           "generate_series(1, 400) AS u")  # fmt: skip
+    found = dh.count_file(url, LINE, table="rows", x="x", user="u", max_per_user=2)
+    assert (found.users, found.kept) == (400, 800)
+    assert stats.chisquare(found.counts.array[:5]).pvalue > 1e-6
+
+
+class _Told(KeyStream):
+    """Words of a known key, so that two data sets get the same numbers."""
+
+    def __init__(self):
+        super().__init__(bytes(32))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("batch", [1 << 17, 3])
+def test_the_choice_does_not_look_at_places(monkeypatch, order, batch):
+    """With the same random numbers the same rows stay, wherever they lie: the places are those of these rows."""
+    monkeypatch.setattr("deltahist.noise.exact.KeyStream", _Told)
+    monkeypatch.setattr("deltahist.counting.reading._ROWS", batch)
+    rng = np.random.default_rng(0)
+    who = np.repeat(np.arange(20), 6)
+    seen = []
+    for _ in range(6):
+        places = np.concatenate([rng.permutation(6) for _ in range(20)])
+        kept = []
+        for user in (3, 4):
+            own = places[who == user]
+            counts = dh.count(own + 0.5, LINE, user=who[who == user], max_per_user=2).array
+            kept.append({int(np.flatnonzero(own == place)[0]) for place in np.flatnonzero(counts)})
+        seen.append(kept)
+    assert all(each == seen[0] for each in seen)
+    assert [len(each) for each in seen[0]] == [2, 2]
+
+
+def test_no_user_changes_the_choice_of_another(monkeypatch):
+    """Of rows with the same numbers, what a user keeps is the same whoever else is there."""
+    numbers = np.random.default_rng(1).integers(0, 1 << 62, 60).astype(np.uint64)
+    users = np.arange(60) % 6
+
+    def kept(chosen):
+        bound = UserBound(3)
+        bound._draw = lambda number: numbers[chosen]
+        bound.add(users[chosen], np.flatnonzero(chosen))
+        return set(bound.kept()[1].tolist())
+
+    every = kept(np.ones(60, dtype=bool))
+    for user in range(6):
+        assert kept(users == user) == {row for row in every if users[row] == user}
+        assert kept(users == user) == set(sorted(np.flatnonzero(users == user), key=lambda row: numbers[row])[:3])
+
+
+def test_k_rows_stay_over_all_batches_whatever_is_thinned_out(monkeypatch):
+    monkeypatch.setattr(module, "_WAITING", 10)
+    rng, bound, rows = np.random.default_rng(2), UserBound(4), []
+    for _ in range(50):
+        users = rng.integers(0, 9, 13)
+        bound.add(users, np.arange(len(rows), len(rows) + 13))
+        rows += users.tolist()
+    number, kept = bound.kept()
+    assert number == 9
+    assert Counter(np.array(rows)[kept].tolist()) == dict.fromkeys(range(9), 4)
+    assert len(set(kept.tolist())) == 36
+
+
+def test_equal_numbers_are_told_apart_by_the_order_of_rows_alone():
+    for places in ([5, 1, 3], [1, 3, 5], [3, 5, 1]):
+        bound = UserBound(1)
+        bound._draw = lambda number: np.zeros(number, dtype=np.uint64)
+        for place in places:
+            bound.add(np.array([7]), np.array([place]))
+        assert bound.kept()[1].tolist() == places[:1]
+
+
+def test_rows_are_chosen_before_points_outside_are_dropped():
+    """A user whose other points lie outside keeps none of them in their stead."""
+    points = np.array([0.5] * 2 + [99.0] * 98)
+    found = [dh.count(points, LINE, user=[1] * 100, max_per_user=1, outside="drop").sum() for _ in range(60)]
+    assert np.mean(found) < 0.25
+
+
+def test_bad_rows_take_no_room():
+    points = [np.nan] * 50 + [0.5] * 2
+    with pytest.raises(dh.InputError):
+        dh.count(points, LINE, user=[1] * 52, max_per_user=2)
+
+
+def test_both_or_neither_and_at_least_one():
+    wrongs = [([1, 1], None), (None, 2), ([1], 2), ([1, None], 1), ([1, 1], 0), (["a", ""], 1)]
+    for wrong in ({"user": user, "max_per_user": most} for user, most in wrongs):
+        with pytest.raises(dh.InputError):
+            dh.count([0.5, 1.5], LINE, **wrong)
+
+
+def test_every_draw_has_a_key_of_its_own():
+    one, other = UserBound(1), UserBound(1)
+    assert not np.array_equal(one._draw(8), other._draw(8))
