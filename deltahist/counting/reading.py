@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist.counting import sql
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
 from deltahist.counting.sources import STDIN, open_source, readable
-from deltahist.counting.sql import (
-    AFTER,
-    BAD,
-    BEFORE,
-    UNMATCHED,
-    UNTIMED,
-    count_sql,
-    places_of,
-)
+from deltahist.counting.sql import AFTER, BAD, BEFORE, UNMATCHED, UNTIMED
 from deltahist.errors import InputError, OutsideBounds, one_of, whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
@@ -51,7 +44,6 @@ class Reading:
     layer: str | None = None
     where: str | None = None
     decimal: str = "."
-    format: str | None = None
     table: str | None = None
     time: str | int | None = None
 
@@ -167,7 +159,7 @@ class Rows:
         for batch in batches:
             columns = batch.columns if operation is None else operation(*batch.columns)
             named = None if batch.users is None else batch.users[1]
-            places = places_of(
+            places = sql.places_of(
                 columns, self.domain, batch.chosen, named, batch.steps, steps=self.steps, fine=self.fine
             )
             self.add(places)
@@ -396,15 +388,14 @@ def count_file(
     layer: str | None = None,
     where: str | None = None,
     decimal: str = ".",
-    format: str | None = None,
     table: str | None = None,
 ) -> Counted:
     """Count the points of a table: of a file, a folder, object storage, or a database.
 
     Parameters
     ----------
-    path : CSV, JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or a shapefile, or a
-        zip archive of one of them; "-" is standard input. A folder of Parquet files, whose folders may be partitions
+    path : CSV, JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or a shapefile; "-" is
+        standard input. A folder of Parquet files, whose folders may be partitions
         ("day=2026-11-01"), here or in object storage ("s3://bucket/visits", "gs://…", "az://…"). A folder that is a
         table of Delta; a table of Iceberg by the metadata of a version (".metadata.json"). With `table` a database: a
         DuckDB file, "postgresql://user@host/city", "sc://host:15002" of Spark, or an open Spark session.
@@ -422,7 +413,6 @@ def count_file(
     where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
         counted, before users are bounded. It is public, and releases state it.
     decimal : "." or ",": of numbers in text.
-    format : "csv", "jsonl", "parquet", "excel" or "geo"; told by the file's ending when None.
     table : of a database, "visits" or "part.visits".
 
     Returns
@@ -445,7 +435,7 @@ def count_file(
     >>> counted.rows, counted.counts.tolist()
     (2, [[1, 0], [1, 0]])
     """
-    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, where, decimal, format, table)
+    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, where, decimal, table)
     return _read(path, Rows(domain, how), None)
 
 
@@ -484,7 +474,7 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
             return
     if Path(path) != STDIN:
         with open_source(Path(path), reading) as source:
-            statement = read_sql(source.given, reading, axes, time, source.geometry)
+            statement = sql.read_sql(source.given, reading, axes, time, source.geometry)
             source.connection.execute(f"EXPLAIN {statement}")  # of which types go together the engine knows
 
 
@@ -502,7 +492,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
         axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
         given, label = source.given, source.given.label
         owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
-        statement = read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
+        statement = sql.read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
         frames = []
         with readable(label):
@@ -539,7 +529,7 @@ def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
         return rows.counted(f"rows of {reading.table!r}", operation)
     with open_source(Path(path), reading) as source:
         label = source.given.label
-        statement = read_sql(source.given, reading, domain.ndim, time, source.geometry)
+        statement = sql.read_sql(source.given, reading, domain.ndim, time, source.geometry)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, domain, label)
         with readable(label):
             found = source.connection.execute(statement).to_arrow_reader(_ROWS)
@@ -559,7 +549,7 @@ def _read_table(engine: Engine, statement: str, rows: Rows, operation: Operation
     domain, most = rows.domain, rows.reading.max_per_user
     if not rows.fine and (operation is None or engine.projects):
         placed = statement if operation is None else engine.project(statement, operation)
-        found = engine.fetch(count_sql(placed, domain, engine.dialect, steps=rows.steps, most=most))
+        found = engine.fetch(sql.count_sql(placed, domain, engine.dialect, steps=rows.steps, most=most))
         places, numbers = (found[name].to_numpy() for name in ("place", "number"))
         rows.add(places, numbers)
         if most is not None:

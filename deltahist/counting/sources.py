@@ -10,13 +10,13 @@ import json
 import shutil
 import sys
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+from zlib import error as Zlib  # noqa: N812
 
 from deltahist._objects import is_address, read_address
 from deltahist.counting.sql import DUCKDB, Given, kind_of, quote
@@ -89,11 +89,9 @@ def readable(name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (
-        duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error
-    ) as problem:
-        lines = [line for line in str(problem).splitlines() if line.strip() and not line.startswith("Original Line")]
-        said = " ".join(lines[:2])[:300] or type(problem).__name__
+    except (duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, BadZipFile, Zlib) as why:
+        lines = [line for line in str(why).splitlines() if line.strip() and not line.startswith("Original Line")]
+        said = " ".join(lines[:2])[:300] or type(why).__name__
         raise InputError(f"input {name!r} cannot be read: {said} (cut short?)") from None
 
 
@@ -104,7 +102,7 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
         address = str(read_address(path, "input"))
         return _open_lake(address, address, reading, connection)
     if path == STDIN:
-        path = _copy_stdin(stack, reading)
+        path = _copy_stdin(stack)
         name = "standard input"
     elif not path.exists():
         raise InputError(f"input {str(path)!r} does not exist")
@@ -115,26 +113,20 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
     before = _version(path)
     if not before[-1]:
         raise InputError(f"input {name!r} is empty: it has no rows")
-    whole = path
-    if path.suffix.lower() == ".zip":
-        path = _unpack(path, stack)
-    kind = reading.format or _format_of(path)
-    if kind not in _FORMATS:
+    kind = _format_of(path)
+    if kind is None:
         endings = ", ".join(itertools.chain(*_FORMATS.values()))
-        raise InputError(
-            f"input {name!r} has the ending {path.suffix!r}: it must be {endings}, or say format= "
-            f"({', '.join(_FORMATS)}); of a database say table="
-        )
+        raise InputError(f"input {name!r} has the ending {path.suffix!r}: it must be {endings}; or say table=")
     if reading.layer is not None and kind not in ("excel", "geo"):
         raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
     source = _OPENERS[kind](path, name, reading, connection, stack)
 
     def finish() -> int:
-        if whole.name.endswith(".gz"):
-            with gzip.open(whole) as packed:  # DuckDB reads half of a file without a word
+        if path.name.endswith(".gz"):
+            with gzip.open(path) as packed:  # DuckDB reads half of a file without a word
                 while packed.read(1 << 22):
                     pass
-        if _version(whole) != before:
+        if _version(path) != before:
             raise InputError(f"input {name!r} changed while it was read: count again when nothing writes there")
         return source.finish()
 
@@ -151,8 +143,8 @@ def _format_of(path: Path) -> str | None:
     return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
 
 
-def _copy_stdin(stack: ExitStack, reading: Reading) -> Path:
-    """Return a file, which others cannot read, with what comes by standard input."""
+def _copy_stdin(stack: ExitStack) -> Path:
+    """Return a file, which others cannot read, with what comes by standard input; its first bytes tell its format."""
     if sys.stdin.isatty():
         raise InputError("input is '-', standard input, but that is a terminal: lead a table into it, or name a file")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -160,21 +152,9 @@ def _copy_stdin(stack: ExitStack, reading: Reading) -> Path:
         shutil.copyfileobj(sys.stdin.buffer, file)
     with (folder / "stdin").open("rb") as file:
         start = file.read(4)
-    guessed = ".parquet" if start == b"PAR1" else ".jsonl" if start[:1] == b"{" else ".csv"
-    ending = guessed if reading.format is None else _FORMATS.get(reading.format, ("",))[0]
-    return (folder / "stdin").rename(folder / f"stdin{ending}{'.gz' * (start[:2] == bytes([0x1F, 0x8B]))}")
-
-
-def _unpack(path: Path, stack: ExitStack) -> Path:
-    """Return the one table of an archive, unpacked where others cannot read it."""
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    with zipfile.ZipFile(path) as archive:
-        archive.extractall(folder)
-    found = [f for f in sorted(Path(folder).rglob("*")) if _format_of(f) and not f.name.startswith(".")]
-    found = [f for f in found if "__MACOSX" not in f.parts]
-    if len(found) != 1:
-        raise InputError(f"input {path.name!r} is an archive of {len(found):,} tables: it must hold one")
-    return found[0]
+    starts = {b"PAR1": ".parquet", b"{": ".jsonl", bytes([0x1F, 0x8B]): ".csv.gz"}
+    ending = next((ending for known, ending in starts.items() if start.startswith(known)), ".csv")
+    return (folder / "stdin").rename(folder / f"stdin{ending}")
 
 
 def _text(value: str | Path) -> str:
@@ -194,7 +174,9 @@ def _types(connection: Any, relation: str) -> dict[str, str]:
 
 def _open_duckdb(path: Path, table: str, connection: Any) -> Source:
     """Open a table of a DuckDB file."""
-    if not path.is_file() or path.open("rb").read(16)[8:12] != b"DUCK":  # it would make one, or read other files
+    with path.open("rb") if path.is_file() else io.BytesIO() as file:
+        start = file.read(16)
+    if start[8:12] != b"DUCK":  # it would make one, or read other files
         raise InputError(f"database is {str(path)!r}: it must be a DuckDB file, or the address of a server")
     connection.execute(f"ATTACH {_text(path)} AS source (READ_ONLY)")
     *part, own = table.split(".")
@@ -226,11 +208,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     if not steady[delimiter]:
         delimiter = ";" if reading.decimal == "," else ","
     first = [field.strip() for field in next(csv.reader(io.StringIO(text[blank:], newline=""), delimiter=delimiter))]
-    # With columns by number a header is a line without any number: whether a row counts as one must not depend on its
-    # coordinates.
-    header = not (all(map(str.isdigit, reading.coordinates)) and any(_is_number(f, reading.decimal) for f in first))
-    twice = sorted({f for f in first if first.count(f) > 1})
-    names = [f"{f} [{i}]" if f in twice or not header else f for i, f in enumerate(first)]
+    names, header = _names(first, reading)
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
     rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""
@@ -252,12 +230,19 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     return Source(connection, given, finish=finish)
 
 
-def _is_number(text: str, decimal: str) -> bool:
-    try:
-        float(text.replace(decimal, "."))
-    except ValueError:
-        return False
-    return True
+def _names(first: list[str], reading: Reading) -> tuple[list[str], bool]:
+    """Return names of columns, each different, from the first row, and whether it holds names."""
+
+    def is_number(text: str) -> bool:
+        try:
+            return float(text.replace(reading.decimal, ".")) is not None
+        except ValueError:
+            return False
+
+    # With columns by number a header is a row without any number: whether a row counts as one must not depend on its
+    # coordinates.
+    header = not (all(map(str.isdigit, reading.coordinates)) and any(map(is_number, first)))
+    return [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)], header
 
 
 def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -285,11 +270,8 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
         raise InputError(f"layer is {reading.layer!r}: it must be one of the sheets {', '.join(sheets)}")
     if not len(sheet):
         raise InputError(f"input {name!r} is empty: it has no rows")
-    first = [str(each).strip() for each in sheet.iloc[0]]
-    header = not (all(map(str.isdigit, reading.coordinates)) and any(_is_number(f, ".") for f in first))
-    rows = sheet.iloc[int(header) :].astype(object)
-    names = first if header and len(set(first)) == len(first) else list(map(str, range(len(first))))
-    columns = [[None if pd.isna(v) else str(v) for v in rows[i]] for i in sheet.columns]
+    names, header = _names([str(each).strip() for each in sheet.iloc[0]], reading)
+    columns = [[None if pd.isna(v) else str(v) for v in sheet[i][int(header) :]] for i in sheet.columns]
     table = pa.table(dict(zip(names, (pa.array(c, pa.string()) for c in columns), strict=True)))
     connection.register("source", table)
     given = Given(name, "source", dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal, header)
@@ -321,8 +303,6 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
 def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Source:
     """Open a folder of Parquet files, whose folders may be partitions, or a table of Delta or Iceberg."""
     is_local = not is_address(place)
-    if reading.format not in (None, "parquet"):
-        raise InputError(f"format is {reading.format!r} of {name!r}: folders and addresses hold Parquet")
     if place.endswith(".metadata.json"):
         from pyiceberg.table import StaticTable
 

@@ -5,7 +5,6 @@ import gzip
 import io
 import shutil
 import sys
-import zipfile
 
 import duckdb
 import geopandas as gpd
@@ -63,13 +62,6 @@ def _geo(frame, folder, name, **how):
     return folder / name
 
 
-def _zipped(frame, folder):
-    with zipfile.ZipFile(folder / "p.zip", "w") as archive:
-        archive.write(_csv(frame, folder), "city/p.csv")
-        archive.writestr("city/LICENCE", "free")
-    return folder / "p.zip"
-
-
 def _parquet(frame, folder):
     frame.to_parquet(folder / "p.parquet")
     return folder / "p.parquet"
@@ -87,7 +79,7 @@ def _excel(frame, folder):
 
 SOURCES = {
     "parquet": _parquet, "csv": _csv, "tabs": lambda f, d: _csv(f, d, "p.tsv", sep="\t"), "jsonl": _jsonl,
-    "gzip": lambda f, d: _csv(f, d, "p.csv.gz"), "zip": _zipped, "excel": _excel, "parts": _parts,
+    "gzip": lambda f, d: _csv(f, d, "p.csv.gz"), "excel": _excel, "parts": _parts,
     "delta": _delta, "iceberg": _iceberg,
     "gpkg": lambda f, d: _geo(f, d, "p.gpkg"),
     "fgb": lambda f, d: _geo(f, d, "p.fgb"), "shp": lambda f, d: _geo(f, d, "p.shp"),
@@ -147,7 +139,7 @@ def test_coordinates_of_text_are_read_as_python_reads_them(tmp_path):
 
 
 def test_a_file_cut_short_is_refused(tmp_path, frame):
-    for make in ("parquet", "gzip", "zip", "shp", "gpkg", "excel"):
+    for make in ("parquet", "gzip", "shp", "gpkg", "excel"):
         folder = tmp_path / make
         folder.mkdir()
         with contextlib.suppress(UserWarning):
