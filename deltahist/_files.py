@@ -16,7 +16,7 @@ from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from deltahist._objects import find_object, is_stored_file
+from deltahist._objects import is_stored_file, read_object
 from deltahist.errors import DamagedFile, InputError, fits_memory, whole
 
 if TYPE_CHECKING:
@@ -105,8 +105,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
         If it is missing.
     """
     if is_stored_file(path):
-        stored = find_object(path, "release file")
-        return read_parquet(stored.file(), stored.name, read)
+        return read_parquet(read_object(path, "release file"), str(path), read)
     path = Path(path)
     if path.is_dir():
         raise InputError(

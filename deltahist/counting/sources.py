@@ -99,7 +99,7 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
     if reading.table is not None:
         return _open_duckdb(path, reading.table, connection)
     if is_address(path):
-        address = str(read_address(path, "input"))
+        address = "/".join(read_address(path, "input"))
         return _open_lake(address, address, reading, connection)
     if path == STDIN:
         path = _copy_stdin(stack)

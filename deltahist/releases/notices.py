@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deltahist._files import check_format, first_line, write_whole
-from deltahist._objects import UnseenObject, find_object, is_stored_file
+from deltahist._objects import UnseenObject, is_stored_file, read_object
 from deltahist.errors import DamagedFile, InputError
 from deltahist.preprocessing import check_digits, check_reason
 
@@ -110,7 +110,6 @@ def _read_local(place: Path) -> bytes | None:
 
 def _read_stored(place: str) -> bytes | None:
     try:
-        stored = find_object(place, "notice")
+        return read_object(place, "notice", _MOST)
     except UnseenObject:
         return None
-    return stored.bytes_of(0, min(stored.size, _MOST + 1))
