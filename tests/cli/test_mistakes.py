@@ -1,0 +1,249 @@
+"""Bad input, one command line each: one line on stderr, exit status 2, the value and the rule, nothing written."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from altered import write_altered
+
+import deltahist as dh
+from deltahist.cli import main
+
+PUBLISH = {
+    "--x": "x", "--y": "y", "--bounds": "0,0,10,10", "--cell": "1", "--delta": "1", "--epsilon": "1",
+    "--strategy": "identity", "--out": "out.parquet",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Input files, good and bad, and release files, good and damaged."""
+    folder = tmp_path_factory.mktemp("bad")
+    points = pd.DataFrame(
+        {"x": [1.5, 2.5, 3.5], "y": [1.5, 2.5, 3.5], "word": ["a", "b", "c"], "id": [1, 1, 2]}
+    )
+    points.to_csv(folder / "points.csv", index=False)
+    points.assign(x=[1.0, np.nan, np.inf]).to_csv(folder / "nan.csv", index=False)
+    points.drop(columns="word").to_parquet(folder / "points.parquet")
+    points.to_csv(folder / "comma.csv", index=False, sep=";", decimal=",")
+    points.to_json(folder / "lines.json", orient="records", lines=True)
+    with zipfile.ZipFile(folder / "two.zip", "w") as archive:
+        for name in ("points.csv", "points.parquet"):
+            archive.write(folder / name, name)
+    (folder / "empty.csv").write_text("")
+    (folder / "header.csv").write_text("x,y\n")
+    (folder / "zones.geojson").write_text(_zones([[20, 20], [21, 20], [21, 21], [20, 20]]))
+    (folder / "lines.geojson").write_text(_zones([[1, 1], [2, 2]], kind="LineString"))
+    (folder / "no.geojson").write_text("{}")
+    (folder / "boxes.csv").write_text("west,south,east,north\n0,0,1,nan\n")
+    (folder / "columns.csv").write_text("a,b\n0,0\n")
+    _write_releases(folder)
+    return folder
+
+
+def _zones(ring, kind="Polygon"):
+    geometry = {"type": kind, "coordinates": ring if kind == "LineString" else [ring]}
+    feature = {"type": "Feature", "properties": {"zone": "a"}, "geometry": geometry}
+    return json.dumps({"type": "FeatureCollection", "features": [feature]})
+
+
+def _write_releases(folder: Path) -> None:
+    domain = dh.Domain((0, 0, 10, 10), (10, 10))
+    near = dh.Neighbourhood(domain, delta=1)
+    counts = np.ones((10, 10), dtype=np.int64)
+    release = dh.publish(counts, near, dh.strategies.Identity(domain), epsilon=1)
+    release.save(folder / "good.parquet")
+    whole = (folder / "good.parquet").read_bytes()
+    (folder / "truncated.parquet").write_bytes(whole[: len(whole) // 2])
+    table = pq.read_table(folder / "good.parquet")
+
+    def variant(name, change):
+        description = release.describe()
+        change(description)
+        write_altered(folder / name, table, description)
+
+    variant("newer.parquet", lambda d: d.update(version=99))
+    variant("huge.parquet", lambda d: d["domain"].update(shape=[10**6, 10**6]))
+    variant("altered.parquet", lambda d: d.update(epsilon="1/100"))
+    variant("damaged.parquet", lambda d: d.pop("domain"))
+    pq.write_table(table.slice(0, 50), folder / "short.parquet")
+    pq.write_table(pa.table({"a": [1]}), folder / "foreign.parquet")
+
+
+def publish(source="points.csv", **changes):
+    """A good command line with some options changed; None leaves one out, True makes a flag."""
+    options = PUBLISH | {"--" + name.replace("_", "-"): value for name, value in changes.items()}
+    line = ["publish", source]
+    for name, value in options.items():
+        line += [] if value is None else [name] if value is True else [name, str(value)]
+    return line
+
+
+def query(*rest, release="good.parquet"):
+    return ["query", release, *rest]
+
+
+#: Command lines that cannot be meant.
+CASES = [
+    # the data
+    *(publish(name) for name in ("missing.csv", "empty.csv", "nan.csv", "comma.csv", "lines.json", "two.zip")),
+    *(publish(**{axis: "lon"}) for axis in ("x", "y")),
+    publish(x="word"),
+    publish(y=None),
+    publish(bounds="0,10"),
+    # the budget
+    *(publish(epsilon=e) for e in ("0", "-1", "nan", "one", "1/0", "1e999", "9" * 5000, "1e-300", "2000")),
+    publish(epsilon=None, rho="inf"),
+    publish(epsilon=None),
+    publish(rho=1),
+    # δ, its caps, and cells
+    *(publish(delta=d) for d in ("0", "-1", "nan", "far", "1e-9", "500m", "99", "250q")),
+    *(publish(limit=limit) for limit in ("2", "2km", "any:0.5", "any:x", "far:2")),
+    *(publish(cell=c) for c in ("0", "inf", "-1", "1e-300", "0.00001", "wide")),
+    # the bounds
+    *(publish(bounds=b) for b in ("10,0,0,10", "0,0,10", "0,0,ten,10", "0,0,inf,10", "0,0,1e300,10", "")),
+    # reference systems
+    publish(crs="EPSG:4326", bounds="-74.3,40.4,-73.6,41", cell="250m", delta="500m"),
+    publish(bounds="-74.3,40.4,-73.6,41", x="lon", y="lat"),
+    publish(crs="EPSG:4326", project="EPSG:4258"),
+    publish(crs="EPSG:4326", project="EPSG:999999"),
+    publish(crs="here", project="EPSG:32618"),
+    publish(crs="EPSG:4326", project="EPSG:32618", bounds="-74.3,40.4,-73.6,41", cell="250m", delta="500m"),
+    # sources, strategies, users, points outside
+    *(publish(sources=each) for each in ("nowhere", "left", "zones.geojson", "no.geojson")),
+    *(publish(strategy=each) for each in ("best", "hierarchical:1", "shifted:4,1,9")),
+    publish(user="id"),
+    publish(user="name", max_per_user=2),
+    publish(max_per_user=3),
+    publish(user="id", max_per_user=0),
+    publish(outside="forget"),
+    publish(outside="drop"),
+    *(publish(where=each) for each in ("x > 3", "word = ", "kind = 'bus'")),
+    # files and accounts
+    *(publish(out=each) for each in ("no/such/out.parquet", ".", "points.csv", "out.csv", "/proc/o.parquet")),
+    *(publish(ledger=each, account="a", account_limit=2) for each in ("points.csv", "none/l")),
+    publish(ledger="l"),
+    publish(account="a"),
+    publish(account_limit=3),
+    publish(ledger="l", account="a"),
+    publish(replaces="good.parquet"),
+    publish(replaces="points.csv", reason="why"),
+    publish(state="out.parquet"),
+    publish(state="good.parquet"),
+    publish(write_config="c.toml"),
+    publish(sorted=True),
+    publish(table="visits"),
+    ["publish", "points.csv"],
+    ["publish", "points.csv", "--bound", "1,2"],
+    ["unpublish"],
+    # releases
+    *(
+        query("--box", "0,0,1,1", release=name)
+        for name in (
+            *("missing.parquet", "points.csv", "truncated.parquet", "foreign.parquet", "newer.parquet"),
+            *("huge.parquet", "short.parquet", "altered.parquet", "damaged.parquet", "."),
+        )
+    ),
+    ["plot", "truncated.parquet", "--out", "out.png"],
+    ["export", "newer.parquet", "--out", "out.csv"],
+    ["statement", "altered.parquet"],
+    ["statement", "good.parquet", "--out", "out.xyz"],
+    # queries
+    *(query("--box", box) for box in ("5,5,20,20", "5,5,1,6", "0,1", "0,0,nan,1", "a,b")),
+    query(),
+    query("--box", "0,0,1,1", "--regions", "zones.geojson"),
+    query("--box", "0,0,1,1", "--level", "95"),
+    *(query("--boxes", name) for name in ("boxes.csv", "columns.csv", "missing.csv")),
+    *(query("--regions", name) for name in ("zones.geojson", "lines.geojson", "missing.geojson", "no.geojson")),
+    query("--regions", "zones.geojson", "--name", "town"),
+    query("--box", "0,0,1,1", "--out", "no/such.csv"),
+    query("--box", "0,0,1,1", "--out", "good.parquet"),
+    query("--quantiles", "0.5"),
+    # pictures, other forms, plans, chains
+    ["plot", "good.parquet", "--out", "out.xyz"],
+    ["plot", "good.parquet", "--out", "out.png", "--only", "legend"],
+    ["plot", "good.parquet", "--out", "out.png", "--context", "none.gpkg"],
+    ["export", "good.parquet", "--out", "out.shp"],
+    ["export", "good.parquet", "--out", "no/out.csv"],
+    ["export", "good.parquet", "--out", "out.csv", "--unbiased", "--nonnegative"],
+    ["plan", "--bounds", "0,10", "--delta", "1"],
+    ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--squares", "20"],
+    ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--max-per-user", "0"],
+    ["refine", "good.parquet", "--state", "none.state", "--epsilon", "2", "--out", "out.parquet"],
+    ["tighten", "good.parquet", "--epsilon", "2", "--out", "out.parquet"],
+    ["quantile", "points.csv", "--x", "x", "--q", "2", "--bounds", "0,8", "--delta", "1", "--epsilon", "1"],
+    ["quantile", "points.csv", "--x", "x", "--q", "0.5", "--bounds", "0,0,8,8", "--delta", "1", "--epsilon", "1"],
+    ["quantile", "points.csv", "--x", "word", "--q", "0.5", "--bounds", "0,8", "--delta", "1", "--epsilon", "1"],
+    ["serve", "missing.parquet", "--check"],
+    ["ledger", "show", "missing.ledger"],
+    ["withdraw", "missing.parquet", "--reason", "why"],
+]
+
+
+def check(code, error):
+    assert code == 2
+    lines = error.splitlines()
+    assert len(lines) == 1, error
+    assert lines[0].startswith("error: ")
+
+
+@pytest.mark.parametrize("line", CASES, ids=lambda line: " ".join(line)[:110])
+def test_one_line_and_nothing_written(folder, monkeypatch, capsys, line):
+    monkeypatch.chdir(folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    code = main(line)
+    output, error = capsys.readouterr()
+    check(code, error)
+    assert output == ""
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_the_same_from_a_shell(folder):
+    environment = {**os.environ, "PYTHONPATH": str(Path(dh.__file__).parent.parent), "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "deltahist.cli", *CASES[0]]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    check(done.returncode, done.stderr)
+
+
+def test_an_older_release_survives_a_failure(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    out = tmp_path / "city.parquet"
+    out.write_text("an older one")
+    assert main(publish(out=out)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["city.parquet"]
+    assert out.read_text() == "an older one"
+
+
+def test_mistakes_are_found_before_anything_takes_long(folder, monkeypatch, capsys):
+    def too_late(*given, **named):
+        raise AssertionError("the mistake could have been found before this")
+
+    monkeypatch.chdir(folder)
+    for name in ("planning.mechanism_for", "planning.plan_cells", "counting.count_file"):
+        monkeypatch.setattr(f"deltahist.{name}", too_late)
+    auto = {"strategy": None, "cell": None}
+    for line in (
+        *(publish("missing.csv", **auto), publish(x="lon", **auto), publish(out="no/out.parquet", **auto)),
+        *(publish(epsilon="1e9", **auto), publish(where="word = ", **auto)),
+        publish(ledger="none/l", account="a", **auto),
+        *(publish(user="id", **auto), publish(state="good.parquet", **auto), publish(strategy="best", cell=None)),
+    ):
+        assert main(line) == 2
+        assert "error: " in capsys.readouterr().err
+
+
+def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    out = tmp_path / "dropped.parquet"
+    assert main(publish("nan.csv", drop_bad_rows=True, out=out)) == 0
+    release = dh.Release.load(out)
+    assert release.total is None
+    assert "rows" in release.statement()

@@ -1,0 +1,212 @@
+"""`deltahist publish`, `quantile` and `demo`: real files in, a release out."""
+
+import io
+import json
+import sys
+from fractions import Fraction
+from types import SimpleNamespace
+
+import duckdb
+import geopandas as gpd
+import numpy as np
+import pandas as pd
+import pytest
+
+import deltahist as dh
+from deltahist.cli.demo import PLACES
+
+DEGREES = "-73.98,40.70,-73.90,40.76"
+PLANE = [
+    "--x",
+    "x",
+    "--y",
+    "y",
+    "--bounds",
+    "0,0,8,8",
+    "--cell",
+    "1",
+    "--delta",
+    "1",
+    "--strategy",
+    "identity",
+]
+LINE = ["--x", "age", "--bounds", "0,120", "--delta", "5"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    rng = np.random.default_rng(7)
+    places = pd.DataFrame({"x": rng.random(400) * 8, "y": rng.random(400) * 8, "id": np.arange(400) % 40})
+    places["kind"], places["age"] = np.where(places["x"] < 2, "bus", "tram"), rng.integers(0, 120, 400)
+    places["lon"], places["lat"] = -73.98 + places["x"] / 100, 40.70 + places["y"] / 150
+    places.to_csv(tmp_path / "v.csv", index=False)
+    places.to_parquet(tmp_path / "v.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def publish(run, *more, source="v.csv", out="r.parquet", budget=("--epsilon", "1")):
+    run("publish", source, *more, *budget, "--out", out)
+    return dh.load(out)
+
+
+@pytest.mark.parametrize("source", ["v.csv", "v.parquet"])
+def test_a_table_becomes_the_release_that_was_asked_for(run, source):
+    release = publish(run, *PLANE, source=source)
+    assert release.publishable
+    assert (release.domain.shape, release.domain.bounds, release.epsilon) == ((8, 8), (0, 0, 8, 8), 1)
+    assert (release.strategy.name, release.neighbourhood.delta, release.total) == ("Identity", 1, 400)
+    # The noise of 64 cells is far below 400 points.
+    table = pd.read_csv("v.csv")
+    assert abs(release.cells()[:, :4].sum() - (table["y"] < 4).sum()) < 100
+    assert dh.load("r.parquet").counting.contributions == 1
+
+
+def test_gaussian_noise_for_rho(run):
+    release = publish(run, *PLANE, budget=("--rho", "0.1"))
+    assert (release.mechanism.budget.unit, release.rho) == ("rho", Fraction(1, 10))
+
+
+def test_users_conditions_and_rows_that_are_left_out(run, folder):
+    release = publish(run, *PLANE, "--user", "id", "--max-per-user", "3", "--where", "kind = 'tram'")
+    assert (release.counting.contributions, release.counting.where) == (3, "kind = 'tram'")
+    (folder / "bad.csv").write_text("x,y\n1,1\n,2\n99,99\n")
+    dropped = ["--drop-bad-rows", "--outside", "drop", "--sources", "boundary"]
+    release = publish(run, *PLANE, *dropped, source="bad.csv", out="d.parquet")
+    assert release.total is None
+    assert set(release.counting.dropped) == {"bad rows", "points outside"}
+
+
+def test_standard_input_and_databases(run, folder, monkeypatch):
+    monkeypatch.setattr(
+        sys,
+        "stdin",
+        SimpleNamespace(buffer=io.BytesIO((folder / "v.csv").read_bytes()), isatty=lambda: False),
+    )
+    assert publish(run, *PLANE, source="-").total == 400
+    with duckdb.connect("city.duckdb") as city:
+        city.execute("CREATE TABLE visits AS SELECT * FROM 'v.csv'")
+    assert publish(run, *PLANE, "--table", "visits", source="city.duckdb", out="t.parquet").total == 400
+
+
+def test_a_projection_is_chosen_for_degrees(run):
+    place = ["--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--project", "auto", "--bounds", DEGREES]
+    release = publish(run, *place, "--cell", "1km", "--delta", "1km", "--strategy", "identity")
+    assert release.domain.crs == "EPSG:32618"
+    on_map = gpd.GeoSeries.from_xy(
+        *(pd.read_csv("v.csv")[c] for c in ("lon", "lat")), crs="EPSG:4326"
+    ).to_crs(32618)
+    low, high = np.array(release.domain.low), np.array(release.domain.high)
+    assert ((low <= on_map.total_bounds[:2]) & (on_map.total_bounds[2:] <= high)).all()
+
+
+def test_cells_are_chosen_by_their_error_unless_they_are_given(run):
+    place = [*PLANE[:6], "--crs", "none", "--delta", "1", "--points", "400"]
+    release = publish(run, *place)
+    near = dh.Neighbourhood(release.domain, 1)
+    assert release.domain.cell[0] in (2, 1, 1 / 2, 1 / 4, 1 / 8)
+    assert release.neighbourhood.profile == near.capped().profile
+    line = publish(run, *LINE, out="l.parquet")
+    assert line.domain.cell == (5,)
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [([], None), (["any:none"], ()), (["2:2", "any:3"], (2, 3)), (["proportional", "any:4"], (4,))],
+)
+def test_longer_moves_are_capped(run, given, limits):
+    place = [*PLANE[:6], "--cell", "1", "--crs", "none", "--delta", "1"]
+    release = publish(run, *place, *(word for limit in given for word in ("--limit", limit)))
+    factors = [each.factor for each in release.neighbourhood.profile]
+    if limits is None:  # the usual cap
+        assert factors[-1] == 4
+    elif limits == ():
+        assert factors == []
+    else:
+        assert factors[-1] == limits[-1]
+        assert release.mechanism.any_move <= limits[-1]
+
+
+def test_an_account_pays_and_refuses(run, refused, folder):
+    account = ["--ledger", "l", "--account", "visits"]
+    refused(["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "a.parquet", *account])  # no limit yet
+    release = publish(run, *PLANE, *account, "--account-limit", "3")
+    assert release.payment.account == "visits"
+    publish(run, *PLANE, *account, out="b.parquet")
+    refused(["publish", "v.csv", *PLANE, "--epsilon", "2", "--out", "c.parquet", *account])
+    refused(["publish", "v.csv", *PLANE, "--rho", "0.1", "--out", "c.parquet", *account])
+    assert not (folder / "c.parquet").exists()
+    assert dh.Ledger("l").standing("visits").left == 1
+    found = json.loads(run("ledger", "show", "l", "--json").out)
+    assert [each["account"] for each in found] == ["visits"]
+
+
+def test_a_run_that_fails_after_its_charge_says_so(refused, folder, monkeypatch):
+    def fail(*given, **named):
+        raise OSError("disk on fire")
+
+    monkeypatch.setattr("deltahist.releases.base.write_parquet", fail)
+    account = ["--ledger", "l", "--account", "visits", "--account-limit", "3"]
+    line = ["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "r.parquet", *account]
+    assert "the charge stays" in refused(line)
+    assert dh.Ledger("l").standing("visits").spent == 1
+    assert not (folder / "r.parquet").exists()
+
+
+def test_a_dry_run_reads_and_writes_nothing(run, folder):
+    before = set(folder.iterdir())
+    out = run("publish", "none.csv", *PLANE, "--epsilon", "1", "--out", "r.parquet", "--dry-run").out
+    assert "Privacy statement" in out
+    assert "points (root mean square)" in out
+    assert set(folder.iterdir()) == before
+
+
+def test_a_corrected_release_names_the_old_one(run):
+    old = publish(run, *PLANE)
+    new = publish(run, *PLANE, "--replaces", "r.parquet", "--reason", "swapped", out="new.parquet")
+    assert (new.counting.replaces.digest, new.counting.replaces.reason) == (old.digest, "swapped")
+
+
+def test_points_in_order_are_asked_for_quantiles(run, refused, folder):
+    release = publish(run, *LINE, "--sorted", "--user", "id", "--max-per-user", "2")
+    assert release.mechanism.number == 80
+    run("query", "r.parquet", "--quantiles", "0.25,0.5", "--out", "q.csv")
+    found = pd.read_csv("q.csv")
+    assert found["q"].tolist() == [0.25, 0.5]
+    assert found["estimate"].between(0, 120).all()
+    line = ["publish", "v.csv", *LINE, "--sorted", "--epsilon", "1", "--out", "s.parquet"]
+    for more in (["--strategy", "flow"], ["--outside", "drop"], ["--drop-bad-rows"], ["--dry-run"]):
+        refused([*line, *more])
+    refused(
+        ["publish", "v.csv", *PLANE[:8], "--delta", "1", "--sorted", "--epsilon", "1", "--out", "s.parquet"]
+    )
+    assert not (folder / "s.parquet").exists()
+
+
+def test_a_quantile(run, refused, folder):
+    line = ["quantile", "v.csv", *LINE, "--q", "0.5", "--epsilon", "1"]
+    account = ["--ledger", "l", "--account", "ages", "--account-limit", "1.5"]
+    out = run(*line, *account, "--out", "q.json").out
+    found = json.loads((folder / "q.json").read_text())
+    assert float(out.split()[0]) == pytest.approx(found["value"])
+    assert 30 < found["value"] < 90
+    refused([*line, *account])  # 0.5 is left
+    refused([*line, "--out", "q.json"])
+    refused([*line, "--method", "mean"])
+
+
+def test_the_demonstration_works_in_an_empty_folder(run, tmp_path):
+    output = run("demo", "--out", "made-up").out
+    assert sorted(path.name for path in (tmp_path / "made-up").iterdir()) == [
+        "city.parquet",
+        "city.png",
+        "visits.csv",
+    ]
+    assert all(name in output for name in PLACES)
+    release = dh.load("made-up/city.parquet")
+    assert release.publishable
+    assert release.contributions == 5
+    # The command that it shows for the next step works as it is.
+    query = next(line for line in output.splitlines() if "deltahist query" in line).split()[1:]
+    assert json.loads(run(*query).out)["answers"][0]["std_error"] > 0
+    run("demo", "--out", "made-up")
