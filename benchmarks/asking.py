@@ -1,4 +1,4 @@
-"""Questions a second over HTTP: `deltahist serve-private` over a database and a ledger in PostgreSQL, or in files.
+"""Questions a second over HTTP: `deltahist serve --private` over a database and a ledger in PostgreSQL, or in files.
 
 As many clients as a step takes questions ask new ones all the time. Each answer is charged, drawn, kept and durable.
 What breaks off had too small a share of the step.
@@ -20,13 +20,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import duckdb
 import numpy as np
-import pandas as pd
 import psutil
+import psycopg
 
-import deltahist as dh
 from benchmarks.ledger import _database, _server
-from deltahist.personal.settings import make_key
+from deltahist.personal import People
+from deltahist.personal.service import make_key
 
 PEOPLE, RECORDS = 1_000, 10_000
 #: Seconds of a step, and questions in it.
@@ -37,12 +38,16 @@ QUESTION = {"steps": [{"where": "kind = 'bus' and hour = 8"}], "answer": {"kind"
 
 def make_city(database: str, ledger: str) -> None:
     """Let people join, and insert their records."""
-    opened, rng = dh.Database.open(database), np.random.default_rng(1)
-    opened.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
-    people = dh.People(opened, "trip", owner="who", ledger=ledger, epsilon=1_000_000)
-    columns = {"who": rng.integers(0, PEOPLE, RECORDS), "kind": rng.choice(["bus", "tram", "rail", "foot"], RECORDS)}
-    people.insert(pd.DataFrame({**columns, "hour": rng.integers(0, 24, RECORDS)}))
-    opened.close()
+    rng = np.random.default_rng(1)
+    kinds = rng.choice(["bus", "tram", "rail", "foot"], RECORDS)
+    rows = zip(rng.integers(0, PEOPLE, RECORDS), kinds, rng.integers(0, 24, RECORDS), strict=True)
+    values = ", ".join(f"({who}, '{kind}', {hour})" for who, kind, hour in rows)
+    with (psycopg if "://" in database else duckdb).connect(database) as connection:  # type: ignore[attr-defined]
+        connection.execute("CREATE TABLE trip (who INTEGER, kind TEXT, hour INTEGER)")
+        connection.execute(f"INSERT INTO trip VALUES {values}")
+    people = People(database, "trip", owner="who", ledger=ledger, epsilon=1_000_000)
+    people.enrol()
+    people.database.close()
 
 
 @contextlib.contextmanager
@@ -52,16 +57,16 @@ def serving(folder: Path, database: str, ledger: str, step: float, at_once: int)
     file = folder / "night.toml"
     file.touch(0o600)
     file.write_text(
-        f'database = "{database}"\nledger = "{ledger}"\nport = 0\nstep = {step}\nmax_waiting = {at_once}\n'
+        f'database = "{database}"\nledger = "{ledger}"\nport = 8923\nstep = {step}\nmax_waiting = {at_once}\n'
         '[accounts.people]\ntable = "trip"\nowner = "who"\n'
         f'[clients.ann]\nkeys = ["{hashed}"]\naccounts = ["people"]\nper_minute = 1000000\n'
     )
-    line = [sys.executable, "-m", "deltahist.cli", "serve-private", "--config", str(file)]
+    line = [sys.executable, "-m", "deltahist.cli", "serve", "--private", str(file)]
     with open(folder / "log", "w") as log, subprocess.Popen(line, stderr=log) as process:
         try:
-            while not (said := (folder / "log").read_text()).endswith("\n"):
+            while "running on" not in (folder / "log").read_text():
                 time.sleep(0.05)
-            yield said.split()[0], key, process.pid
+            yield "http://127.0.0.1:8923/ask", key, process.pid
         finally:
             process.terminate()
 

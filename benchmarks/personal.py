@@ -34,17 +34,15 @@ def main() -> None:
     """Print medians and ratios."""
     import duckdb
 
-    from deltahist.personal.database import Database
-    from deltahist.personal.people import People
+    from deltahist.personal import People
 
     with tempfile.TemporaryDirectory() as folder, duckdb.connect(f"{folder}/city.duckdb") as connection:
-        database = Database.open(connection)
-        database.create_records("trip", {"kind": "text", "hour": "whole"}, owner="who")
-        people = People(database, "trip", owner="who", ledger=f"{folder}/city.ledger", epsilon=1_000)
-        spent, _ = _timed(lambda: people.join([f"person {number}" for number in range(PEOPLE)]))
-        print(f"{PEOPLE:,} people join: {spent:.1f} s")
+        connection.execute("CREATE TABLE trip (who INTEGER, kind TEXT, hour INTEGER)")
         connection.execute(MAKE)
         connection.execute("CHECKPOINT")
+        people = People(connection, "trip", owner="who", ledger=f"{folder}/city.ledger", epsilon=1_000)
+        spent, joined = _timed(people.enrol)
+        print(f"{joined:,} people join: {spent:.1f} s")
         print(f"{RECORDS:,} records, medians of {ROUNDS} rounds")
         print(f"{'condition':30}{'records':>12}{'DuckDB':>10}{'budgets':>10}{'ratio':>8}")
         for condition in CONDITIONS:

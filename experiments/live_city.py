@@ -15,12 +15,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deltahist.personal.database import Database
-from deltahist.personal.people import People
+from deltahist.personal import People
 from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, print_table, save, write_csv
 
 KINDS = ("cafe", "shop", "gym", "office", "school", "park", "clinic", "bus", "cinema", "library")
@@ -79,10 +79,13 @@ def simulate(city: City) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     global_left, asked = BUDGET, 0
     with tempfile.TemporaryDirectory() as folder:
-        people = _founded(folder)
+        base, people = _found(folder)
         for day in range(city.days):
             visits = city.day(day, residents, rng)
-            people.insert(visits)
+            base.register("arrived", visits)
+            base.execute("INSERT INTO visits BY NAME SELECT * FROM arrived")
+            base.unregister("arrived")
+            people.enrol()
             truth, before = 0, float(_spent(people).sum())
             for kind, district in city.asked(rng):
                 where = f"day = {day} and kind = '{kind}'"
@@ -115,10 +118,10 @@ def simulate(city: City) -> list[dict[str, Any]]:
     return rows
 
 
-def _founded(folder: str) -> People:
-    database = Database.open(f"{folder}/city.duckdb")
-    database.create_records("visits", {"day": "whole", "kind": "text", "district": "whole"}, owner="person")
-    return People(database, "visits", owner="person", ledger=f"{folder}/city.ledger", epsilon=BUDGET)
+def _found(folder: str) -> tuple[Any, People]:
+    base = duckdb.connect(f"{folder}/city.duckdb")
+    base.execute("CREATE TABLE visits (person TEXT, day INTEGER, kind TEXT, district INTEGER)")
+    return base, People(base, "visits", owner="person", ledger=f"{folder}/city.ledger", epsilon=BUDGET)
 
 
 def _spent(people: People) -> NDArray[np.float64]:

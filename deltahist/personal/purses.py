@@ -20,6 +20,8 @@ from deltahist.errors import NANO, DamagedFile, InputError, one_of
 
 #: Billionths of the largest limit: sums of a limit and a charge that it pays stay within 64 bits.
 _MOST = 10**9 * NANO
+#: Bytes of the digest of a name.
+_BYTES = 16
 _TABLES = MetaData()
 #: Who has a purse: a secret of the account, and for each person a digest of the name and the limit.
 _PEOPLE = Table(
@@ -55,9 +57,8 @@ class KeyReuseError(InputError):
 class Purses:
     """The purses of an account.
 
-    People are known by name. The ledger keeps a keyed digest of each name (BLAKE2b, 64 bits): whoever joins again has
-    the purse of before, whatever database their records are in. Two people whose digests are equal (one chance in 10^7
-    among a million people) share a purse, which protects both. A limit never changes, and a spent amount stays spent.
+    People are known by name. The ledger keeps a keyed digest of each name (BLAKE2b, 128 bits): whoever joins again has
+    the purse of before, whatever database their records are in. A limit never changes, and a spent amount stays spent.
 
     Parameters
     ----------
@@ -109,22 +110,22 @@ class Turn:
         found = connection.execute(both).first()
         self._is_new = found is None
         if found is None:
-            self._secret, self._marks, self.limits, self.spent = secrets.token_bytes(32), *[np.zeros(0, np.int64)] * 3
+            self._secret, self._marks = secrets.token_bytes(32), b""
+            self.limits = self.spent = np.zeros(0, np.int64)
             return
-        self._secret = bytes(found.secret)
-        columns = [np.frombuffer(each, "<i8").astype(np.int64) for each in (found.marks, found.limits, found.spent)]
-        self._marks, self.limits, self.spent = columns
-        same_length = len({len(each) for each in columns}) == 1
+        self._secret, self._marks = bytes(found.secret), bytes(found.marks)
+        self.limits, self.spent = (np.frombuffer(each, "<i8").astype(np.int64) for each in (found.limits, found.spent))
+        same_length = len(self.limits) == len(self.spent) == len(self._marks) / _BYTES
         if not same_length or ((self.spent < 0) | (self.spent > self.limits) | (self.limits > _MOST)).any():
             raise DamagedFile(f"account {name!r} of the ledger is damaged: people have spent more than their limits")
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return the places (k,) of people by name; -1 for people who have not joined."""
-        if not len(self._marks):
-            return np.full(len(names), -1)
-        marks, order = self._mark(names), np.argsort(self._marks)
-        near = order[np.searchsorted(self._marks, marks, sorter=order).clip(max=len(order) - 1)]
-        return np.where(self._marks[near] == marks, near, -1)
+        import pyarrow.compute as pc
+
+        asked, there = self._digest(names), _as_array(self._marks)
+        places: NDArray[np.int64] = pc.index_in(_as_array(asked), there).fill_null(-1).to_numpy().astype(np.int64)
+        return places
 
     def charge(self, times: ArrayLike, price: int) -> NDArray[np.bool_]:
         """Charge the people who can pay, and return who could, (m,): the others are not charged.
@@ -141,7 +142,7 @@ class Turn:
         # By division, since a product might overflow.
         pays = np.asarray((often > 0) & (often <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, often, 0) * price
-        self._write(_SPENT, spent=self.spent)
+        self._write(_SPENT, spent=self.spent.astype("<i8").tobytes())
         return pays
 
     def join(self, names: Sequence[str], limits: ArrayLike) -> None:
@@ -152,18 +153,20 @@ class Turn:
         given = np.asarray(limits, dtype=np.int64)
         if given.shape != (len(names),) or (len(given) and not 0 <= given.min() <= given.max() <= _MOST):
             raise InputError("limits must be one for each person, from 0 to 10^9")
-        marks = self._mark(names)
-        _, first = np.unique(marks, return_index=True)
-        fresh = np.sort(first[self.find(names)[first] < 0])
-        self._marks, self.limits = np.append(self._marks, marks[fresh]), np.append(self.limits, given[fresh])
+        different: dict[str, int] = {}
+        for name, limit in zip(names, given.tolist(), strict=True):
+            different.setdefault(name, limit)
+        fresh = [name for name, place in zip(different, self.find(list(different)), strict=True) if place < 0]
+        self._marks += self._digest(fresh)
+        self.limits = np.append(self.limits, np.array([different[name] for name in fresh], np.int64))
         self.spent = np.append(self.spent, np.zeros(len(fresh), np.int64))
         if self._is_new:
             self._is_new = False
             empty = {"account": self._name, "marks": b"", "limits": b"", "secret": self._secret}
             self._connection.execute(insert(_PEOPLE), empty)
             self._connection.execute(insert(_SPENT), {"account": self._name, "spent": b""})
-        self._write(_PEOPLE, marks=self._marks, limits=self.limits)
-        self._write(_SPENT, spent=self.spent)
+        self._write(_PEOPLE, marks=self._marks, limits=self.limits.astype("<i8").tobytes())
+        self._write(_SPENT, spent=self.spent.astype("<i8").tobytes())
 
     def find_answer(self, key: str, request: dict[str, Any]) -> Any:
         """Return the answer that is kept under a key; None if the key is new.
@@ -183,11 +186,17 @@ class Turn:
         row = {"account": self._name, "key": key, "request": request, "answer": answer}
         self._connection.execute(insert(_ANSWERS), row)
 
-    def _mark(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the keyed digests of names (k,)."""
-        digests = (hashlib.blake2b(name.encode(), key=self._secret, digest_size=8).digest() for name in names)
-        return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
+    def _digest(self, names: Sequence[str]) -> bytes:
+        """Return the keyed digests of names, one after another."""
+        each = (hashlib.blake2b(name.encode(), key=self._secret, digest_size=_BYTES).digest() for name in names)
+        return b"".join(each)
 
-    def _write(self, table: Table, **columns: NDArray[np.int64]) -> None:
-        values = {name: column.astype("<i8").tobytes() for name, column in columns.items()}
-        self._connection.execute(update(table).where(table.c.account == self._name).values(values))
+    def _write(self, table: Table, **columns: bytes) -> None:
+        self._connection.execute(update(table).where(table.c.account == self._name).values(columns))
+
+
+def _as_array(marks: bytes) -> Any:
+    """Return digests as an Arrow array."""
+    import pyarrow as pa
+
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(_BYTES), len(marks) // _BYTES, [None, pa.py_buffer(marks)])
