@@ -22,7 +22,7 @@ from deltahist.privacy import Guarantee, Law
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, read_lasting
 from deltahist.statement import list_facts, list_rows, summarize_limits, write_statement
-from deltahist.strategies.base import Members
+from deltahist.strategies.base import Members, join_groups
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
@@ -338,6 +338,10 @@ class BaseMechanism(abc.ABC):
     def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return what whole-number noise (draws,) adds to the released numbers (size,)."""
         return noise
+
+    def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+        """Return the same, as an array of its own, from the noise of each group, whole numbers of 32 or 64 bits."""
+        return self.scatter(join_groups([members for members, _ in self.noise_groups], noise))
 
     @property
     def determines_cells(self) -> bool | None:

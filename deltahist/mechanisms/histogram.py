@@ -269,6 +269,9 @@ class Mechanism(BaseMechanism):
     def scatter(self, noise: NDArray[np.int64]) -> NDArray[np.int64]:
         return self.strategy.scatter(noise)
 
+    def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+        return self.strategy.scatter_groups(noise)
+
     @functools.cached_property
     def decoder(self) -> Decoder:
         """Least squares for its releases."""

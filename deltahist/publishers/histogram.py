@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,7 @@ from deltahist.releases import Release
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, check_groups, is_own
+from deltahist.strategies.flow import Flow
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52
@@ -133,8 +135,11 @@ def publish(
         _check_window_pays(mechanism, account)
     private = _checked(counts, mechanism.neighbourhood)
     total = int(private.sum()) if mechanism.total_known else None
-    # Some strategies hold fewer points than others: what they refuse is known before anything is charged.
-    measured = mechanism.strategy.measure(private)
+    # Some strategies hold fewer points than others: what they refuse is known before anything is charged. Flows hold
+    # all that `_checked` lets pass.
+    measured: Any = functools.partial(mechanism.strategy.measure, private)
+    if state is not None or not isinstance(mechanism.strategy, Flow):
+        measured = measured()
     make = functools.partial(Release, total=total)
     if state is None:
         release = publish_measured(make, mechanism, measured, account=account, rng=rng)
@@ -158,7 +163,7 @@ def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator 
                 f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
             )
     check_protection(mechanism, accepted, rng)
-    fits_memory(40 * (sum(strategy.shape) + strategy.draws), f"a release of {strategy.shape[0]:,} values")
+    fits_memory(16 * strategy.shape[0] + 5 * strategy.draws, f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "

@@ -27,6 +27,8 @@ from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 
+#: Noise of a smaller variance is kept in 32 bits: a number that does not fit comes once in e^2000 draws.
+_SMALL_VARIANCE = 2.0**40
 _Mechanism = TypeVar("_Mechanism", bound=BaseMechanism)
 _Release = TypeVar("_Release")
 
@@ -35,7 +37,7 @@ _Release = TypeVar("_Release")
 def publish_measured(
     make: Callable[..., _Release],
     mechanism: BaseMechanism,
-    measured: NDArray[np.int64],
+    measured: NDArray[np.int64] | Callable[[], NDArray[np.int64]],
     *,
     account: Account | None,
     rng: np.random.Generator | None,
@@ -52,7 +54,8 @@ def publish_measured(
     Parameters
     ----------
     make : makes the release of `mechanism`, `values` and `payment`.
-    measured : (size,) exact numbers; private.
+    measured : (size,) exact numbers; private. Or a function that returns them and refuses nothing: it is called when
+        the noise has entered, and its draws are gone from memory.
     account : charged, durably, before noise is drawn.
     rng : a seeded generator, for experiments only: the release is stamped not for publication.
     noise : draws the noise (size,); by default independent draws by the mechanism's laws.
@@ -60,7 +63,11 @@ def publish_measured(
     publishable : whether what the release follows from is for publication.
     """
     payment = None if account is None else account.pay(mechanism.guarantee, **facts)
-    values = measured + (mechanism.scatter(draw_noise(mechanism, rng)) if noise is None else noise())
+    if noise is None:
+        values = mechanism.scatter_groups(draw_noise(mechanism, rng))
+        values += measured() if callable(measured) else measured
+    else:
+        values = (measured() if callable(measured) else measured) + noise()
     return stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
 
 
@@ -151,23 +158,33 @@ def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
     return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
 
 
-def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """Draw the noise of all groups (draws,), part by part, so that little of it is held twice.
+def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
+    """Draw the noise of each group, part by part, so that little of it is held twice.
 
     Every part has a stream of its own from the operating system's entropy, so that several are drawn at a time; a
-    seeded generator's words come one after another.
+    seeded generator's words come one after another. Small noise is kept in 32 bits, unless a number does not fit.
     """
-    drawn = np.zeros(mechanism.draws, dtype=np.int64)
-
-    def fill(law: Law, part: NDArray[np.int64]) -> None:
-        part[:] = draw(law, len(part), rng)
-
+    found = []
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
         for members, law in mechanism.noise_groups:
-            values = drawn[members]  # a view, unless members are listed
-            parts = [values[start : start + BLOCK] for start in range(0, len(values), BLOCK)]
-            each = map if len(parts) == 1 or rng is not None else pool.map
-            list(each(functools.partial(fill, law), parts))
-            if not isinstance(members, slice):
-                drawn[members] = values
-    return drawn
+            number = len(range(mechanism.draws)[members]) if isinstance(members, slice) else len(members)
+            small = law.variance() < _SMALL_VARIANCE
+            drawn = np.empty(number, dtype=np.int32 if small else np.int64)
+            too_large: dict[int, NDArray[np.int64]] = {}
+
+            def fill(start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]) -> None:
+                part = drawn[start : start + BLOCK]
+                values = draw(law, len(part), rng)
+                part[:] = values
+                if drawn.dtype == np.int32 and np.any(part != values):
+                    too_large[start] = values
+
+            starts = range(0, number, BLOCK)
+            each = map if len(starts) == 1 or rng is not None else pool.map
+            list(each(functools.partial(fill, law=law, drawn=drawn, too_large=too_large), starts))
+            if too_large:
+                drawn = drawn.astype(np.int64)
+                for start, values in too_large.items():
+                    drawn[start : start + len(values)] = values
+            found.append(drawn)
+    return found

@@ -129,6 +129,10 @@ class Strategy:
         """Return R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
         return noise
 
+    def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+        """Return R(η) as an array of its own, from the draws of each group, whole numbers of 32 or 64 bits."""
+        return self.scatter(join_groups([group.members for group in self.groups], noise))
+
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the adjoint of the linear part of R: weights of draws, from weights (k,) of the values."""
         return weights
@@ -232,6 +236,14 @@ class Strategy:
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
+
+
+def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """Return the draws of all groups as one new array."""
+    drawn = np.empty(sum(map(len, noise)), dtype=np.int64)
+    for some, part in zip(members, noise, strict=True):
+        drawn[some] = part
+    return drawn
 
 
 def check_groups(strategy: Strategy) -> None:

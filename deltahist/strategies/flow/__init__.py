@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -356,7 +356,10 @@ class Flow(Strategy):
     def split(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
         """Return the draws (..., draws) by the name of their kind, and the draws on flows by direction: views."""
         draws = {g.name: noise[..., g.members] for g in self.groups}
-        return draws, Crossings.of_draws(self.blocks, draws, self.lines, self.sums)
+        return draws, self._crossings(draws)
+
+    def _crossings(self, draws: dict[str, NDArray[Any]]) -> list[Crossings]:
+        return Crossings.of_draws(self.blocks, draws, self.lines, self.sums)
 
     @property
     def scatters_linearly(self) -> bool:
@@ -364,11 +367,19 @@ class Flow(Strategy):
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
         """Return R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
-        draws, directions = self.split(noise)
-        out = np.zeros((*noise.shape[:-1], self.blocks[0], math.prod(self.blocks[1:])), dtype=noise.dtype)
-        for flows in directions:
+        return self._scatter({group.name: noise[..., group.members] for group in self.groups})
+
+    def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+        return self._scatter({group.name: draws for group, draws in zip(self.groups, noise, strict=True)})
+
+    def _scatter(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return R(η) from the draws of each kind (..., number), floats or whole numbers of 32 or 64 bits."""
+        first = draws[STRAIGHT]
+        several, kind = first.shape[:-1], np.result_type(first, np.int64)
+        out = np.zeros((*several, self.blocks[0], math.prod(self.blocks[1:])), dtype=kind)
+        for flows in self._crossings(draws):
             flows.enter(out, self.lines[flows.axis] if self.widths else None)
-        flat = out.reshape(*noise.shape[:-1], -1)
+        flat = out.reshape(*several, -1)
         if self.arrivals is not None:
             flat[..., self.entries] += draws[ARRIVALS]
         if self.hub_noise is not None:

@@ -73,7 +73,7 @@ class Crossings(NamedTuple):
 
     def across(self, some: slice) -> Array:
         """Return T of some lines (..., some, places): all flow across them, as the single draws have it."""
-        out, falling = self.straight[..., some, :].copy(), self.falling[..., some, :]
+        out, falling = _wide(self.straight[..., some, :]), self.falling[..., some, :]
         out[..., :-1] += self.rising[..., some, :]
         if self.axis == 0:
             out[..., 1:] += falling
@@ -83,7 +83,7 @@ class Crossings(NamedTuple):
 
     def solve(self, line: Lines) -> Field:
         """Return what sums say of each line (p, ..., lines), by least squares (`Lines.solve`)."""
-        surplus = np.concatenate(self.sums, axis=-1)
+        surplus = _wide(np.concatenate(self.sums, axis=-1))
         for some, _ in self.strips():
             flow = self.across(some)
             surplus[..., some, :] -= line.weigh(flow.reshape(-1, line.n)).reshape(*flow.shape[:-1], -1)
@@ -118,10 +118,15 @@ class Crossings(NamedTuple):
         before = line.sums_before(known, 0, line.n, np.zeros(known.shape[1]))
         if straight.dtype.kind != "f":
             np.rint(before, out=before)
-        out = np.empty(straight.shape, dtype=straight.dtype)
+        out = np.empty(straight.shape, dtype=np.result_type(straight, np.int64))
         np.subtract(before[:, 1:], before[:, :-1], out=out.reshape(-1, line.n), casting="unsafe")
         out += straight
         return out
+
+
+def _wide(draws: Array) -> Array:
+    """Return a copy of draws in 64 bits, whole numbers or floats."""
+    return draws.astype(np.result_type(draws, np.int64))
 
 
 def _cut(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
@@ -308,9 +313,9 @@ class Hubs:
 
     def inflow(self, draws: dict[str, Array]) -> Array:
         """Return the inflow at each hub (..., hubs), from draws (..., number) of all kinds."""
-        own, *sums = self.split(draws)
         if not self.ratios:
             return draws[HUBS]
+        own, *sums = map(_wide, self.split(draws))
         x, y = self.axes
         (squares_x, turn_x), (squares_y, turn_y) = x.spectrum, y.spectrum
         on_x, on_y = x.windows.product(own, _X), y.windows.product(own, _Y)
