@@ -19,7 +19,7 @@ _LIMITS = (
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
 )
 #: Bytes per cell that counting, planning and noise take together.
-BYTES_PER_CELL = 48
+BYTES_PER_CELL = 45
 
 
 class InputError(ValueError):

@@ -50,7 +50,8 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
     def fail(*_, **__):
         raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').charges('total')[0]}")
 
-    for module, names in ((publication, ("draw",)), (gradual, ("draw_chain",)), (points, ("draw_place", "rounded_student"))):
+    drawing = ((publication, ("draw",)), (gradual, ("draw_chain",)), (points, ("draw_place", "rounded_student")))
+    for module, names in drawing:
         for name in names:
             monkeypatch.setattr(module, name, fail)
     with pytest.raises(RuntimeError, match="on the disk: 1500000000"):
