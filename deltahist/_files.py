@@ -7,6 +7,7 @@ import csv
 import glob
 import hashlib
 import json
+import math
 import os
 import stat
 import tempfile
@@ -61,12 +62,10 @@ def _as_json(value: Any) -> bytes:
 
 def check_digest(stated: Any, found: str, path: str) -> None:
     """Raise DamagedFile unless a file states the digest that its content has."""
-    if stated is None:
-        raise DamagedFile(f"release file {path!r} states no digest of its content (was it altered?)")
     if stated != found:
         raise DamagedFile(
             f"release file {path!r} states the digest {str(stated)[:16]}..., and its content has {found[:16]}...: it "
-            "was damaged or altered on its way; get it again from who published it"
+            "was damaged or altered; get it again from the publisher"
         )
 
 
@@ -83,7 +82,7 @@ def write_parquet(
     import pyarrow.parquet as pq
 
     meta = {KEY: json.dumps(description).encode(), DIGEST.encode(): digest.encode(), README: readme.encode()}
-    # As they lie in memory: Arrow's own way from NumPy would import pandas first.
+    # From buffers: Arrow's own conversion of NumPy arrays would import pandas first.
     arrays = {}
     for name, values in columns.items():
         buffers = [None, pa.py_buffer(np.ascontiguousarray(values))]
@@ -93,14 +92,14 @@ def write_parquet(
 
 
 def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:
-    """Open a release file and let `read(description, file, path)` make something of it.
+    """Open a release file and return what `read(description, file, path)` makes of it.
 
     `file` is the open Parquet file, or None for a file that is nothing but its description, one JSON object.
 
     Raises
     ------
     DamagedFile
-        If the file is truncated, foreign, oversized, without a description, or `read` stumbles over what it says.
+        If the file is truncated, foreign, oversized, without a description, or `read` fails on its description.
     InputError
         If it is missing.
     """
@@ -108,37 +107,23 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
         return read_parquet(read_object(path, "release file"), str(path), read)
     path = Path(path)
     if path.is_dir():
-        raise InputError(
-            f"release file {str(path)!r} is a folder: a release is one file; name one of those in it "
-            "(`deltahist query`, and in Python Series.load, take a folder)"
-        )
+        raise InputError(f"release file {str(path)!r} is a folder: name one release in it (Series.load takes a folder)")
     if not path.is_file():
         raise InputError(f"release file {str(path)!r} does not exist")
     with path.open("rb") as begun:
-        start = begun.read(64)
-        is_json = start.lstrip()[:1] == b"{"
-    _refuse_secrets(start, path)
-    if is_json:
-        if path.stat().st_size > _MOST_DESCRIPTION:
-            raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
+        is_json = begun.read(64).lstrip()[:1] == b"{"
+    if not is_json:
+        return read_parquet(path, path, read)
+    if path.stat().st_size > _MOST_DESCRIPTION:
+        raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
 
+    def read_alone(description: dict[str, Any]) -> _Read:
+        stated = description.pop(DIGEST, None)
+        found = read(description, None, str(path))
+        check_digest(stated, digest_of(description, {}), str(path))
+        return found
 
-        def read_alone(description: dict[str, Any]) -> _Read:
-            stated = description.pop(DIGEST, None)
-            found = read(description, None, str(path))
-            check_digest(stated, digest_of(description, {}), str(path))
-            return found
-
-        return _understood(path.read_bytes(), path, read_alone)
-    return read_parquet(path, path, read)
-
-
-def _refuse_secrets(start: bytes, path: Path | str) -> None:
-    if start.startswith((b"PK", b"deltahist diffusion key")):
-        raise DamagedFile(
-            f"release file {str(path)!r} is no release but a secret state or key, or an archive: name the file that "
-            "was published, and hand this one to nobody"
-        )
+    return _understood(path.read_bytes(), path, read_alone)
 
 
 def read_parquet(
@@ -148,30 +133,17 @@ def read_parquet(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if isinstance(content, bytes):
-        _refuse_secrets(content[:64], path)
-        if content[:64].lstrip()[:1] == b"{":
-            raise DamagedFile(
-                f"release file {str(path)!r} holds JSON, as that of a quantile does, which answers no ranges: it must "
-                "be Parquet to be served; `deltahist statement` reads it"
-            )
     try:
         source = pa.BufferReader(content) if isinstance(content, bytes) else content
         file = pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise DamagedFile(
-            f"release file {str(path)!r} is not a readable Parquet file (truncated or foreign?): {first_line(problem)}"
-        ) from None
+        raise DamagedFile(f"release file {str(path)!r} is no readable Parquet file: {first_line(problem)}") from None
     with file:
         text = (file.schema_arrow.metadata or {}).get(KEY)
         if text is None:
-            raise DamagedFile(
-                f"file {str(path)!r} is Parquet but no release: it has no deltahist description"
-            )
+            raise DamagedFile(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
         if len(text) > _MOST_DESCRIPTION:
-            raise DamagedFile(
-                f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
-            )
+            raise DamagedFile(f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes")
         try:
             return _understood(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
@@ -179,30 +151,15 @@ def read_parquet(
 
 
 def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:
-    """Return the result of `read` on a JSON description; whatever it stumbles over is damage."""
+    """Return the result of `read` on a JSON description; every error that it provokes is damage."""
     from pyarrow import ArrowException
 
     try:
-        description = json.loads(text)
-        if "format" not in description:
-            raise DamagedFile(
-                f"release file {str(path)!r} has a damaged description: it states no format, and is no release"
-            )
-        return read(description)
+        return read(json.loads(text))
     except (InputError, ArrowException, OSError):
         raise
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-        ZeroDivisionError,
-        OverflowError,
-    ) as problem:
-        raise DamagedFile(
-            f"release file {str(path)!r} has a damaged description: {first_line(problem)}"
-        ) from None
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as problem:
+        raise DamagedFile(f"release file {str(path)!r} has a damaged description: {first_line(problem)}") from None
 
 
 def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
@@ -211,9 +168,7 @@ def check_format(description: dict[str, Any], path: str, *, form: str, version: 
         raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
     stated = whole(version=description["version"])
     if stated > version:
-        raise InputError(
-            f"file {path!r} is of version {stated}: this program reads versions up to {version}; update it"
-        )
+        raise InputError(f"file {path!r} is of version {stated}: this program reads versions up to {version}")
 
 
 def check_header(
@@ -226,9 +181,7 @@ def check_header(
     check_format(description, path, form=form, version=version)
     if file is None:
         raise DamagedFile(f"file {path!r} describes a release, but has no values: it is no Parquet file")
-    size = 1
-    for n in [int(n) for n in description["domain"]["shape"]]:
-        size *= n
+    size = math.prod(int(n) for n in description["domain"]["shape"])
     fits_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
 
 
@@ -238,27 +191,22 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
 
     found = {field.name: str(field.type) for field in file.schema_arrow}
     if list(found) != names or found["value"] != "int64" or not all(kind.startswith("int") for kind in found.values()):
-        raise DamagedFile(
-            f"release file {path!r} has columns {found}: they must be whole numbers, {' and '.join(names)} (int64)"
-        )
-    rows, missing, start = file.metadata.num_rows, 0, 0
+        raise DamagedFile(f"release file {path!r} has columns {found}: they must be integers, {' and '.join(names)}")
+    rows, start = file.metadata.num_rows, 0
     columns = {name: np.empty(rows, dtype=found[name]) for name in names}
-    # Batches use the same memory again, which costs less than a table of all.
+    # Batches reuse memory, which costs less than a table of everything.
     for batch in file.iter_batches(_AT_A_TIME, use_threads=False):
-        missing += batch.column("value").null_count
-        if not missing:
-            for name, column in columns.items():
-                # Arrow's own way to NumPy would import pandas first.
-                column[start : start + len(batch)] = np.from_dlpack(batch.column(name))
+        if any(batch.column(name).null_count for name in names):
+            raise DamagedFile(f"release file {path!r} has missing values")
+        for name, column in columns.items():
+            # Arrow's own conversion to NumPy would import pandas first.
+            column[start : start + len(batch)] = np.from_dlpack(batch.column(name))
         start += len(batch)
-    if missing:
-        raise DamagedFile(f"release file {path!r} has {missing:,} missing values: there must be none")
     if start != rows:
         raise DamagedFile(f"release file {path!r} has {start:,} rows: it states {rows:,}")
     meta = file.schema_arrow.metadata
-    stated = meta.get(DIGEST.encode())
     own = digest_of(json.loads(meta[KEY]), columns)
-    check_digest(None if stated is None else stated.decode(errors="replace"), own, path)
+    check_digest(meta.get(DIGEST.encode(), b"none").decode(errors="replace"), own, path)
     return columns
 
 
@@ -354,15 +302,9 @@ def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
     mode = path.stat().st_mode
     if os.name != "posix" or not mode & (_WRITTEN if readable else _TOUCHED):
         return
-    said = f"(mode {stat.S_IMODE(mode):o})"
-    if readable:
-        raise InputError(
-            f"{what} {str(path)!r} can be written by others {said}: whoever does so says what has been spent; "
-            "`chmod go-w` it if nobody has done so yet"
-        )
+    verb, cure = ("written", "go-w") if readable else ("read", "600")
     raise InputError(
-        f"{what} {str(path)!r} can be read by others {said}: whoever has it takes the noise "
-        "off all that came of it; `chmod 600` it if nobody has seen it yet"
+        f"{what} {str(path)!r} can be {verb} by others (mode {stat.S_IMODE(mode):o}): if nobody did, chmod {cure} it"
     )
 
 
