@@ -68,7 +68,7 @@ def demo(
 
 def _run(arguments: Sequence[str]) -> Any:
     """Show a command line, then run it."""
-    from deltahist.cli.app import invoke
+    from deltahist.cli import invoke
 
     line = " ".join(["$ deltahist", *arguments])
     print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltahist.cli import shared
-from deltahist.cli.app import write_project
+from deltahist.cli import shared, write_project
 from deltahist.cli.console import check_target, facts, note, put
 from deltahist.errors import InputError
 

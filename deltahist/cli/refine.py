@@ -1,4 +1,4 @@
-"""`deltahist refine` and `tighten`: a finer release of the same data, and a more private copy of a release."""
+"""`deltahist refine`, `tighten` and `withdraw`: a finer release, a more private copy, and the end of a release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltahist.cli import shared
-from deltahist.cli.console import check_target, facts
+from deltahist.cli.console import check_target, facts, note
 from deltahist.cli.publish import describe_state
 from deltahist.errors import InputError
 
@@ -97,6 +97,34 @@ def tighten(
     made.save(out)
     print(_summarize(made, out, None))
     return made
+
+
+def withdraw(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.")],
+    *,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, in one line. Public.")],
+    ledger: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The ledger that paid for it, or a postgresql:// URL.")
+    ] = None,
+) -> None:
+    """Withdraw a release: enter it in the ledger that paid for it, then write a notice next to the file.
+
+    The notice, city.withdrawn.json next to city.parquet, is public: copy it to wherever the release went. Commands, the
+    service and the library honour it. The budget stays spent, since the release was seen.
+
+    \b
+    Example:
+      deltahist withdraw city.parquet --reason "the column of longitudes was wrong" --ledger city.ledger
+    """
+    from deltahist.kinds import read_release
+    from deltahist.publishers.withdrawal import withdraw as enter
+    from deltahist.releases.notices import notice_path
+
+    notice = enter(release, reason, ledger=ledger)
+    payment = read_release(release).payment
+    print(facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release)))
+    if payment is not None and ledger is None:
+        note(f"note: account {payment.account!r} paid for {release}: run this again with its --ledger")
 
 
 def _summarize(release: BaseRelease, out: Path, state: Path | None) -> str:

@@ -12,8 +12,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import console, main
-from deltahist.cli.app import COMMANDS
+from deltahist.cli import COMMANDS, console, main
 
 ROOT = Path(dh.__file__).parent.parent
 #: Packages that take long to import, and that no help needs.
@@ -196,7 +195,7 @@ def test_what_the_machine_refuses_is_one_line(monkeypatch, refused, problem):
     def fail(arguments):
         raise problem
 
-    monkeypatch.setattr(import_module("deltahist.cli.app"), "invoke", fail)
+    monkeypatch.setattr(import_module("deltahist.cli"), "invoke", fail)
     error = refused(["query", "x"])
     assert error.startswith("error: ")
     assert len(error.splitlines()) == 1
@@ -206,7 +205,7 @@ def test_programming_errors_keep_their_traceback(monkeypatch):
     def fail(arguments):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(import_module("deltahist.cli.app"), "invoke", fail)
+    monkeypatch.setattr(import_module("deltahist.cli"), "invoke", fail)
     with pytest.raises(ZeroDivisionError):
         main(["query", "x"])
 
@@ -237,7 +236,7 @@ def test_a_signal_leaves_nothing_half_written(folder, told):
         "o.parquet",
     ]
     code = (
-        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli.app import main\n"
+        f"import signal, sys, time\nimport deltahist.releases.base as base\nfrom deltahist.cli import main\n"
         f"signal.signal({int(told)}, signal.default_int_handler if {int(told)} == 2 else signal.SIG_DFL)\n"
         f"sys.argv = {line}\nreal = base.write_parquet\n"
         "def slow(*given):\n    real(*given)\n    print('writing', flush=True)\n    time.sleep(60)\n"
