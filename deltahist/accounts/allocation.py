@@ -15,7 +15,6 @@ is given whatever may come:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -26,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, is_number, positive, whole
 
-__all__ = ["Independent", "Markov", "allocate_offline", "allocate_online"]
+__all__ = ["Independent", "allocate_offline", "allocate_online"]
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -50,7 +49,6 @@ def allocate_offline(
     length: int,
     epsilon: float | Fraction,
     power: float = 2.0,
-    error: Callable[[Any], Any] | None = None,
     past: ArrayLike = (),
 ) -> Array:
     """Allocate a budget when all weights are known: least Σ w_i Err(ε_i), no window above its limit.
@@ -65,7 +63,6 @@ def allocate_offline(
     length : δ, the steps of a window, as for `Window`.
     epsilon : limit of the sum over every `length` consecutive steps (or of ρ).
     power : a > 0 of Err(ε) = ε^−a; 2 for the variance of Laplace noise, 1 for that of Gaussian noise in ρ.
-    error : another convex error function, falling in ε: from a cvxpy expression to a convex one, entry by entry.
     past : amounts committed before the first weight, latest last; they count in the windows.
 
     Returns
@@ -76,7 +73,7 @@ def allocate_offline(
     ------
     InputError
         On weights that are negative, NaN or infinite, or too many; a window longer than the data, a limit that is not
-        above zero, a past that breaks a window, or an error function that is not convex and falling.
+        above zero, or a past that breaks a window.
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -91,41 +88,28 @@ def allocate_offline(
     steps = _open_steps(wanted, before, length, limit)
     out = np.zeros(len(wanted))
     if len(steps):
-        out[steps] = _solve(wanted, steps, before, length, limit, error or (lambda e: _power(e, -float(power))))
+        out[steps] = _solve(wanted, steps, before, length, limit, float(power))
     return round_down(out, before, length, limit) / NANO
 
 
-def _power(amounts: Any, power: float) -> Any:
-    import cvxpy as cp
-
-    return cp.power(amounts, power)
-
-
-def _solve(
-    weights: Array, steps: Whole, past: Whole, length: int, limit: int, error: Callable[[Any], Any]
-) -> Array:
-    """Return the best amounts of some steps (m,): minimise Σ w Err(ε), each window's sum being within its limit."""
+def _solve(weights: Array, steps: Whole, past: Whole, length: int, limit: int, power: float) -> Array:
+    """Return the best amounts of some steps (m,): minimise Σ w ε^−a, each window's sum being within its limit."""
     import cvxpy as cp
 
     # In units of equal shares, in which the solver is accurate; sums of all amounts up to each step keep it sparse.
     share, number = limit / NANO / length, len(weights)
     sums = cp.Variable(len(past) + number + 1)
     amounts = cp.diff(sums)
-    given = past / (NANO * share)
-    rules = [sums[0] == 0, amounts[len(past) :] >= 0, sums[length:] - sums[:-length] <= length]
-    if len(past):
-        rules.append(amounts[: len(past)] == given)
-    own, closed = amounts[len(past) + steps], np.setdiff1d(np.arange(number), steps)
-    if len(closed):
-        rules.append(amounts[len(past) + closed] == 0)
-    scale = weights[steps].max()
-    try:
-        problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(weights[steps] / scale, error(share * own)))), rules)
-        problem.solve(solver=cp.CLARABEL)
-    except (TypeError, ValueError, AttributeError, cp.error.DCPError, cp.error.SolverError) as reason:
-        raise InputError(f"error cannot be minimised: {reason} (it must be convex and falling in ε)") from None
-    if problem.status not in ("optimal", "optimal_inaccurate") or own.value is None:
-        raise InputError(f"error cannot be minimised: the solver says {problem.status} (is it falling in ε?)")
+    fixed = np.concatenate([past / (NANO * share), np.zeros(number)])
+    closed = np.setdiff1d(np.arange(len(fixed)), len(past) + steps)
+    rules = [sums[0] == 0, amounts >= 0, sums[length:] - sums[:-length] <= length]
+    rules += [amounts[closed] == fixed[closed]] if len(closed) else []
+    own = amounts[len(past) + steps]
+    error = cp.sum(cp.multiply(weights[steps] / weights[steps].max(), cp.power(own, -power)))
+    problem = cp.Problem(cp.Minimize(error), rules)
+    problem.solve(solver=cp.CLARABEL)
+    if problem.status not in ("optimal", "optimal_inaccurate"):
+        raise InputError(f"weights are of too different sizes: the solver says {problem.status}")
     return np.asarray(share * own.value, dtype=np.float64)
 
 
@@ -171,7 +155,7 @@ def allocate_online(
     ----------
     past : (i − 1,) amounts committed so far. weights : (i,) weights up to the present step.
     length, epsilon, power : as in `allocate_offline`.
-    model : `Independent`, `Markov`, an object with sample(weights, steps, scenarios, rng) -> (scenarios, steps),
+    model : `Independent`, an object with sample(weights, steps, scenarios, rng) -> (scenarios, steps),
         or such a function; or the probability of weight 1, where weights are 0 or 1 independently.
     steps : number of steps there will be altogether; endless when None.
     scenarios : futures that are drawn; they reach three windows ahead.
@@ -285,64 +269,17 @@ class Independent:
     probabilities: tuple[float, ...] = (0.5, 0.5)
 
     def __post_init__(self) -> None:
-        check_weights(self.values, "values")
-        _check_probabilities(np.asarray(self.probabilities, dtype=np.float64), len(self.values), "probabilities")
+        number, given = len(check_weights(self.values, "values")), np.asarray(self.probabilities, dtype=np.float64)
+        if given.shape != (number,) or not (given >= 0).all() or abs(float(given.sum()) - 1) > 1e-9:
+            raise InputError(f"probabilities are {self.probabilities}: they must be {number} numbers that add up to 1")
 
     def sample(self, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
         """Draw independent weights (scenarios, steps)."""
-        return rng.choice(
-            np.asarray(self.values, np.float64), (scenarios, steps), p=_normalise(self.probabilities)
-        )
+        chances = np.asarray(self.probabilities) / sum(self.probabilities)
+        return rng.choice(np.asarray(self.values, np.float64), (scenarios, steps), p=chances)
 
 
-@dataclass(frozen=True)
-class Markov:
-    """A Markov chain of weights.
-
-    Parameters
-    ----------
-    values : (k,) different values. transitions : (k, k), row i the probabilities of what follows values[i].
-
-    >>> model = Markov((0, 1), ((0.9, 0.1), (0.5, 0.5)))
-    >>> model.sample(np.array([1.0]), 4, 3, np.random.default_rng(0)).shape
-    (3, 4)
-    """
-
-    values: tuple[float, ...]
-    transitions: tuple[tuple[float, ...], ...]
-
-    def __post_init__(self) -> None:
-        values = check_weights(self.values, "values")
-        if len(np.unique(values)) < len(values) or not len(values):
-            raise InputError(f"values are {self.values}: they must be different, at least one")
-        if len(self.transitions) != len(values):
-            raise InputError(
-                f"transitions have {len(self.transitions)} rows: one for each of {len(values)} values"
-            )
-        for row in self.transitions:
-            _check_probabilities(np.asarray(row, dtype=np.float64), len(values), "a row of transitions")
-
-    def sample(self, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
-        """Draw chains (scenarios, steps) that continue from the last weight.
-
-        Raises InputError if the last weight is none of the values.
-        """
-        values = np.asarray(self.values, dtype=np.float64)
-        at = np.flatnonzero(values == weights[-1])
-        if not len(at):
-            raise InputError(f"weight {weights[-1]:g} is none of the model's values, {self.values}")
-        upto = np.cumsum([_normalise(row) for row in self.transitions], axis=1)
-        state = np.full(scenarios, at[0])
-        out = np.empty((scenarios, steps))
-        for step in range(steps):
-            state = np.minimum((rng.random(scenarios)[:, None] >= upto[state]).sum(axis=1), len(values) - 1)
-            out[:, step] = values[state]
-        return out
-
-
-def draw_futures(
-    model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator
-) -> Array:
+def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
     """Return checked future weights (scenarios, steps) that a model draws.
 
     A number is the probability of weight 1, independently at each step; else the weight is 0.
@@ -356,23 +293,9 @@ def draw_futures(
         raise InputError(f"model is {model!r}: it must have sample(weights, steps, scenarios, rng), or be a function")
     drawn = np.asarray(draw(weights.copy(), steps, scenarios, rng), dtype=np.float64)
     if drawn.shape != (scenarios, steps):
-        raise InputError(
-            f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}"
-        )
+        raise InputError(f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}")
     check_weights(drawn.ravel(), "weights that the model draws")
     return drawn
-
-
-def _check_probabilities(probabilities: Array, number: int, name: str) -> None:
-    if probabilities.shape != (number,) or not (probabilities >= 0).all() or abs(float(probabilities.sum()) - 1) > 1e-9:
-        raise InputError(
-            f"{name} are {probabilities.tolist()}: they must be {number} numbers from 0 that add up to 1"
-        )
-
-
-def _normalise(probabilities: tuple[float, ...]) -> Array:
-    array = np.asarray(probabilities, dtype=np.float64)
-    return np.asarray(array / array.sum())
 
 
 # ---------------------------------------------------------------------------------- what is given
@@ -386,9 +309,7 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
     out = array.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
     if len(bad):
-        raise InputError(
-            f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative (0: no publishing)"
-        )
+        raise InputError(f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative")
     return out
 
 
@@ -399,31 +320,18 @@ def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
     positive(power=power)
     limit = floor_nano(epsilon=epsilon)
     if limit < length:
-        raise InputError(
-            f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps"
-        )
+        raise InputError(f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps")
     return length, limit
 
 
 def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     """Return the last length − 1 committed amounts in billionths; InputError if they exceed a window's limit."""
-    array = np.asarray(past, dtype=np.float64)
-    if array.ndim != 1:
-        raise InputError(f"past has shape {array.shape}: it must be (m,) amounts that were committed")
-    bad = np.flatnonzero(~np.isfinite(array) | (array < 0))
-    if len(bad):
-        raise InputError(
-            f"past is {array[bad[0]]:g} at step {bad[0] + 1}: amounts are finite and not negative"
-        )
     # A hair of binary rounding is forgiven before rounding up.
-    units = np.ceil(array * NANO - 1e-6).astype(np.int64)
+    units = np.ceil(check_weights(past, "past") * NANO - 1e-6).astype(np.int64)
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
         at = int(np.argmax(spent > limit))
-        raise InputError(
-            f"past spends {spent[at] / NANO:.9g} in the window that ends at step {at + 1}: more than its limit, "
-            f"{limit / NANO:.9g}"
-        )
+        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}")
     return units[max(0, len(units) - (length - 1)) :] if length > 1 else units[:0]
 
 

@@ -13,27 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    URL,
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Connection,
-    Engine,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    NullPool,
-    StaticPool,
-    Table,
-    Text,
-    create_engine,
-    inspect,
-    make_url,
-    text,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from deltahist._files import check_secret, sync_folder
@@ -48,31 +29,31 @@ SCHEMA = "deltahist"
 #: Seconds to wait for other transactions.
 PATIENCE = 120.0
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
 #: `rule` says what the account may spend, `spent` is the sum of its charges, `most` the limit of that sum (None where
 #: only windows are limited), and `notes` holds small facts. All amounts are billionths.
-ACCOUNTS = Table(
+ACCOUNTS = sa.Table(
     "accounts",
     METADATA,
-    Column("name", Text, primary_key=True),
-    Column("rule", JSON, nullable=False),
-    Column("notes", JSON, nullable=False),
-    Column("spent", BigInteger, nullable=False),
-    Column("most", BigInteger),
-    CheckConstraint("spent >= 0 AND (most IS NULL OR spent <= most)"),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("rule", sa.JSON, nullable=False),
+    sa.Column("notes", sa.JSON, nullable=False),
+    sa.Column("spent", sa.BigInteger, nullable=False),
+    sa.Column("most", sa.BigInteger),
+    sa.CheckConstraint("spent >= 0 AND (most IS NULL OR spent <= most)"),
 )
-CHARGES = Table(
+CHARGES = sa.Table(
     "charges",
     METADATA,
-    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("account", Text, ForeignKey(ACCOUNTS.c.name), nullable=False),
-    Column("step", BigInteger, nullable=False),
-    Column("nano", BigInteger, CheckConstraint("nano >= 0"), nullable=False),
-    Column("key", Text),
+    sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("account", sa.Text, sa.ForeignKey(ACCOUNTS.c.name), nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("nano", sa.BigInteger, sa.CheckConstraint("nano >= 0"), nullable=False),
+    sa.Column("key", sa.Text),
 )
-Index("charges_by_step", CHARGES.c.account, CHARGES.c.step)
+sa.Index("charges_by_step", CHARGES.c.account, CHARGES.c.step)
 _HAS_KEY = CHARGES.c.key.is_not(None)
-Index(
+sa.Index(
     "charges_by_key",
     CHARGES.c.account,
     CHARGES.c.key,
@@ -112,7 +93,7 @@ class Database:
 
     place: str
     path: Path | None = None
-    _engine: Engine
+    _engine: sa.Engine
     _password: str | None = None
 
     def __init__(self) -> None:
@@ -171,7 +152,6 @@ class Database:
 
     def _prepare(self, connection: Connection, write: bool) -> None:
         """Set and check what a transaction relies on, and begin it."""
-        raise NotImplementedError
 
     def _check_whole(self, connection: Connection) -> None:
         """Raise InputError if the transaction broke off, so that a commit would lose its changes."""
@@ -201,9 +181,9 @@ class SQLite(Database):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path, self.place = path, str(path)
-        url = URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
+        url = sa.URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
         settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
-        self._engine = create_engine(url, poolclass=NullPool, connect_args=settings)
+        self._engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=settings)
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
@@ -279,7 +259,7 @@ class Memory(Database):
     def __init__(self) -> None:
         super().__init__()
         settings = {"isolation_level": None, "check_same_thread": False}
-        self._engine = create_engine("sqlite://", poolclass=StaticPool, connect_args=settings)
+        self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings)
         weakref.finalize(self, self._engine.dispose)
         self.read = self.write  # type: ignore[method-assign]
 
@@ -316,7 +296,7 @@ class PostgreSQL(Database):
         except ImportError:
             raise InputError("a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
         try:
-            url = make_url(f"postgresql+psycopg://{rest}")
+            url = sa.make_url(f"postgresql+psycopg://{rest}")
         except (ArgumentError, ValueError):
             url = None
         if url is None or not url.database:
@@ -325,34 +305,35 @@ class PostgreSQL(Database):
                 "postgresql://user:password@host/database, with %40 for @ and %2F for / in the password"
             )
         self._password = str(url.password) if url.password else None
-        self.place = URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
+        shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
+        self.place = shown.render_as_string()
         patience = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
-        self._engine = create_engine(
-            url, isolation_level="REPEATABLE READ", connect_args=patience, poolclass=NullPool
+        self._engine = sa.create_engine(
+            url, isolation_level="REPEATABLE READ", connect_args=patience, poolclass=sa.NullPool
         )
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
         with self.read() as connection:
-            return inspect(connection).has_table("accounts", SCHEMA)
+            return sa.inspect(connection).has_table("accounts", SCHEMA)
 
     def create(self) -> None:
         """Make an empty ledger, unless another process has just made one."""
         with self._explain_problems(), self._engine.connect() as connection:
             connection = connection.execution_options(isolation_level="READ COMMITTED")
             self._settle(connection, "read committed")
-            connection.execute(text(f"SELECT pg_advisory_xact_lock({APPLICATION})"))
-            if not inspect(connection).has_table("accounts", SCHEMA):
-                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-                connection.execute(text(f"COMMENT ON SCHEMA {SCHEMA} IS 'version {VERSION}'"))
+            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({APPLICATION})"))
+            if not sa.inspect(connection).has_table("accounts", SCHEMA):
+                connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+                connection.execute(sa.text(f"COMMENT ON SCHEMA {SCHEMA} IS 'version {VERSION}'"))
                 METADATA.create_all(connection, checkfirst=False)
             connection.commit()
 
     def check(self) -> None:
         """Refuse a schema that lacks a table, or is of another version."""
         with self.read() as connection:
-            comment = connection.scalar(text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
-            missing = set(METADATA.tables) - set(inspect(connection).get_table_names(SCHEMA))
+            comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
+            missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))
         if missing:
             raise DamagedFile(f"ledger {self.place!r} is damaged: table {min(missing)!r} is missing")
         if comment != f"version {VERSION}":
@@ -364,7 +345,7 @@ class PostgreSQL(Database):
             connection.execution_options(isolation_level="READ COMMITTED")
         self._settle(connection, "read committed" if write else "repeatable read")
         if write:
-            connection.execute(text(f"LOCK TABLE {SCHEMA}.accounts IN SHARE ROW EXCLUSIVE MODE"))
+            connection.execute(sa.text(f"LOCK TABLE {SCHEMA}.accounts IN SHARE ROW EXCLUSIVE MODE"))
 
     def _settle(self, connection: Connection, isolation: str) -> None:
         settle(

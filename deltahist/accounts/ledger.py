@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
-from sqlalchemy.exc import IntegrityError
 
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, find_database
 from deltahist.accounts.rules import ChainCharge, Rule, check_text
@@ -120,15 +119,8 @@ class Ledger:
     ) -> None:
         """Open an account for all that is ever published, or make sure that it has just this limit.
 
-        Parameters
-        ----------
-        account : its name, a text of at most 200 printable characters.
-        epsilon, rho : the limit, one of them; rounded down to billionths.
-
-        Raises
-        ------
-        InputError
-            Unless exactly one limit is given, of at least a billionth; if the account has another one.
+        Its name is a text of at most 200 printable characters, the limit `epsilon` or `rho`, rounded down to
+        billionths. Raises InputError for anything else, or if the account has another limit.
         """
         rule = Rule.of(epsilon, rho)
         with self.transaction() as connection:
@@ -153,8 +145,8 @@ class Ledger:
             If the account has less left. Nothing is charged then.
         InputError
             On an account that is not there, an amount that is not above zero or in another unit, or a key that was
-            used with another amount. Nothing is charged then. If a server goes away during the commit, the charge may
-            have been made: ask again with the same key.
+            used with another amount. Nothing is charged then. If a server goes away during the commit, ask again with
+            the same key.
         """
         if key is not None:
             check_text(key=key)
@@ -176,17 +168,11 @@ class Ledger:
 
     def spent(self, account: str) -> Fraction:
         """Return what an account has spent so far; a window of steps, in its last window."""
-        return self._public_standing(account).spent
+        return self.standing(account).spent
 
     def left(self, account: str) -> Fraction:
         """Return what an account may still spend."""
-        return self._public_standing(account).left
-
-    def _public_standing(self, account: str) -> Standing:
-        standing = self.standing(account)
-        if standing.kind == "purses":
-            raise InputError(f"account {account!r} holds people's own budgets: what they have spent is private")
-        return standing
+        return self.standing(account).left
 
     def standing(self, account: str) -> Standing:
         """Return unit, limits and sums of an account; InputError if it is not there."""
@@ -225,12 +211,6 @@ def find_account(connection: Connection, account: str) -> Any:
         names = ", ".join(map(repr, list_accounts(connection)))
         raise InputError(f"account {account!r} is not there: open it first" + (names and f"; there are {names}"))
     return found
-
-
-def find_rule(connection: Connection, account: str) -> dict[str, Any] | None:
-    """Return the rule of an account (JSON); None if it is not there."""
-    found = connection.execute(_ACCOUNT, {"account": account}).first()
-    return None if found is None else found.rule
 
 
 def list_accounts(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -290,10 +270,7 @@ def charge_account(
         if before + nano > limit:
             raise _exceeded(account, nano, before, limit, length, step)
     if nano:
-        try:
-            connection.execute(_SPEND, {"account": account, "amount": nano})
-        except IntegrityError:  # the database keeps the limit of all charges, too
-            raise BudgetExceeded(f"amount is {nano / NANO:.10g}: account {account!r} has less left") from None
+        connection.execute(_SPEND, {"account": account, "amount": nano})  # the database refuses more than the limit
         connection.execute(_CHARGE, {"account": account, "step": step, "nano": nano, "key": key})
     return sums[0] + nano
 
@@ -301,11 +278,8 @@ def charge_account(
 def _exceeded(account: str, nano: int, before: int, limit: int, length: int | None, step: int) -> BudgetExceeded:
     at = "" if length is None else f" at step {step}"
     who = f"account {account!r} has" if length is None else f"steps {step - length + 1} to {step} have"
-    most = Fraction(limit, NANO)
-    spent, left = (say_amount(Fraction(each, NANO), most) for each in (before, limit - before))
-    return BudgetExceeded(
-        f"amount is {nano / NANO:.10g}{at}: {who} spent {spent} of {float(most):.10g}, {left} is left"
-    )
+    spent, most, left = (say_amount(Fraction(n, NANO), Fraction(limit, NANO)) for n in (before, limit, limit - before))
+    return BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {who} spent {spent} of {most}, {left} is left")
 
 
 def sum_charges(connection: Connection, account: str, length: int | None, step: int) -> int:
@@ -327,7 +301,7 @@ def charge_chain(
 
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
-    """Return the charge of a chain that an account keeps; nothing of one that it does not know."""
+    """Return the charge of a chain; an empty one of a chain that the account does not know."""
     return ChainCharge(**(get_note(connection, account, CHAIN + chain) or {}))
 
 
@@ -377,7 +351,7 @@ class Standing:
     account: str
     kind: str
     unit: str
-    spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ((None, Fraction(0), Fraction(0)),)
+    spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ()
     withdrawn: tuple[dict[str, Any], ...] = ()
 
     @classmethod
@@ -397,26 +371,33 @@ class Standing:
         withdrawn = tuple(notice for key, notice in found.notes.items() if key.startswith(WITHDRAWN))
         return cls(name, kind, rule.unit, spans, withdrawn)
 
+    def _own(self) -> tuple[int | None, Fraction, Fraction]:
+        if not self.spans:
+            raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
+        return self.spans[0]
+
     @property
     def limit(self) -> Fraction:
         """Limit of the account's own span."""
-        return self.spans[0][1]
+        return self._own()[1]
 
     @property
     def spent(self) -> Fraction:
         """Amount spent altogether, or in the last window."""
-        return self.spans[0][2]
+        return self._own()[2]
 
     @property
     def left(self) -> Fraction:
         """The amount that may still be spent, by the limit that leaves the least."""
+        self._own()
         return min(limit - spent for _, limit, spent in self.spans)
 
     def describe(self) -> dict[str, Any]:
         """Return the standing as JSON, for a report; people's own budgets without figures."""
-        about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": self.spans[0][0]}
+        about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": None}
         if self.kind == "purses":
             return {**about, "kind": self.kind}
+        about["steps"] = self.spans[0][0]
         about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
         if len(self.spans) > 1:
             about["lasting"] = [
@@ -450,8 +431,6 @@ def audit(connection: Connection) -> Iterator[str]:
 def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
     name, row = standing.account, find_account(connection, standing.account)
     who, charges = f"account {name!r}", list_charges(connection, name)
-    if any(nano < 0 for nano in charges.values()):
-        yield f"{who} has a charge below zero"
     if sum(charges.values()) != row.spent:
         yield f"{who} has spent {row.spent / NANO:.10g}, but its charges are {sum(charges.values()) / NANO:.10g}"
     for length, limit, _ in standing.spans:

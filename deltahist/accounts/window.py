@@ -24,22 +24,16 @@ _FARTHEST = 1 << 62
 class Window:
     """Accountant of a sequence of releases: every `length` consecutive steps together spend at most the budget.
 
-    If the release at step i is ε_i-private for the data collected at step i, and every window of δ steps adds up to at
-    most ε, then all releases together, for ever, are ε-private for sequences that differ within δ steps. The same
-    holds for ρ. With δ-neighbourhood inside each step, entities may moreover move by δ in space. Proof:
-    docs/privacy/window.md.
-
-    That is Σ ε_(k+i) ≤ ε over i = 1..δ, for all k ≥ 0. Sequences differ in i_t − i_s + 1 steps, from the first
-    difference to the last. Source: 2014, section 6.4, section 6.5, Theorem 2, with windows from the first step on.
+    If every window of δ steps adds up to at most ε, Σ ε_(k+i) ≤ ε over i = 1..δ for all k ≥ 0, then all releases
+    together are ε-private for sequences that differ within δ steps, i_t − i_s + 1. The same holds for ρ. With
+    δ-neighbourhood inside each step, entities may moreover move by δ in space. Source: 2014, section 6.4, section 6.5,
+    Theorem 2, with windows from the first step on. Proof: docs/privacy/window.md.
 
     Parameters
     ----------
-    length : δ in steps: data of one entity that differ lie in `length` consecutive steps (last − first + 1). None for
-        a window without end: everything that is ever charged adds up (`Account.total`).
-    epsilon, rho : budget of a window, one of them. It is rounded down to billionths, charges are rounded up; a float
-        stands for the decimal that it prints as.
-    ledger : a Ledger, or the path or URL of one, which is made if it does not exist: the account survives the process.
-        In memory when None.
+    length : δ in steps. None for a window without end: everything that is ever charged adds up (`Account.total`).
+    epsilon, rho : budget of a window, one of them; rounded down to billionths. A float is the decimal it prints as.
+    ledger : a Ledger, or the path or URL of one, which is made if it does not exist. In memory when None.
     name : of the account in the ledger, which is opened with its first charge.
     about : description of the releases, JSON-ready; an account that was opened for something else is refused.
     limits : for data that differ in more steps than a window: pairs (steps, factor), by which that number of steps in
@@ -48,9 +42,7 @@ class Window:
     Raises
     ------
     InputError
-        On a length that is no whole number of at least 1, not exactly one budget, a budget below a billionth per
-        step, a limit that is below 1, falls with the steps or has no more of them than the window, a ledger that is
-        damaged, or an account with other parameters.
+        On a length, budget or limit that is none, a ledger that is damaged, or an account with other parameters.
 
     Examples
     --------
@@ -100,10 +92,7 @@ class Window:
 
     @property
     def equal(self) -> Fraction:
-        """The share of a step that never runs out, whatever windows it is in, rounded down to billionths.
-
-        Raises InputError for a window without end, or a limit for all steps there will ever be.
-        """
+        """The share of a step that never runs out (`Rule.equal`)."""
         return self.rule.equal
 
     @property
@@ -138,13 +127,8 @@ class Window:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
 
         Do so before noise is drawn: `publish(counts, near, epsilon=window.charge(step, 0.1))`. Several charges at one
-        step add up; steps without a charge may lie between.
-
-        Raises
-        ------
-        InputError
-            If the step is no whole number or lies before the last charged one, the amount is not above zero, or the
-            window would exceed its budget. Nothing is charged then.
+        step add up. Raises InputError, and charges nothing, for a step before the last charged one, an amount that is
+        not above zero, or (BudgetExceeded) more than the window has left.
         """
         charge = self.rule.cost(self.name, amount)
         self.spend(step, charge.nano)
@@ -178,9 +162,8 @@ def _step(step: Any) -> int:
 class Account:
     """A payer of releases: `publish(..., account=account)` charges it, durably, before any noise is drawn.
 
-    `Account.total` is one for repeated publishing: all releases that it pays for add up to at most its limit, so that
-    together they are that private for the people whom all of them are about. `Account(window, step)` is one for a
-    step of a stream.
+    `Account.total` is for repeated publishing: all releases that it pays for add up to at most its limit.
+    `Account(window, step)` is for a step of a stream.
 
     Parameters
     ----------
@@ -210,20 +193,7 @@ class Account:
         ledger: Ledger | str | Path | None = None,
         name: str = "total",
     ) -> Account:
-        """Return an account of all that is ever published: a window without end.
-
-        Parameters
-        ----------
-        epsilon, rho : the limit, one of them.
-        ledger : a Ledger, or the path or URL of one, which is made if it does not exist; in memory when None.
-        name : of the account in the ledger.
-
-        Raises
-        ------
-        InputError
-            Unless exactly one limit is given, of at least a billionth; on a ledger that is damaged, or an account
-            that was opened with another limit.
-        """
+        """Return an account of all that is ever published: a `Window` without end, whose parameters these are."""
         return cls(Window(None, epsilon, rho, ledger=ledger, name=name))
 
     @property
@@ -254,10 +224,7 @@ class Account:
             return Fraction(read_chain(connection, self.name, chain).nano, NANO)
 
     def settle(self, chain: str, token: str, source: str | None = None) -> None:
-        """Keep which state of a chain is its last one, before its release is handed out; `source` is where it came of.
-
-        Raises InputError if another one came first.
-        """
+        """Keep which state of a chain is its last one; `source` is the one before. InputError if another came first."""
         from deltahist.accounts.ledger import CHAIN, read_chain, set_note
 
         with self.window.ledger.transaction() as connection:
@@ -265,26 +232,15 @@ class Account:
             set_note(connection, self.name, CHAIN + chain, asdict(charge))
 
     def pay(
-        self,
-        guarantee: Guarantee,
-        *,
-        chain: str | None = None,
-        token: str | None = None,
-        source: str | None = None,
+        self, guarantee: Guarantee, *, chain: str | None = None, token: str | None = None, source: str | None = None
     ) -> Payment:
-        """Charge what a release promises, and return what has been spent then.
+        """Charge what a release promises, and return what has been spent then. It stays charged, whatever happens.
 
-        Whatever happens afterwards, it stays charged. For a release of a chain only what it costs more than those
-        before it is charged; `token` names the state that is refined (None for the first release), `source` the one
-        that it came of.
+        For a release of a chain only what it costs more than those before it is charged; `token` names the state that
+        is refined (None for the first release), `source` the one that it came of.
 
-        Raises
-        ------
-        BudgetExceeded
-            If the account has less left. Nothing is charged then.
-        InputError
-            If the account keeps ε and the release needs ρ or a failure probability, or the other way round; if the
-            state is not the last one of its chain, or the account of a chain is a window of steps.
+        Raises BudgetExceeded if the account has less left, and InputError if it keeps another unit, the state is not
+        the last one of its chain, or the account of a chain is a window of steps. Nothing is charged then.
         """
         if chain is not None and self.window.length is not None:
             raise InputError(f"account {self.name!r} is the window of a stream: a chain of releases takes a total")

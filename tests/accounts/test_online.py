@@ -7,7 +7,6 @@ import pytest
 import deltahist as dh
 from deltahist.accounts.allocation import (
     Independent,
-    Markov,
     allocate_offline,
     allocate_online,
     decide,
@@ -92,12 +91,6 @@ def test_more_expected_demand_means_less_now():
         for p in (0.05, 0.5, 0.95)
     ]
     assert spend[0] > spend[1] > spend[2] > 0.25
-    sticky = Markov((0, 1), ((0.9, 0.1), (0.1, 0.9)))
-    fickle = Markov((0, 1), ((0.1, 0.9), (0.9, 0.1)))
-    first, second = (
-        allocate_online([], [1], length=2, epsilon=1.0, model=m, scenarios=300) for m in (sticky, fickle)
-    )
-    assert first < second
 
 
 @pytest.mark.slow
@@ -127,14 +120,6 @@ def test_the_best_policy_on_two_steps():
     assert found[1] == pytest.approx(0.5 * asked + 0.5 * 0.5)
 
 
-def test_markov_chains_follow_their_transitions():
-    """Relative frequencies of 40,000 draws. False alarms: about 1 in 10⁴."""
-    model = Markov((0.0, 2.0), ((0.8, 0.2), (0.3, 0.7)))
-    drawn = model.sample(np.array([2.0]), 2, 40_000, np.random.default_rng(6))
-    assert (drawn[:, 0] == 2).mean() == pytest.approx(0.7, abs=0.01)
-    assert (drawn[drawn[:, 0] == 0, 1] == 2).mean() == pytest.approx(0.2, abs=0.015)
-
-
 ONE = {"past": [], "weights": [1], "length": 3, "epsilon": 1.0, "scenarios": 5}
 
 
@@ -145,8 +130,7 @@ ONE = {"past": [], "weights": [1], "length": 3, "epsilon": 1.0, "scenarios": 5}
         ({"model": lambda w, s, n, r: np.full((n, s), -1.0)}, "weights that the model draws are -1"),
         ({"model": lambda w, s, n, r: np.full((n, s), np.nan)}, "nan"),
         ({"model": "coin"}, "model is 'coin'"),
-        ({"model": 1.3}, "numbers from 0"),
-        ({"model": Markov((0, 3), ((1, 0), (0, 1)))}, "none of"),
+        ({"model": 1.3}, "add up to 1"),
         ({"weights": []}, "one less than the weights"),
         ({"weights": [-1]}, "weights are -1"),
         ({"past": [2.0], "weights": [1, 1]}, "past spends 2"),
@@ -166,9 +150,6 @@ def test_bad_input(given, message):
         (lambda: Independent((0, -1)), "values are -1"),
         (lambda: Independent((0, 1), (0.5, 0.6)), "add up to 1"),
         (lambda: Independent((0, 1), (1.0,)), "2 numbers"),
-        (lambda: Markov((0, 0), ((1, 0), (0, 1))), "different"),
-        (lambda: Markov((0, 1), ((1, 0),)), "transitions have 1 rows"),
-        (lambda: Markov((0, 1), ((1, 0), (0.5, 0.4))), "a row of transitions"),
     ],
 )
 def test_bad_models(make, message):
