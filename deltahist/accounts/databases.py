@@ -104,51 +104,35 @@ class Database:
         return []
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Begin a transaction that runs alone, and commit it durably when the block ends; undo it if it raises.
+    def begin(self, write: bool) -> Iterator[Connection]:
+        """Begin a look at one moment, or a change: alone, durable when the block ends, undone if it raises.
 
-        Threads of one process take turns here, since databases let waiting clients poll.
+        Changes by threads of one process take turns here, since databases let waiting clients poll.
         """
-        if self._owner == threading.get_ident():
+        if write and self._owner == threading.get_ident():
             raise InputError(f"a transaction of ledger {self.place!r} is open in this thread already")
-        if not self._turn.acquire(timeout=PATIENCE):
+        if write and not self._turn.acquire(timeout=PATIENCE):
             raise InputError(f"ledger {self.place!r} cannot be used: other threads hold it; nothing was charged")
         try:
-            self._owner = threading.get_ident()
-            with self._begin(write=True) as connection:
-                yield connection
-        finally:
-            self._owner = 0
-            self._turn.release()
-
-    @contextlib.contextmanager
-    def read(self) -> Iterator[Connection]:
-        """Begin a transaction that sees the ledger at one moment, and changes nothing."""
-        with self._begin(write=False) as connection:
-            yield connection
-
-    @contextlib.contextmanager
-    def _begin(self, write: bool) -> Iterator[Connection]:
-        with self._explain_problems():
-            connection = self._engine.connect()
-        with connection:
-            with self._explain_problems():
+            self._owner = threading.get_ident() if write else self._owner
+            with self._explain_problems(), self._engine.connect() as connection:
                 self._prepare(connection, write)
-            try:
-                with self._explain_problems():
-                    yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            try:
-                self._check_whole(connection)
-                connection.commit()
-            except DBAPIError as problem:
-                # The server may have committed before the connection broke.
-                raise InputError(
-                    f"ledger {self.place!r} failed at the commit: {self._message(problem)}; whether it was charged is "
-                    "unknown: ask again with the same key, which charges once"
-                ) from None
+                yield connection
+                self._commit(connection)
+        finally:
+            if write:
+                self._owner = 0
+                self._turn.release()
+
+    def _commit(self, connection: Connection) -> None:
+        self._check_whole(connection)
+        try:
+            connection.commit()
+        except DBAPIError as problem:  # a server may have committed before the connection broke
+            raise InputError(
+                f"ledger {self.place!r} failed at the commit: {self._message(problem)}; whether it was charged is "
+                "unknown: ask again with the same key, which charges once"
+            ) from None
 
     def _prepare(self, connection: Connection, write: bool) -> None:
         """Set and check what a transaction relies on, and begin it."""
@@ -197,7 +181,7 @@ class SQLite(Database):
         handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
         os.close(handle)
         try:
-            with SQLite(Path(name)).write() as connection:
+            with SQLite(Path(name)).begin(write=True) as connection:
                 connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
                 connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
                 METADATA.create_all(connection)
@@ -214,7 +198,7 @@ class SQLite(Database):
         if not self.path.is_file():
             raise InputError(f"ledger {self.place!r} is not a file")
         check_secret(self.path, "ledger", readable=True)
-        with self.read() as connection:
+        with self.begin(write=False) as connection:
             if _pragma(connection, "application_id") != APPLICATION:
                 raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
             if (version := _pragma(connection, "user_version")) != VERSION:
@@ -225,7 +209,7 @@ class SQLite(Database):
             raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
 
     def problems(self) -> list[str]:
-        with self.read() as connection:
+        with self.begin(write=False) as connection:
             lines = connection.exec_driver_sql("PRAGMA integrity_check").scalars()
             return [f"the file is damaged: {line}" for line in lines if line != "ok"]
 
@@ -261,7 +245,10 @@ class Memory(Database):
         settings = {"isolation_level": None, "check_same_thread": False}
         self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings)
         weakref.finalize(self, self._engine.dispose)
-        self.read = self.write  # type: ignore[method-assign]
+
+    def begin(self, write: bool) -> contextlib.AbstractContextManager[Connection]:
+        """Begin a transaction: looks take turns, too, since all share one connection."""
+        return super().begin(write=True)
 
     def exists(self) -> bool:
         """Return False: it is always new."""
@@ -269,7 +256,7 @@ class Memory(Database):
 
     def create(self) -> None:
         """Make its tables."""
-        with self.write() as connection:
+        with self.begin(write=True) as connection:
             METADATA.create_all(connection)
 
     def check(self) -> None:
@@ -314,7 +301,7 @@ class PostgreSQL(Database):
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
-        with self.read() as connection:
+        with self.begin(write=False) as connection:
             return sa.inspect(connection).has_table("accounts", SCHEMA)
 
     def create(self) -> None:
@@ -331,7 +318,7 @@ class PostgreSQL(Database):
 
     def check(self) -> None:
         """Refuse a schema that lacks a table, or is of another version."""
-        with self.read() as connection:
+        with self.begin(write=False) as connection:
             comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
             missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))
         if missing:

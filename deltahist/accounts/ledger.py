@@ -108,11 +108,11 @@ class Ledger:
 
         Other tables can be made and changed in it, too.
         """
-        return self._database.write()
+        return self._database.begin(write=True)
 
     def read(self) -> contextlib.AbstractContextManager[Connection]:
         """Look at the ledger as it is at one moment."""
-        return self._database.read()
+        return self._database.begin(write=False)
 
     def open(
         self, account: str, epsilon: float | Fraction | None = None, *, rho: float | Fraction | None = None
