@@ -25,10 +25,8 @@ from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
 
 _JSON, _GEOJSON, _ARROW = "application/json", "application/geo+json", "application/vnd.apache.arrow.stream"
-#: Queries and vertices that a service takes at once, unless its operator says otherwise.
-_MOST_QUERIES, _MOST_VERTICES = 100_000, 200_000
-#: Bytes of an answer and of a release file that are read.
-_MOST_ANSWER, _MOST_FILE = 64 << 20, 2 << 30
+#: Queries and vertices that a service takes at once by default; bytes of an answer and of a file that are read.
+_MOST_QUERIES, _MOST_VERTICES, _MOST_ANSWER, _MOST_FILE = 100_000, 200_000, 64 << 20, 2 << 30
 #: Seconds to wait for an answer, and attempts at a busy service, a second apart.
 _PATIENCE, _ATTEMPTS = 300, 60
 
@@ -54,12 +52,7 @@ def connect(url: str) -> RemoteRelease:
 
 
 class RemoteRelease:
-    """A release behind a service: queries go there, and everything else is read from its file. `connect` makes one.
-
-    Parameters
-    ----------
-    url : address of the release. facts : the privacy statement as data.
-    """
+    """A release behind a service: queries go there, and everything else is read from its file. `connect` makes one."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
         self.url, self._facts = url, facts
@@ -71,15 +64,11 @@ class RemoteRelease:
             return self.load().answers(work, level=level, nonnegative=nonnegative)
         how: dict[str, Any] = {"level": float(level), "nonnegative": bool(nonnegative)}
         how |= {} if self.domain.crs is None else {"crs": self.domain.crs}
-        found = [self._ask(*each, how) for each in self._requests(work)]
-        return found[0] if len(found) == 1 else join_answers(found)
+        return join_answers([self._ask(*each, how) for each in self._requests(work)])
 
+    @functools.lru_cache(maxsize=8)  # noqa: B019  few releases, each read once
     def load(self) -> BaseRelease:
         """Download the release file, once, and return its release; DamagedFile as of `dh.load`."""
-        return self._file
-
-    @functools.cached_property
-    def _file(self) -> BaseRelease:
         place = f"{self.url}/download"
         release = from_bytes(_send(place, "*/*", most=_MOST_FILE), place)
         self._check_digest(release.digest)
@@ -96,7 +85,7 @@ class RemoteRelease:
         return getattr(self.load(), name)
 
     def __repr__(self) -> str:
-        return f"RemoteRelease({self.url!r}): {' × '.join(map(str, self.domain.shape))} cells"
+        return f"RemoteRelease({self.url!r})"
 
     def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
         """Yield the queries that are asked at once: their number, and corners or geometries."""
@@ -104,13 +93,10 @@ class RemoteRelease:
             import shapely
 
             work.check(self.domain)
-            shapes, first = shapely.force_2d(work.geometries), 0
-            total = np.cumsum(shapely.get_num_coordinates(shapes))
-            while first < len(shapes):
-                most = _MOST_VERTICES + (total[first - 1] if first else 0)
-                last = max(first + 1, min(first + _MOST_QUERIES, int(np.searchsorted(total, most, "right"))))
-                yield last - first, shapes[first:last]
-                first = last
+            shapes = shapely.force_2d(work.geometries)
+            groups = np.cumsum(shapely.get_num_coordinates(shapes)) // (_MOST_VERTICES // 2)
+            for some in np.split(shapes, np.flatnonzero(np.diff(groups)) + 1):
+                yield len(some), some
             return
         spans = work.spans(self.domain)  # raises InputError on queries that are not on the map
         ends = [[self.domain.edges(axis)[each.astype(int)] for each in span] for axis, span in enumerate(spans)]
@@ -136,10 +122,9 @@ class RemoteRelease:
             digest = table.schema.metadata[b"digest"].decode()
             columns = {name: table[name].to_numpy() for name in table.column_names if name != "note"}
             columns = {name: each if name == "estimator" else each.astype(float) for name, each in columns.items()}
-            if not {"estimate", "std_error", "low", "high"} <= columns.keys() <= set(COLUMNS):
-                raise ValueError("it has other columns")
-            if table.num_rows != number:
-                raise ValueError(f"it has {table.num_rows:,} rows for {number:,} queries")
+            named = {"estimate", "std_error", "low", "high"} <= columns.keys() <= set(COLUMNS)
+            if not named or table.num_rows != number:
+                raise ValueError(f"it has {table.num_rows:,} rows for {number:,} queries, or other columns")
         except (pa.ArrowException, LookupError, TypeError, ValueError) as problem:
             raise InputError(f"url is {self.url!r}: the answer cannot be read ({problem})") from None
         self._check_digest(digest)

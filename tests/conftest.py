@@ -28,8 +28,8 @@ _LONG = (
 )  # fmt: skip
 #: Tests that start processes: the service, browsers, other clients, and commands that are killed.
 _PROCESSES = (
-    "browser", "server/test_running.py", "cli/test_serving_private.py", "cli/test_year_page.py",
-    "remote/test_clients.py", "personal/test_kills.py", "accounts/test_kills.py",
+    "browser", "cli/test_serving.py", "cli/test_year_page.py", "remote", "server/test_features.py",
+    "personal/test_kills.py", "accounts/test_kills.py",
 )  # fmt: skip
 #: As the running service has it: pytest sets filters anew for each test.
 _UNWARNED = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")

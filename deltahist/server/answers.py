@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -15,7 +14,7 @@ from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
-from deltahist.space.crs import epsg_code, is_crs84, read_crs
+from deltahist.space.crs import epsg_code, is_crs84
 from deltahist.space.fitting import bend_boxes, clip_boxes, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
@@ -30,24 +29,15 @@ CRS84 = "http://www.opengis.net/def/crs/OGC/1.3/CRS84"
 
 @dataclass(frozen=True)
 class BoxQuery:
-    """All that is asked but the boxes: of which release, in which coordinates, which interval.
-
-    Parameters
-    ----------
-    degrees : whether boxes are in longitude and latitude, not in the release's own coordinates.
-    level, nonnegative : as for `dh.answer`.
-    """
+    """What is asked besides the boxes; parameters as for `dh.answer`."""
 
     release: Source
-    degrees: bool
+    degrees: bool  # boxes are in longitude and latitude, not in the release's own coordinates
     level: float
     nonnegative: bool
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
-        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line, clipped to the map.
-
-        Raises InputError as there, but for boxes that are partly outside.
-        """
+        """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line, clipped to the map."""
         if not self.degrees:
             clipped = clip_boxes(corners, self.release.domain)
             asked = corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist())
@@ -55,7 +45,6 @@ class BoxQuery:
             return found if clipped is None else clipped.spread_over_regions(found)
         _check_boxes(corners)
         domain = self.release.domain
-        # As `dh.answer` does, without the frames, which take as long as a few boxes.
         fitted = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
         work = regions(fitted.shapes[fitted.held])
         found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
@@ -67,35 +56,22 @@ def _check_boxes(corners: NDArray[np.float64]) -> None:
     west, south, east, north = corners.T
     sound = (west != east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
     if not sound.all():
-        raise InputError(
-            f"bbox is {corners[np.argmin(sound)].tolist()}: it must be west, south, east, north, in degrees, with "
-            "south below north, and west above east only across the antimeridian (latitude first? or in the release's "
-            "own crs, without saying so?)"
-        )
+        wrong = corners[np.argmin(sound)].tolist()
+        raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")
 
 
 def asks_degrees(release: Source, crs: str | None) -> bool:
-    """Return whether coordinates in a CRS are longitude and latitude, and not the release's own.
+    """Return whether coordinates in a CRS are longitude and latitude; InputError unless they are or the release's own.
 
-    None is longitude and latitude, or the coordinates of a plane without a CRS. Raises InputError on any other CRS.
-    Only codes are looked up: other texts could name files.
+    None is longitude and latitude, or the plane without a CRS. Only codes are looked up: other texts could name files.
     """
     own = release.domain.crs
     if crs is None or (own is not None and is_crs84(crs)):
         return own is not None
-    code = epsg_code(crs)
-    if crs == own or (code is not None and _is_code_of(own, code)):
+    if own is not None and own in (crs, f"EPSG:{epsg_code(crs)}"):
         return False
     rule = "leave it out" if own is None else f"it must be {own} or {CRS84} (longitude, latitude)"
     raise InputError(f"crs is {crs[:80]!r}: {rule}")
-
-
-@functools.lru_cache(maxsize=1_000)
-def _is_code_of(own: str | None, code: int) -> bool:
-    try:
-        return own is not None and read_crs(f"EPSG:{code}").equals(read_crs(own), ignore_axis_order=True)
-    except InputError:  # no such code
-        return False
 
 
 @dataclass

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import xstatic.pkg.leaflet
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
@@ -60,7 +59,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         lifespan=_watch,
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=_name_route,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = Service(catalogue, settings)
     policy = _policy(settings)
@@ -76,7 +75,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     for module in (pages, queries, series, cells, features):
         app.include_router(module.router, responses=PROBLEMS)
     app.mount("/static/leaflet", StaticFiles(directory=xstatic.pkg.leaflet.BASE_DIR))
-    app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
+    app.mount("/static", StaticFiles(directory=pages.STATIC))
     for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _explain)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)
@@ -129,14 +128,9 @@ async def _explain(_: Request, error: Exception) -> Response:
         status, headers = error.status_code, error.headers
         more = dict(error.detail) if isinstance(error.detail, dict) else {"detail": error.detail}
     elif isinstance(error, ClientDisconnect):
-        status = 499
-    title = HTTPStatus(status).phrase if status != 499 else "Client Closed Request"
-    content = {"title": title, "status": status, "detail": detail} | more
+        status, detail = 400, "the client has left"
+    content = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail} | more
     return JSONResponse(content, status, headers, "application/problem+json")
-
-
-def _name_route(route: APIRoute) -> str:
-    return route.name
 
 
 def _policy(settings: Settings) -> str:

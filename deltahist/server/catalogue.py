@@ -90,8 +90,7 @@ class Catalogue:
     def refresh(self) -> bool:
         """Read files that appeared or were replaced, and drop those that are gone; return whether there were any.
 
-        An unreadable file is logged once, and the release served under its name stays. A release whose notice of
-        withdrawal is damaged is dropped. If a folder cannot be read, that is logged and all stays.
+        An unreadable file is logged once, and its former release stays, unless its notice of withdrawal is damaged.
         """
         try:
             found, before = [path for path in self._files() if path.exists()], dict(self._served)

@@ -20,14 +20,10 @@ from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
 
-#: Blocks of an answer.
-_MOST = 20_000
-#: Nodes of the mesh along an axis, less one.
-_MESH = 32
-#: Level of intervals.
-LEVEL = 0.95
-#: Digits of degrees: a centimetre on the ground.
-DIGITS = 7
+#: Blocks of an answer, and parts of the mesh along an axis.
+_MOST, _MESH = 20_000, 32
+#: Level of intervals; digits of degrees, a centimetre on the ground.
+LEVEL, DIGITS = 0.95, 7
 #: Parts along each axis into which a map is cut to find those that a box in degrees meets.
 _PARTS = 64
 #: A first and a last cell along each axis; the last one does not belong to it.
@@ -38,11 +34,7 @@ router = APIRouter(tags=["maps"])
 
 @router.get("/releases/{name}/cells", responses=returns({JSON: Cells}))
 async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Query()]) -> Response:
-    """Return the densities of blocks of cells, at most 20,000, x varying slowest.
-
-    Blocks are counted from the map's lower left corner. `stands_out` is corrected for the number of blocks: if nothing
-    were there, one of them would stand out by chance in 5% of such answers.
-    """
+    """Return the densities of blocks of cells, at most 20,000, x varying slowest, from the map's lower left corner."""
     service = service_of(request)
     source, _ = service.find_source(name, asked.compare)
     degrees = asks_degrees(source, asked.crs)
@@ -74,8 +66,8 @@ def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, aske
     about = {"width": width, "shape": [len(each) - 1 for each in ends], "unit": f"points per {unit_of_area(domain)}"}
     about |= {"ends": ends, "nodes": nodes, "x": x, "y": y, "stands_out": (strict["low"] > 0) | (strict["high"] < 0)}
     # Seven digits are enough for figures.
-    content = about | {name: each.astype(np.float32) for name, each in columns.items()}
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    about |= {name: each.astype(np.float32) for name, each in columns.items()}
+    return orjson.dumps(about, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _block_ends(domain: Domain, extent: Extent, width: int) -> tuple[list[NDArray[np.int64]], int]:
@@ -112,8 +104,7 @@ def _extent_in_map(domain: Domain, low: NDArray[np.float64], high: NDArray[np.fl
 def extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent:
     """Return cells that hold all that a box in longitude and latitude has of a map.
 
-    The map is cut into parts, those that meet the box are kept, and cut again: the box itself may reach where the
-    map's projection has no places.
+    Parts of the map that meet the box are kept, and cut again: the box may reach where the projection has no places.
     """
     west, south, east, north = box
     east += 360.0 if east < west else 0.0  # across the antimeridian

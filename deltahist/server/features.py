@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from deltahist.errors import InputError
-from deltahist.preprocessing import seconds
 from deltahist.releases import Release
 from deltahist.server.answers import CRS84
 from deltahist.server.catalogue import Served
@@ -82,15 +80,10 @@ async def describe_collection(request: Request, name: str) -> dict[str, Any]:
 
 @router.get("/collections/{name}/items", responses=returns({GEOJSON: FeatureCollection}))
 async def list_items(request: Request, name: str, asked: Annotated[ItemsAsked, Query()]) -> Response:
-    """Return cells as GeoJSON, page by page, from the south-west, column by column.
-
-    Each has estimate, standard error and 95% interval. Errors of cells must not be added.
-    """
+    """Return cells as GeoJSON with 95% intervals, page by page, from the south-west, column by column."""
     service = service_of(request)
     served, limit = _find(service, name), min(asked.limit, _MOST)
     box = None if asked.bbox is None else _read_degrees(asked.bbox)
-    if asked.datetime is not None and not _is_within(served, asked.datetime):
-        box = []
     features, matched = await service.run(_page, served.release, box, asked.offset, limit)
     collection = f"{request.base_url}collections/{served.quoted}"
     links = [_link("self", f"{collection}/items?{request.url.query}", GEOJSON), _link("collection", collection)]
@@ -134,15 +127,11 @@ def _find(service: Service, name: str) -> Served:
 
 def _describe(served: Served, base: str) -> dict[str, Any]:
     address, source = f"{base}collections/{served.quoted}", f"{base}releases/{served.quoted}"
-    extent: dict[str, Any] = {"spatial": {"bbox": [extent_of(served.release.domain)], "crs": CRS84}}
-    if (times := _times_of(served)) is not None:
-        ends = [datetime.datetime.fromtimestamp(each, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for each in times]
-        extent["temporal"] = {"interval": [ends]}
     mechanism = served.release.mechanism
     return {
         "id": served.name,
         "description": f"Cells of {mechanism.words}. {mechanism.promise}. {NOTE}",
-        "extent": extent,
+        "extent": {"spatial": {"bbox": [extent_of(served.release.domain)], "crs": CRS84}},
         "itemType": "feature",
         "crs": [CRS84],
         "links": [
@@ -178,27 +167,6 @@ def _read_degrees(text: str) -> list[Box]:
     return [(west, south, east, north)] if west <= east else [(west, south, 180, north), (-180, south, east, north)]
 
 
-def _times_of(served: Served) -> tuple[int, int] | None:
-    """Return the first second of a step of a stream, and that after its last one; None without a time."""
-    step = served.release.mechanism.step
-    return None if step is None else step.clock.span(step.number)
-
-
-def _is_within(served: Served, text: str) -> bool:
-    """Return whether a release's time meets an instant or interval; a release without a time always does."""
-    ends = text.split("/")
-    open_ends = ("", "..")
-    if len(ends) > 2 or (len(ends) == 1 and text in open_ends):
-        raise InputError(f"datetime is {text[:80]!r}: it must be an instant, or two with / between")
-    low = -np.inf if ends[0] in open_ends else float(seconds(ends[0], "datetime"))
-    high = np.inf if ends[-1] in open_ends else float(seconds(ends[-1], "datetime"))
-    high += 86_399 if len(ends[-1]) == len("2010-05-01") else 0
-    if low > high:
-        raise InputError(f"datetime is {text[:80]!r}: its ends are reversed")
-    times = _times_of(served)
-    return times is None or (times[0] <= high and low < times[1])
-
-
 def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the features of a page, and how many there are in all."""
     domain = release.domain
@@ -209,12 +177,9 @@ def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int
 
 
 def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_]:
-    """Return which cells (domain.shape) meet any of some boxes in degrees.
-
-    Boxes are cut to the map's surroundings first, since far from there its projection has no places.
-    """
+    """Return which cells (domain.shape) meet any of some boxes in degrees."""
     west, south, east, north = extent_of(domain)
-    near = []
+    near = []  # boxes cut to the map's surroundings: far from there its projection has no places
     for box in asked:
         w, s, e, n = max(box[0], west), max(box[1], south), min(box[2], east), min(box[3], north)
         if (w, s, e, n) == (west, south, east, north):

@@ -111,8 +111,7 @@ def _describe_chain(shared: Sequence[Served]) -> dict[str, Any]:
     if len(shared) < 2:
         return {}
     names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
-    note = f"these releases are of the same data and share noise: read {names[-1]} alone, averages are no better"
-    return {"chain": {"finest": names[-1], "releases": names, "note": note}}
+    return {"chain": {"finest": names[-1], "releases": names}}
 
 
 def _summarize(service: Service, served: Served) -> dict[str, Any]:

@@ -20,28 +20,18 @@ from deltahist.server.catalogue import Catalogue, Served
 #: Media types.
 JSON, GEOJSON, CSV = "application/json", "application/geo+json", "text/csv"
 ARROW, PARQUET = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet"
-#: Long requests of a worker that run at a time, and that run or wait.
-_AT_ONCE, _MOST_WAITING = 2, 16
-#: Seconds within which a body must arrive.
-_PATIENCE = 20
+#: Long requests of a worker that run at a time, and that run or wait; seconds within which a body must arrive.
+_AT_ONCE, _MOST_WAITING, _PATIENCE = 2, 16, 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Choices of an operator; limits hold for each worker.
+    """Choices of an operator; limits hold for each worker."""
 
-    Parameters
-    ----------
-    origins : web pages of these origins may ask ("*": all).
-    max_bytes : bytes of a request's body.
-    max_boxes : boxes or features of a request.
-    tiles, attribution : address of the map's background, with {z}, {x} and {y}, and whom to credit for it.
-    """
-
-    origins: tuple[str, ...] = ()
-    max_bytes: int = 16 << 20
-    max_boxes: int = 100_000
-    tiles: str | None = None
+    origins: tuple[str, ...] = ()  # of web pages that may ask; "*" is all
+    max_bytes: int = 16 << 20  # of a request's body
+    max_boxes: int = 100_000  # or features, of a request
+    tiles: str | None = None  # address of the map's background, with {z}, {x} and {y}
     attribution: str = ""
 
 
@@ -78,10 +68,7 @@ class Service:
         return about | {"replacement": None if successor is None else successor.name}
 
     def find_source(self, name: str, compare: str | None) -> tuple[Source, list[Served]]:
-        """Return a release, or another one minus this one; and the releases it is made of.
-
-        Raises HTTPException 404 or 410 as `find`, InputError if the two cannot be compared.
-        """
+        """Return a release, or another one minus this one; and the releases it is made of."""
         served = self.find(name)
         if compare is None:
             return served.release, [served]

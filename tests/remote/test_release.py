@@ -123,7 +123,7 @@ def test_everything_else_comes_from_the_file(pairs):
     assert_geodataframe_equal(remote.to_geopandas(nonnegative=True), local.to_geopandas(nonnegative=True))
     assert_frame_equal(remote.to_pandas(), local.to_pandas(), check_exact=True)
     assert remote.load() is remote.load()
-    assert repr(remote).endswith("/releases/city'): 16 × 16 cells")
+    assert "/releases/city" in repr(remote)
 
 
 def test_a_release_that_is_replaced_meanwhile_is_noticed(published, service):
