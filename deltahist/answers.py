@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
@@ -42,7 +42,7 @@ def answer(
     *,
     level: float = 0.95,
     nonnegative: bool = False,
-    rank: bool | ArrayLike = False,
+    rank: bool = False,
 ) -> pd.DataFrame:
     """Answer a workload, unbiased by default, with the joint noise of everything that enters each answer.
 
@@ -110,12 +110,11 @@ def answer(
     [10.0]
     """
     check_level(level)
-    asked, framed, held = _asked(workload, release.domain)
+    asked, framed = _asked(workload, release.domain)
     found = release.answers(asked, level=level, nonnegative=nonnegative)
-    if rank is False:
+    if not rank:
         return framed(found)
-    sizes = None if rank is True else np.asarray(rank, dtype=np.float64)[held]
-    ranked = rank_answers(release, asked, found, level=level, nonnegative=nonnegative, sizes=sizes)
+    ranked = rank_answers(release, asked, found, level=level)
     return framed(found | ranked).sort_values("order", kind="stable").drop(columns="order")
 
 
@@ -127,7 +126,7 @@ def asker(
     Parameters as for `answer`.
     """
     check_level(level)
-    asked, framed, _ = _asked(workload, domain)
+    asked, framed = _asked(workload, domain)
     return lambda release: framed(release.answers(asked, level=level, nonnegative=nonnegative))
 
 
@@ -154,7 +153,7 @@ def answer_each(
     import pandas as pd
 
     check_level(level)
-    asked, framed, _ = _asked(workload, series.domain)
+    asked, framed = _asked(workload, series.domain)
     found = {step: each.answers(asked, level=level, nonnegative=nonnegative) for step, each in series if each}
     empty = {name: np.full(len(each), np.nan) for name, each in next(iter(found.values())).items()}
     steps = list(found) if series.skipping else series.labels
@@ -165,8 +164,8 @@ def answer_each(
 
 def _asked(
     workload: Any, domain: Domain
-) -> tuple[Workload, Callable[[Columns], pd.DataFrame], slice | NDArray[np.int64]]:
-    """Return the workload on the domain, the function that makes the frame of its answers, and which it answers.
+) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
+    """Return the workload on the domain, and the function that makes the frame of its answers.
 
     Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
     """
@@ -175,14 +174,14 @@ def _asked(
     if isinstance(workload, Workload):
         names = workload.names if isinstance(workload, Regions) else None
         index = None if names is None else pd.Index(names, name="region")
-        return workload, lambda found: _frame(found, index), slice(None)
+        return workload, lambda found: _frame(found, index)
     shapes, crs = _shapes(workload)
     if shapes is None:
         given = workload if isinstance(workload, np.ndarray) else list(workload)
         corners = np.atleast_2d(np.asarray(given, dtype=np.float64))
         shapes, crs = boxes_in_degrees(corners, domain), LONGITUDE_LATITUDE
         if shapes is None:
-            return boxes(corners), _frame, slice(None)
+            return boxes(corners), _frame
     index = pd.Index(map(str, range(len(shapes))), name="region")
     fitted = fit(shapes, domain, crs)
     frame = _own(workload) if hasattr(workload, "columns") else None
@@ -193,7 +192,7 @@ def _asked(
         return _frame(columns, index) if frame is None else frame.assign(**columns)
 
     held = np.flatnonzero(fitted.held)
-    return regions(fitted.shapes[held], [str(number) for number in held]), framed, held
+    return regions(fitted.shapes[held], [str(number) for number in held]), framed
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:

@@ -152,7 +152,7 @@ def query(
     elif regions is not None:
         found = ask(shared.read_zones(regions, layer, name, domain))
     else:
-        found = _ask_boxes(box, boxes, domain, ask, partial(rank_answers, published, **how) if rank else None)
+        found = _ask_boxes(box, boxes, domain, ask, partial(rank_answers, published, level=level) if rank else None)
     # Of a folder the answers are of the steps that were asked, not of all.
     about = describe_answers(facts_of(published), dict(found), level)
     _deliver(found, domain, form, out, about, boxes=bool(box or boxes))

@@ -29,8 +29,6 @@ def rank_answers(
     found: dict[str, NDArray[Any]],
     *,
     level: float,
-    nonnegative: bool = False,
-    sizes: Field | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Return columns of answers to boxes or regions (m,): `rank`, `above_next`, and `order`, the place of each.
 
@@ -39,8 +37,6 @@ def rank_answers(
     release : of counts, or a series of them.
     work : what was asked. found : the columns of the answers.
     level : neighbours of which it is less sure which is above share a rank.
-    nonnegative : as the answers were asked for.
-    sizes : (m,) what the estimates are divided by before they are ordered, such as areas; 1 when None.
 
     Raises
     ------
@@ -49,19 +45,14 @@ def rank_answers(
     """
     counts = release.summed if isinstance(release, Series) else release
     if not isinstance(counts, CountEstimates) or not isinstance(work, Boxes | Regions):
-        raise InputError(
-            f"rank is asked of a {type(release).__name__} and {type(work).__name__}: it must be boxes or regions, and "
-            "counts on a map held whole, of one release or the sum or mean of a series: of others the joint error of "
-            "two answers is not known"
-        )
-    sizes = np.ones(len(work)) if sizes is None else np.asarray(sizes, dtype=np.float64)
-    value = found["estimate"] / sizes
+        raise InputError(f"rank is asked of {type(release).__name__}: it must be of counts, in boxes or regions")
+    value = found["estimate"]
+    if isinstance(release, Series) and release.mean:  # the order of means is that of sums
+        value = value * len(release.releases)
     order = np.argsort(-value, kind="stable")
-    mean = isinstance(release, Series) and release.mean
-    weights = 1 / (sizes * len(release.releases)) if mean else 1 / sizes
     sure = np.full(len(order), np.nan)
     gap = value[order[:-1]] - value[order[1:]]
-    sure[order[:-1]] = _compare(counts, _Listed(work, counts.decoder.domain), order, weights, gap, nonnegative)
+    sure[order[:-1]] = _compare(counts, _Listed(work, counts.decoder.domain), order, gap)
     begins = np.append(True, sure[order[:-1]] >= level)
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.maximum.accumulate(np.where(begins, np.arange(1, len(order) + 1), 0))
@@ -111,9 +102,7 @@ class _Listed:
         return shares
 
 
-def _compare(
-    counts: CountEstimates, listed: _Listed, order: NDArray[np.int64], weights: Field, gap: Field, nonnegative: bool
-) -> Field:
+def _compare(counts: CountEstimates, listed: _Listed, order: NDArray[np.int64], gap: Field) -> Field:
     """Return how sure it is (m - 1,) that each query of an order is above the next; `gap` of estimates."""
     domain, decoder = listed.domain, counts.decoder
     spreads = [field.ravel() for field in counts.placement.spreads((slice(None),) * domain.ndim)]
@@ -122,13 +111,12 @@ def _compare(
     for some in parts:
         pair = order[some.start : some.stop + 1]
         rows, items = listed.shares(listed.items[pair]), listed.items[pair]
-        one, other = (scipy.sparse.diags_array(weights[each]) for each in (pair[:-1], pair[1:]))
-        upper, lower = one @ rows[:-1], other @ rows[1:]
+        upper, lower = rows[:-1], rows[1:]
         asked = scipy.sparse.csr_array(upper - lower)
         asked.eliminate_zeros()
         noise = decoder.moments(asked if domain.ndim == 1 else RegionCover.of_rows(asked, domain.shape))
-        # A point in the upper alone counts by its weight, in the lower alone by minus its own, in both by both.
-        squares = one @ upper + other @ lower - 2 * one @ other @ listed.common(items[:-1], items[1:])
+        # A point in the upper alone counts 1, in the lower alone -1, in both 0.
+        squares = upper + lower - 2 * listed.common(items[:-1], items[1:])
         apart = [np.maximum(squares @ u - asked.power(2) @ u, 0.0) for u in spreads]
         error = noise.and_normal(counts.placement.joined_variance(apart))
         found = _probability(gap[some], error.variance, error.kurtosis)
