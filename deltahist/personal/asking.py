@@ -17,8 +17,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,29 +41,12 @@ INTERRUPTED = (
 )
 
 
-class FailedQuestionError(InputError):
-    """A question that memory, time or the database kept from an answer; `charged`: whether everybody has paid."""
-
-    def __init__(self, text: str, charged: bool) -> None:
-        super().__init__(text)
-        self.charged = charged
+class InterruptedQuestionError(InputError):
+    """A question that memory, time or the database kept from an answer: everybody has paid."""
 
 
 class UnusableError(InputError):
     """A ledger, or a database of people, that cannot be used just now."""
-
-
-class Price(TypedDict, total=False):
-    """The cost of one derived record, ε or ρ."""
-
-    epsilon: float | Fraction | None
-    rho: float | Fraction | None
-
-
-class Range(Price, total=False):
-    """The resolution of a value, and the cost of one derived record (`ValueAggregate`)."""
-
-    resolution: float | Fraction | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,9 +74,10 @@ class Records(Query):
         Raises
         ------
         InputError
-            If the budget is of another unit than the people's, the key was used for another request, or the database
-            or the ledger cannot be used. Nothing is charged then, unless records were being read: everybody is charged
-            the most that the question may cost them, and the message says so. No message depends on records.
+            If the budget is of another unit, the key was used for another request, or the database or the ledger cannot
+            be used. Nothing is charged then. No message depends on records.
+        InterruptedQuestionError
+            If it ends while records are read. Everybody is charged the most that it may cost them.
         """
         people = self.people
         if aggregate.unit != people.purses.unit:
@@ -110,9 +93,8 @@ class Records(Query):
                 kept = None if key is None else turn.find_answer(key, request)
                 if kept is not None:
                     return aggregate.from_json(kept)
-                with _preparing():
-                    session = look.enter_context(people.database.snapshot())
-                    fetch = session.plan(expression)
+                session = look.enter_context(people.database.snapshot())
+                fetch = session.plan(expression)
                 with _reading(end):
                     with session.until(end):
                         rows = fetch()
@@ -135,27 +117,21 @@ class Records(Query):
             turn.charge(_most_times(turn, query, aggregate), aggregate.price)
         raise ended
 
-    def count(self, *, key: str | None = None, **price: Unpack[Price]) -> Answer:
-        """Count the records."""
-        answer: Answer = self.ask(Count(**price), key)
-        return answer
+    def count(self, *, key: str | None = None, **price: Any) -> Answer:
+        """Count the records (`Count`)."""
+        return self.ask(Count(**price), key)  # type: ignore[no-any-return]
 
-    def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Unpack[Range]) -> Answer:
+    def sum(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
         """Sum a value, clipped to a public range (`Sum`). Records without the value are not used."""
-        answer: Answer = self.ask(Sum(column, clip, **more), key)
-        return answer
+        return self.ask(Sum(column, clip, **more), key)  # type: ignore[no-any-return]
 
-    def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Unpack[Range]) -> Answer:
+    def mean(self, column: str, clip: tuple[float, float], *, key: str | None = None, **more: Any) -> Answer:
         """Average a value, clipped to a public range (`Mean`). Records without the value are not used."""
-        answer: Answer = self.ask(Mean(column, clip, **more), key)
-        return answer
+        return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
-    def histogram(
-        self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Unpack[Price]
-    ) -> Answers:
+    def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
         """Count the records with each of some public values (`Histogram`). Records with others are not used."""
-        answers: Answers = self.ask(Histogram(column, values, **price), key)
-        return answers
+        return self.ask(Histogram(column, values, **price), key)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
@@ -163,7 +139,7 @@ def storage_failures() -> Iterator[None]:
     """Raise the library's own errors about a ledger or a database as UnusableError."""
     try:
         yield
-    except (DamagedFile, FailedQuestionError, KeyReuseError):
+    except (DamagedFile, InterruptedQuestionError, KeyReuseError):
         raise
     except InputError as problem:
         failed = UnusableError(str(problem))
@@ -180,40 +156,19 @@ class _Interrupted(Exception):  # noqa: N818
 
 
 @contextlib.contextmanager
-def _preparing() -> Iterator[None]:
-    """Raise the library's own errors, before records are read, and one InputError for all others."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception:
-        failed = FailedQuestionError(
-            "the question could not be prepared (memory, or the database?); nothing was charged", charged=False
-        )
-    else:
-        return
-    raise_alone(failed)
-
-
-@contextlib.contextmanager
 def _reading(end: float) -> Iterator[None]:
     """Raise one and the same error, whatever ends the block early, or if it is late: the cause may be about records."""
     try:
-        _check_time(end)
         yield
-        _check_time(end)
+        if time.monotonic() > end:
+            raise TimeoutError
     except Exception:
-        ended: BaseException = FailedQuestionError(INTERRUPTED, charged=True)
+        ended: BaseException = InterruptedQuestionError(INTERRUPTED)
     except BaseException as stopped:
         ended = stopped.with_traceback(None)
     else:
         return
     raise _Interrupted(ended)
-
-
-def _check_time(end: float) -> None:
-    if time.monotonic() > end:
-        raise TimeoutError
 
 
 def _find_owners(turn: Turn, column: Any) -> NDArray[np.int64]:

@@ -17,29 +17,25 @@ from typing import Any, NoReturn
 
 from deltahist._postgres import own_schemas, settle
 from deltahist.errors import InputError
-from deltahist.personal.expressions import DTYPES, LARGEST, SMALLEST, bound_number, kind_of
+from deltahist.personal.expressions import DTYPES, LARGEST, SMALLEST, bound_number, check_column, kind_of
+from deltahist.personal.query import OWNER, Query, check_names
 
 #: Ibis makes its compilers at first use, which is not safe for two threads at once.
 _COMPILING = threading.Lock()
 #: Decimals of at most so many digits are floats, whatever their scale.
 _DIGITS = 38
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
-_LOST = "went away, or ran out of room, while records were read: nothing was answered; try again when it is back"
-_FAILED = (
-    "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown, since it may quote "
-    "records"
-)
 
 
 class Session:
     """One read-only transaction in a database."""
 
-    def __init__(self, connection: Any, engine: Engine) -> None:
-        self._connection, self._engine = connection, engine
+    def __init__(self, connection: Any, database: Database) -> None:
+        self._connection, self._database = connection, database
 
     def fetch(self, expression: Any) -> Any:
         """Return an unbound Ibis table as an Arrow table."""
-        with self._engine.failures():
+        with self._database.failures():
             return self._run(self._statement(expression), expression)
 
     def plan(self, expression: Any) -> Callable[[], Any]:
@@ -47,7 +43,7 @@ class Session:
 
         Whatever fails here has read no record.
         """
-        with self._engine.failures():
+        with self._database.failures():
             statement = self._statement(expression)
             self._connection.execute(f"EXPLAIN {statement}")
         return lambda: self._run(statement, expression)
@@ -76,34 +72,53 @@ class Session:
             over.set()
             watcher.join()
 
-    def _statement(self, expression: Any) -> str:
-        """Return an Ibis table as SQL; bring in the public tables that it carries."""
-        raise NotImplementedError
-
-    def _run(self, statement: str, expression: Any) -> Any:
-        """Return the rows of a statement as an Arrow table, in the expression's types."""
-        raise NotImplementedError
-
-    def _stop(self) -> None:
-        """Stop what runs, from another thread."""
-        raise NotImplementedError
+    #: An Ibis table as SQL, with the public tables that it carries; its rows as an Arrow table; the end of what runs.
+    _statement: Callable[[Any], str]
+    _run: Callable[[str, Any], Any]
+    _stop: Callable[[], None]
 
 
-class Engine:
-    """A database, safe to use from several threads."""
+class Database:
+    """A database with records of people, safe to use from several threads. Private: it fetches data.
+
+    `schema` returns the Ibis schema of a table or view, or raises InputError. `connection` opens a transaction that is
+    undone at the end of the block. `without_collation` returns a column of text that is compared by its bytes.
+
+    >>> import duckdb
+    >>> connection = duckdb.connect()
+    >>> _ = connection.execute("CREATE TABLE visits AS SELECT 'ann' AS person, 'bar' AS place")
+    >>> database = Database.open(connection)
+    >>> bars = database.query("visits", "person").where("place = 'bar'")
+    >>> with database.snapshot() as look:
+    ...     look.fetch(bars.rows()).to_pydict()
+    {'_person': ['ann']}
+    """
 
     session: type[Session]
+    schema: Callable[[str], Any]
+    connection: Callable[[], AbstractContextManager[Any]]
+    without_collation: Callable[[Any], Any]
     #: The database in messages, and the driver's exceptions that mean a lost connection or too little room.
     name: str
     losses: tuple[type[Exception], ...]
 
-    def schema(self, table: str) -> Any:
-        """Return the Ibis schema of a table or view; InputError if there is none of this name."""
-        raise NotImplementedError
+    @classmethod
+    def open(cls, where: Any) -> Database:
+        """Open a database by path, address ("postgresql://user@host/city"), or DuckDB connection.
 
-    def connection(self) -> AbstractContextManager[Any]:
-        """Open a connection in a transaction that is undone at the end of the block."""
-        raise NotImplementedError
+        Raises InputError if the address is of another kind, a library is not installed, or nothing answers.
+        """
+        is_address = isinstance(where, str) and "://" in where
+        if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
+            raise InputError(f"database is {where.split(':')[0]!r}:…: it must be a DuckDB file or postgresql://…")
+        is_server = is_address and where.startswith("postgres")
+        try:
+            import ibis  # noqa: F401
+
+            return PostgreSQL(where) if is_server else DuckDB(where)
+        except ImportError as problem:
+            extra = "postgresql" if is_server else "personal"
+            raise InputError(f"{problem}: install it with pip install 'deltahist[{extra}]'") from None
 
     @contextmanager
     def snapshot(self) -> Iterator[Session]:
@@ -118,10 +133,6 @@ class Engine:
         """Return a column of times that all fit into microseconds, NULL in place of others."""
         return column
 
-    def without_collation(self, column: Any) -> Any:
-        """Return a column of text that is compared by its bytes, whatever collation the table has."""
-        raise NotImplementedError
-
     @contextmanager
     def failures(self) -> Iterator[None]:
         """Turn failures in the block into an InputError without the database's own words."""
@@ -131,10 +142,37 @@ class Engine:
         except InputError:
             raise
         except self.losses:
-            text = _LOST
+            text = "went away, or ran out of room, while records were read: nothing was answered"
         except Exception:
-            text = _FAILED
+            text = "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown"
         raise_alone(InputError(f"the database {self.name} {text}"))
+
+    def query(self, table: str, owner: str) -> Query:
+        """Return a query of all records of a table or view, "visits" or "part.visits".
+
+        The column of the owner names the person whose a record is, as text, whole number or UUID. Names are compared by
+        their bytes, whatever collation the column has. Raises InputError if there is no such table or column.
+        """
+        import ibis
+
+        schema = self.schema(table)
+        check_names(schema.names)
+        check_column(owner, schema.names)
+        kind = schema[owner]
+        if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
+            raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
+        part, own = _split_name(table)
+        records = ibis.table(schema, name=own, database=part)
+        columns = self.readable_columns(records)
+        columns.pop(owner, None)
+        name = self.without_collation(records[owner])
+        made = records.select(**{OWNER: name}, **columns)
+        return Query(made.filter(made[OWNER].notnull()), (table, owner))
+
+    def owners(self, table: str, owner: str) -> list[str]:
+        """Return the names of all owners of a table's records."""
+        with self.snapshot() as look:
+            return list(look.fetch(self.query(table, owner).rows().distinct())[OWNER].to_pylist())
 
     def readable_columns(self, table: Any) -> dict[str, Any]:
         """Return the columns of a table that queries can take, each as one of its kind, by name.
@@ -176,23 +214,6 @@ class Engine:
         return column.cast(DTYPES[kind])
 
 
-def open_engine(where: Any) -> Engine:
-    """Open a database by its path, its address, or an open DuckDB connection.
-
-    Raises InputError if the address is of another kind, a library is not installed, or nothing answers.
-    """
-    is_address = isinstance(where, str) and "://" in where
-    if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
-        raise InputError(f"database is {where.split('://')[0]!r}://…: it must be a DuckDB file or postgresql://…")
-    kind, extra = (PostgreSQL, "postgresql") if is_address and where.startswith("postgres") else (DuckDB, "personal")
-    try:
-        import ibis  # noqa: F401
-
-        return kind(where)
-    except ImportError as problem:
-        raise InputError(f"{problem}: install it with pip install 'deltahist[{extra}]'") from None
-
-
 # --- SQL ----------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +230,7 @@ def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def split_name(table: str) -> tuple[str | None, str]:
+def _split_name(table: str) -> tuple[str | None, str]:
     """Return the schema, if "schema.table" names one, and the table's own name."""
     part, dot, own = table.partition(".")
     return (part, own) if dot else (None, table)
@@ -265,7 +286,7 @@ class _DuckDBSession(Session):
         self._connection.interrupt()
 
 
-class DuckDB(Engine):
+class DuckDB(Database):
     """A DuckDB file, or an open connection; every block has a cursor of its own."""
 
     session = _DuckDBSession
@@ -301,7 +322,7 @@ class DuckDB(Engine):
     def schema(self, table: str) -> Any:
         import ibis
 
-        part, own = split_name(table)
+        part, own = _split_name(table)
         with self._cursor() as cursor, self.failures():
             if not _is_there(cursor, own, part):
                 raise InputError(f"the database {self.name} has no table {table!r}")
@@ -366,8 +387,8 @@ def _is_there(cursor: Any, table: str, part: str | None) -> bool:
 class _PostgreSQLSession(Session):
     """Rows come as CSV by COPY, which is quick and keeps every digit. Public tables are temporary ones."""
 
-    def __init__(self, connection: Any, engine: Engine) -> None:
-        super().__init__(connection, engine)
+    def __init__(self, connection: Any, database: Database) -> None:
+        super().__init__(connection, database)
         self._there: set[str] = set()
 
     def _statement(self, expression: Any) -> str:
@@ -417,7 +438,7 @@ class _PostgreSQLSession(Session):
         self._there.add(name)
 
 
-class PostgreSQL(Engine):
+class PostgreSQL(Database):
     """A PostgreSQL database; every block has a connection of its own."""
 
     session = _PostgreSQLSession
@@ -448,7 +469,7 @@ class PostgreSQL(Engine):
     def schema(self, table: str) -> Any:
         import ibis
 
-        part, own = split_name(table)
+        part, own = _split_name(table)
         with self.connection() as connection, self.failures():
             try:
                 return ibis.postgres.from_connection(connection).get_schema(own, database=part)

@@ -194,8 +194,7 @@ def make_constant(value: Any) -> SafeExpression:
     if not isinstance(value, datetime.date):
         raise InputError(f"constant is {value!r}: it must be a number, text, a truth value, a time or a date")
     kind = "time" if isinstance(value, datetime.datetime) else "date"
-    text = value.isoformat(" ") if kind == "time" else value.isoformat()
-    return SafeExpression(ibis.literal(text).cast(DTYPES[kind]), kind, constant=value)
+    return SafeExpression(ibis.literal(str(value)).cast(DTYPES[kind]), kind, constant=value)
 
 
 def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:

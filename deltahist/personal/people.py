@@ -1,10 +1,9 @@
-"""People with budgets of their own, and the database that holds their records."""
+"""People with budgets of their own."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,72 +15,8 @@ from deltahist.accounts.ledger import Ledger
 from deltahist.budget import Budget, floor_nano
 from deltahist.errors import NANO, InputError
 from deltahist.personal.asking import Records
-from deltahist.personal.engine import Session, open_engine, split_name
-from deltahist.personal.expressions import check_column
+from deltahist.personal.engine import Database
 from deltahist.personal.purses import Purses
-from deltahist.personal.query import OWNER, Query, check_names
-
-
-class Database:
-    """A database with records of people, a DuckDB file or a PostgreSQL server. Private: it fetches data.
-
-    >>> import duckdb
-    >>> connection = duckdb.connect()
-    >>> _ = connection.execute("CREATE TABLE visits AS SELECT 'ann' AS person, 'bar' AS place")
-    >>> database = Database.open(connection)
-    >>> bars = database.query("visits", "person").where("place = 'bar'")
-    >>> with database.snapshot() as look:
-    ...     look.fetch(bars.rows()).to_pydict()
-    {'_person': ['ann']}
-    """
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    @classmethod
-    def open(cls, where: Any) -> Database:
-        """Open a database by path, address ("postgresql://user@host/city"), or DuckDB connection.
-
-        Raises InputError if it is not there, does not answer, or its libraries are not installed.
-        """
-        return cls(open_engine(where))
-
-    def close(self) -> None:
-        """Close what was opened."""
-        self._engine.close()
-
-    def snapshot(self) -> AbstractContextManager[Session]:
-        """Open one consistent look at the database, whatever is written meanwhile."""
-        snapshot: AbstractContextManager[Session] = self._engine.snapshot()
-        return snapshot
-
-    def query(self, table: str, owner: str) -> Query:
-        """Return a query of all records of a table or view, "visits" or "part.visits".
-
-        The column of the owner names the person whose a record is, as text, whole number or UUID. Names are compared by
-        their bytes, whatever collation the column has. Raises InputError if there is no such table or column.
-        """
-        import ibis
-
-        schema = self._engine.schema(table)
-        check_names(schema.names)
-        check_column(owner, schema.names)
-        kind = schema[owner]
-        if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
-            raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
-        part, own = split_name(table)
-        records = ibis.table(schema, name=own, database=part)
-        columns = self._engine.readable_columns(records)
-        columns.pop(owner, None)
-        name = self._engine.without_collation(records[owner])
-        made = records.select(**{OWNER: name}, **columns)
-        return Query(made.filter(made[OWNER].notnull()), (table, owner))
-
-    def owners(self, table: str, owner: str) -> list[str]:
-        """Return the names of all owners of a table's records."""
-        with self.snapshot() as look:
-            names: list[str] = look.fetch(self.query(table, owner).rows().distinct())[OWNER].to_pylist()
-        return names
 
 
 class People:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,21 +44,16 @@ class Step(Strict):
 
     def derive(self, records: Records) -> Records:
         """Derive records from records."""
-        if self.where is not None:
-            return records.where(self.where)
-        if self.select is not None:
-            named = isinstance(self.select, dict)
-            return records.select(**self.select) if named else records.select(*self.select)  # type: ignore[arg-type]
-        if self.flat_map is not None:
-            return records.flat_map(*self.flat_map)
-        if self.distinct is not None:
-            return records.distinct(*self.distinct)
-        if self.at_most is not None:
-            return records.at_most(self.at_most, by=self.by)
-        first, *others = (_derive(records, part) for part in self.union or [])
-        for other in others:
-            first = first.union(other)
-        return first
+        (name,) = self.model_fields_set - {"by"}
+        given: Any = getattr(self, name)
+        if name == "union":
+            return functools.reduce(lambda one, other: one.union(other), (_derive(records, part) for part in given))
+        if name == "at_most":
+            return records.at_most(given, by=self.by)
+        if isinstance(given, dict):
+            return records.select(**given)
+        derived: Records = getattr(records, name)(*([given] if name == "where" else given))
+        return derived
 
 
 class _Priced(Strict):

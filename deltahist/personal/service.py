@@ -21,22 +21,22 @@ import secrets
 import stat
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, model_validator
-from starlette.exceptions import HTTPException
 
 from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
-from deltahist.personal.asking import INTERRUPTED, FailedQuestionError, UnusableError
-from deltahist.personal.people import Database, People
+from deltahist.personal.asking import INTERRUPTED, InterruptedQuestionError, UnusableError
+from deltahist.personal.engine import Database
+from deltahist.personal.people import People
 from deltahist.personal.purses import KeyReuseError
 from deltahist.personal.question import Question, Strict, check_model, read_toml
 
@@ -261,27 +261,16 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
 
     @app.exception_handler(_Refusal)
     async def refuse(_: Request, refusal: _Refusal) -> Response:
-        return _problem(refusal.status, refusal.detail, refusal.headers, field=refusal.field)
-
-    @app.exception_handler(HTTPException)
-    async def refuse_address(_: Request, problem: HTTPException) -> Response:
-        return _problem(problem.status_code, str(problem.detail), dict(problem.headers or {}))
+        content = {"status": refusal.status, "detail": refusal.detail, "field": refusal.field}
+        return JSONResponse(content, refusal.status, refusal.headers, media_type="application/problem+json")
 
     @app.middleware("http")
-    async def log(request: Request, answer: Callable[[Request], object]) -> Response:
-        number = secrets.token_hex(8)
-        response: Response = await answer(request)  # type: ignore[misc]
-        response.headers.update({"x-request-id": number, "cache-control": "no-store"})
-        known = request.url.path if request.url.path in ("/ask", "/healthz") else "other"
-        _LOG.info(json.dumps({"id": number, "method": request.method, "route": known, "status": response.status_code}))
+    async def log(request: Request, answer: Any) -> Response:
+        response: Response = await answer(request)
+        _LOG.info("%s %s", request.method, response.status_code)
         return response
 
     return app
-
-
-def _problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: str) -> Response:
-    content = {"status": status, "detail": detail, **more}
-    return JSONResponse(content, status, headers, media_type="application/problem+json")
 
 
 async def _read_body(request: Request, settings: PrivateSettings) -> bytes:
@@ -337,9 +326,9 @@ def _explained() -> Iterator[None]:
         yield
     except KeyReuseError:
         refusal = _Refusal(422, "Idempotency-Key", "Idempotency-Key was used for another question: take a new one")
-    except FailedQuestionError as wrong:
-        # No 503 after a charge: clients would ask again by themselves, and everybody would pay again.
-        refusal = _Refusal(500 if wrong.charged else 503, "body", str(wrong))
+    except InterruptedQuestionError:
+        # No 503: clients would ask again by themselves, and everybody would pay again.
+        refusal = _Refusal(500, "body", INTERRUPTED)
     except (DamagedFile, UnusableError):
         _LOG.error("the ledger or the database is damaged or cannot be used")
         refusal = _Refusal(503, "account", _NOT_NOW)

@@ -204,7 +204,7 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
     # What fails in one step alone would let the others charge.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine.Session, "plan", _raise)
-        with pytest.raises(dh.InputError, match="nothing was charged"):
+        with pytest.raises(Injected):
             people.records.count(epsilon=0.1, key="k")
     assert spent(people) == before
     people.records.count(epsilon=0.1, key="k")
@@ -247,9 +247,8 @@ def test_who_breaks_off_while_records_are_read_pays_all_that_the_question_may_co
 @pytest.mark.parametrize("allowance", [{"seconds": 0}, {"until": 0}])
 def test_a_question_without_time_left_breaks_off(people, monkeypatch, allowance):
     late = replace(people.records.at_most(1), **allowance)
-    with pytest.raises(asking.FailedQuestionError, match="everybody was charged") as caught:
+    with pytest.raises(asking.InterruptedQuestionError, match="everybody was charged"):
         late.count(epsilon=0.1, key="k")
-    assert caught.value.charged
     assert spent(people) == [0.1, 0.1, 0.1]
 
 
@@ -261,7 +260,7 @@ def test_a_question_whose_answer_comes_late_breaks_off(people, monkeypatch):
     monkeypatch.setattr(aggregates.Count, "answer", lambda *given: (now.append(now.pop() + 9), answer(*given))[1])
     late = replace(people.records.where("kind = 'tram'").at_most(1), until=8)
     monkeypatch.setattr(engine.Session, "until", lambda *_: contextlib.nullcontext())
-    with pytest.raises(asking.FailedQuestionError, match="everybody was charged"):
+    with pytest.raises(asking.InterruptedQuestionError, match="everybody was charged"):
         late.count(epsilon=0.1, key="k")
     assert spent(people) == [0.1, 0.1, 0.1]
 

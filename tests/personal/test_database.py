@@ -116,7 +116,7 @@ def test_what_takes_too_long_is_stopped_in_the_database(request, server):
         database.snapshot() as look,
         pytest.raises(InputError, match="went away"),
         look.until(time.monotonic() + 0.1),
-        database._engine.failures(),
+        database.failures(),
     ):
         look._connection.execute(endless)
 
