@@ -18,18 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltahist._files import form_of
 from deltahist.errors import InputError, one_of
+from deltahist.plots import maps
 from deltahist.plots.curves import plot_protection, protection_curve
 from deltahist.plots.ground import FORMS, PICTURES, WIDTH, height_of, new_figure, write_around, write_figure
-from deltahist.plots.maps import (
-    ROWS,
-    draw_intervals,
-    draw_map,
-    draw_regions,
-    label_regions,
-    plot_map,
-    plot_regions,
-    values_of,
-)
+from deltahist.plots.maps import draw_map, plot_map, plot_regions
 from deltahist.plots.series import draw_lines, draw_steps, save_series
 
 if TYPE_CHECKING:
@@ -120,7 +112,7 @@ def _make_figure(
     from matplotlib import rc_context
 
     domain, notes, heights = release.domain, "", []
-    values = None if answers is None else values_of(release, answers, per)
+    values = None if answers is None else maps.values_of(release, answers, per)
     heading = "Published map" if domain.ndim == 2 else "Published histogram"
     if values is not None:
         heading = f"Published {values.unit}, {len(values.names)} region{'s'[: len(values.names) != 1]}"
@@ -129,7 +121,7 @@ def _make_figure(
     if only != "curve":
         heights.append(3.0 if domain.ndim == 1 else height_of(domain.bounds if values is None else values.bounds))
     if only != "map":
-        heights.append(3.3 if values is None else 0.17 * min(len(values.order), ROWS) + 0.8)
+        heights.append(3.3 if values is None else 0.17 * min(len(values.order), maps.ROWS) + 0.8)
     with rc_context({"font.size": 9}):
         figure = new_figure(figsize=(WIDTH, sum(heights)))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
@@ -137,14 +129,14 @@ def _make_figure(
         if only != "curve" and values is None:
             notes = draw_map(release, panels[0], per=per, context=context, **look) + " "
         elif values is not None:
-            notes = draw_regions(domain, values, panels[0], context) + " "
+            notes = maps.draw_regions(domain, values, panels[0], context) + " "
             if only is None:
-                draw_intervals(values, panels[-1], level)
+                maps.draw_intervals(values, panels[-1], level)
         if only != "map" and values is None:
             plot_protection(release, panels[-1])
         notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
         write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
         if values is not None:  # last, where all else has its place
-            label_regions(panels[0], values, numbered=only is None)
+            maps.label_regions(panels[0], values, numbered=only is None)
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,39 +31,25 @@ class ColourScale:
     beyond: bool
 
 
-class Ends(NamedTuple):
-    """Where a smooth scale stops being proportional, where it ends, and the largest value, which may lie beyond."""
-
-    linear: float
-    top: float
-    most: float
-
-
-def find_ends(values: NDArray[np.float64], *, linear: float | None, least: float) -> Ends:
-    """Return the ends of the scale that suits values.
+def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: float) -> ColourScale:
+    """Return a scale that is proportional for small values and logarithmic for large ones.
 
     Parameters
     ----------
     linear : colours are proportional up to about this value, by default a fiftieth of the top.
     least : the top is at least this, so that specks do not become mountains.
     """
+    from matplotlib.colors import AsinhNorm
+
     most = float(values.max())
     # A map of about one value is not dark.
     top = max(float(np.quantile(values, _TOP)), least, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > 1.5 * top else max(most, top)
-    return Ends(linear or top / 50, top, most)
-
-
-def scale_between(ends: Ends) -> ColourScale:
-    """Return the scale that is proportional for small values and logarithmic for large ones."""
-    from matplotlib.colors import AsinhNorm
-
-    norm, beyond = AsinhNorm(linear_width=ends.linear, vmin=0.0, vmax=ends.top), ends.most > ends.top
-    ticks = [ends.top] if beyond else []
-    for value in [0.0, *(v for v in _round_values(ends.top * 1e-9, ends.top) if v <= ends.top)]:
+    norm, ticks = AsinhNorm(linear_width=linear or top / 50, vmin=0.0, vmax=top), [top] if most > top else []
+    for value in [0.0, *(v for v in _round_values(top * 1e-9, top) if v <= top)]:
         if all(abs(float(norm(value) - norm(other))) > 0.1 for other in ticks):
             ticks.append(value)
-    return ColourScale(norm, _shades(256, _DARKEST), tuple(sorted(ticks)), beyond)
+    return ColourScale(norm, _shades(256, _DARKEST), tuple(sorted(ticks)), most > top)
 
 
 def classed_scale(values: NDArray[np.float64]) -> ColourScale:
@@ -77,7 +63,7 @@ def classed_scale(values: NDArray[np.float64]) -> ColourScale:
     most = float(values.max())
     least = max(float(values[values > 0].min()), 1e-4 * most)
     if most <= 6 * least:
-        breaks = [v for v in MaxNLocator(_CLASSES - 2).tick_values(0.8 * least, most).tolist() if v > 0]
+        breaks = [float(v) for v in MaxNLocator(_CLASSES - 2).tick_values(0.8 * least, most) if v > 0]
     else:
         for factors in ((1, 2, 5), (1, 3), (1,)):
             breaks = [v for v in _round_values(least, most, factors) if least / 5 < v < most]

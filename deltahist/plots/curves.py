@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.mechanisms import BaseMechanism
-from deltahist.plots.colours import CATEGORIES
-from deltahist.plots.ground import figure_of, own_axes
+from deltahist.plots import colours, ground
 from deltahist.space.neighbourhood import Neighbourhood, some_below
 from deltahist.statement import choose_limits, list_limits
 
@@ -112,18 +111,18 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    ax, mechanism = own_axes(ax), release.mechanism
+    ax, mechanism = ground.own_axes(ax), release.mechanism
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
     curve = protection_curve(release, _DISTANCES)
     factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
-    ax.plot(distance, exact, color=CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
+    ax.plot(distance, exact, color=colours.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
     ax.set_xscale("log")
     if np.max(bound, where=np.isfinite(bound), initial=0) > 20 * exact.min() > 0:
         ax.set_yscale("log")
     delta = near.delta_ground * factor
-    ax.axvline(delta, color=CATEGORIES[1], linewidth=1, label=f"δ = {figure_of(delta, 6)} {unit}")
+    ax.axvline(delta, color=colours.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}")
     budget, small = float(mechanism.budget.amount), {"textcoords": "offset points", "fontsize": 8}
 
     def mark(far: float, height: float, words: str, colour: str = "0.35") -> None:
@@ -133,14 +132,14 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
         far = limit["distance"]
         if far is not None and near.delta_ground < far < near.diameter:
             height = float(mechanism.promised_within(far))
-            mark(far, height, f"{figure_of(height / budget)} {letter} = {figure_of(height)}")
+            mark(far, height, f"{ground.figure_of(height / budget)} {letter} = {ground.figure_of(height)}")
     most, true = float(bound[-1]), float(exact[-1])
     if math.isfinite(most):
-        mark(near.diameter, most, f"any move: {figure_of(most / budget)} {letter} = {figure_of(most)}")
+        mark(near.diameter, most, f"any move: {ground.figure_of(most / budget)} {letter} = {ground.figure_of(most)}")
     else:
         ax.annotate("any move: no bound (∞)", (0.98, 0.97), xycoords="axes fraction", va="top", ha="right", fontsize=8)
     if true < most * (1 - 1e-9):
-        mark(near.diameter, true, f"any move, exactly: {figure_of(true)}", CATEGORIES[0])
+        mark(near.diameter, true, f"any move, exactly: {ground.figure_of(true)}", colours.CATEGORIES[0])
     ends = [height for height in (most, true) if math.isfinite(height)]
     ax.plot([distance[-1]] * len(ends), ends, "o", color="0.35", markersize=4, clip_on=False)
     for axis in (ax.xaxis, ax.yaxis):
@@ -148,7 +147,7 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
         if axis.get_scale() == "log" and high < 30 * low:  # too short for powers of ten alone
             axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
-        axis.set_major_formatter(lambda value, _: figure_of(value))
+        axis.set_major_formatter(lambda value, _: ground.figure_of(value))
     ax.margins(y=0.15)
     ax.set(xlabel=f"distance r ({unit})", ylabel=f"{letter} of a move over r (less is better)")
     ax.tick_params(labelsize=8)

@@ -61,7 +61,7 @@ def write_around(figure: Figure, title: str, below: str, height: float, *, publi
     `height` in inches is that of the panels between them.
     """
     lines = textwrap.wrap(title, int(WIDTH * 10.5), max_lines=2, placeholder="…")
-    small = textwrap.wrap(below, int(WIDTH * 17))
+    small = textwrap.wrap(below, int(WIDTH * 16))
     figure.set_size_inches(WIDTH, height + 0.25 + 0.19 * len(lines) + 0.15 * len(small))
     if lines:
         figure.suptitle("\n".join(lines), fontsize=11, parse_math=False)

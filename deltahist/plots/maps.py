@@ -13,19 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.placement import ErrorSource, block_error
 from deltahist.errors import InputError, one_of
-from deltahist.plots.colours import LINEAR, ColourScale, classed_scale, find_ends, is_dark, scale_between
-from deltahist.plots.ground import (
-    add_colour_bar,
-    cell_areas,
-    draw_frame,
-    exceeds_zero,
-    figure_of,
-    geometries_of,
-    holds_points_from_outside,
-    own_axes,
-    region_areas,
-    unit_of_area,
-)
+from deltahist.plots import colours, ground
 from deltahist.space.geometries import named
 from deltahist.strategies.base import spread_blocks, sum_blocks
 
@@ -82,7 +70,7 @@ def plot_map(
     >>> plot_map(release, hatched=True).get_ylabel()
     'northing (km)'
     """
-    ax = own_axes(ax)
+    ax = ground.own_axes(ax)
     notes = draw_map(release, ax, nonnegative=nonnegative, per=per, hatched=hatched, context=context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
     return ax
@@ -105,26 +93,26 @@ def draw_map(
     of_counts: Any = release
     error, kurtosis = block_error(of_counts.decoder, (1, 1))
     merged = merge_cells(of_counts)
-    areas: Any = cell_areas(domain) if per == "area" else np.ones(domain.shape)
-    unit = unit_of_area(domain) if per == "area" else "cell"
+    areas: Any = ground.cell_areas(domain) if per == "area" else np.ones(domain.shape)
+    unit = ground.unit_of_area(domain) if per == "area" else "cell"
     if not stands_out(merged):
-        even = figure_of(float(merged.sum() / areas.sum()))
+        even = ground.figure_of(float(merged.sum() / areas.sum()))
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
         ax.set_facecolor("0.94")
     else:
         shown, point = (release.cells(nonnegative=True) if positive else merged) / areas, 1 / float(np.median(areas))
         notes = [f"Estimates: {release.estimator(positive)}" + ("." if positive else ", merged where they are noise.")]
-        ends = find_ends(shown, linear=LINEAR * error * point if positive and error else None, least=point)
-        scale = scale_between(ends)
+        linear = colours.LINEAR * error * point if positive and error else None
+        scale = colours.smooth_scale(shown, linear=linear, least=point)
         draw_cells(ax, domain, shown, scale)
-        add_colour_bar(ax, scale, f"points per {unit}")
+        ground.add_colour_bar(ax, scale, f"points per {unit}")
         if hatched:
             notes.append("Hatched cells do not stand out from the noise.")
             _hatch(ax, domain, release.cells() < _typical_largest(domain.size, kurtosis) * error)
-    notes.append(f"The unbiased estimate of one cell has a standard error of {figure_of(error)} points.")
-    if holds_points_from_outside(release):
+    notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
+    if ground.holds_points_from_outside(release):
         notes.append("Cells at the edge also hold points from outside.")
-    draw_frame(ax, domain, domain.bounds, context)
+    ground.draw_frame(ax, domain, domain.bounds, context)
     return " ".join(notes)
 
 
@@ -133,7 +121,7 @@ def stands_out(merged: NDArray[np.float64]) -> bool:
     return merged.size == 1 or bool(np.ptp(merged) > 1e-9 * np.abs(merged).max())
 
 
-def draw_cells(ax: Axes, domain: Domain, cells: NDArray[np.float64], scale: ColourScale) -> None:
+def draw_cells(ax: Axes, domain: Domain, cells: NDArray[np.float64], scale: colours.ColourScale) -> None:
     """Draw the colours of cells (domain.shape) in the coordinates of the map."""
     (west, south), (east, north) = domain.low, domain.high
     style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
@@ -163,7 +151,7 @@ def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
     decoder = getattr(release.mechanism, "decoder", None)  # sorted points have no cells of their own
     if decoder is not None and not stands_out(merge_cells(release)):  # type: ignore[arg-type]
         notes.append("Nothing stands out from the noise. An even spread fits all of it.")
-    if holds_points_from_outside(release):
+    if ground.holds_points_from_outside(release):
         notes.append("The first and the last cell also hold points from outside.")
     return " ".join(notes)
 
@@ -182,7 +170,9 @@ def merge_cells(release: Release) -> NDArray[np.float64]:
 
 def merge_blocks(cells: NDArray[np.float64], decoder: ErrorSource, branching: int = 2) -> NDArray[np.float64]:
     """Return `merge_cells` of unbiased estimates (domain.shape) whose errors a decoder tells."""
-    shape, widths = cells.shape, _nested_widths(cells.shape, branching)
+    shape, widths = cells.shape, [1]
+    while widths[-1] < max(cells.shape):
+        widths.append(widths[-1] * branching)
     sums, size = cells, np.broadcast_to(1.0, shape)
     surely, levels = np.zeros(shape, dtype=bool), []
     for fine, coarse in itertools.pairwise(widths):
@@ -219,23 +209,6 @@ def _typical_largest(draws: int, kurtosis: float) -> float:
     return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
 
 
-def _nested_widths(shape: tuple[int, ...], branching: int) -> list[int]:
-    """Return sides of nested blocks, from one cell up to the whole map, through the blocks of a hierarchy."""
-    widths = [1]
-    for factor in itertools.cycle(_prime_factors(branching)):
-        if widths[-1] >= max(shape):
-            break
-        widths.append(widths[-1] * factor)
-    return widths
-
-
-def _prime_factors(number: int) -> list[int]:
-    for factor in range(2, math.isqrt(number) + 1):
-        if number % factor == 0:
-            return [factor, *_prime_factors(number // factor)]
-    return [number]
-
-
 # --- regions ------------------------------------------------------------------------------------------------
 
 
@@ -269,9 +242,9 @@ class Values:
         return order[: int(np.isfinite(self.value).sum())]
 
     @property
-    def scale(self) -> ColourScale | None:
+    def scale(self) -> colours.ColourScale | None:
         """The scale of colours; None if nothing stands out from the noise."""
-        return None if self.doubtful.all() else classed_scale(self.value[~self.doubtful])
+        return None if self.doubtful.all() else colours.classed_scale(self.value[~self.doubtful])
 
     @property
     def faces(self) -> NDArray[np.float64]:
@@ -304,9 +277,9 @@ def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area"
     estimate, error, low, high = (np.asarray(answers[name], dtype=np.float64) for name in wanted)
     # Answers stand behind the columns of the regions themselves.
     names = named(answers.loc[:, :"estimate"].drop(columns="estimate"))["name"]
-    shapes = shapely.make_valid(geometries_of(answers, domain, "answers"))
+    shapes = shapely.make_valid(ground.geometries_of(answers, domain, "answers"))
     shapes = np.asarray(shapely.intersection(shapes, shapely.box(*domain.bounds)))
-    area = region_areas(domain, shapes)
+    area = ground.region_areas(domain, shapes)
     known = np.isfinite(estimate) & (area > 0)
     if not known.any():
         raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
@@ -325,8 +298,8 @@ def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area"
         estimate / size,
         low / size,
         high / size,
-        ~(known & exceeds_zero(estimate, error, low)),
-        f"points per {unit_of_area(domain)}" if per == "area" else "points per region",
+        ~(known & ground.exceeds_zero(estimate, error, low)),
+        f"points per {ground.unit_of_area(domain)}" if per == "area" else "points per region",
         estimator,
         tuple(map(float, bounds)),
     )
@@ -379,7 +352,7 @@ def plot_regions(
     >>> sorted(text.get_text().splitlines()[0] for text in ax.texts)
     ['east', 'west']
     """
-    ax, values = own_axes(ax), values_of(release, answers, per)
+    ax, values = ground.own_axes(ax), values_of(release, answers, per)
     notes = draw_regions(release.domain, values, ax, context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
     label_regions(ax, values, numbered=False)
@@ -398,8 +371,8 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
         shapes[hatched].plot(ax=ax, color="none", edgecolor="0.7", hatch="////", linewidth=0, aspect=None)
         notes.append("Hatched regions, with a white dot in lists, do not stand out from the noise.")
     if scale is not None:
-        add_colour_bar(ax, scale, values.unit)
-    draw_frame(ax, domain, values.bounds, context)
+        ground.add_colour_bar(ax, scale, values.unit)
+    ground.draw_frame(ax, domain, values.bounds, context)
     if len(values.order) > ROWS:
         notes.append(f"The {ROWS} largest of {len(values.order)} regions have labels.")
     return " ".join(notes)
@@ -414,14 +387,18 @@ def label_regions(ax: Axes, values: Values, *, numbered: bool) -> None:
     figure: Any = ax.get_figure(root=True)
     figure.draw_without_rendering()  # so that the layout is known
     texts, faces = [], values.faces
+    pixels = ax.get_window_extent().width / (ax.get_xlim()[1] - ax.get_xlim()[0])
     for place, region in enumerate(values.order[:ROWS].tolist(), start=1):
         shape = values.shapes[region]
-        x, y = shapely.get_coordinates(shapely.maximum_inscribed_circle(shape, 0.02 * math.sqrt(shape.area)))[0]
+        circle = shapely.maximum_inscribed_circle(shape, 0.02 * math.sqrt(shape.area))
+        if circle.length * pixels < (4 if numbered else 8):  # too small to be labelled
+            continue
+        x, y = shapely.get_coordinates(circle)[0]
         words = str(place) if numbered else f"{values.names[region]}\n{_known(values, region)}"
-        colours = ("white", "black") if is_dark(faces[region]) else ("black", "white")
+        ink = ("white", "black") if colours.is_dark(faces[region]) else ("black", "white")
         style: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "parse_math": False, "zorder": 5}
-        text = ax.text(x, y, words, fontsize=8 if numbered else 7, color=colours[0], **style)
-        text.set_path_effects([withStroke(linewidth=2, foreground=colours[1], alpha=0.6)])
+        text = ax.text(x, y, words, fontsize=8 if numbered else 7, color=ink[0], **style)
+        text.set_path_effects([withStroke(linewidth=2, foreground=ink[1], alpha=0.6)])
         texts.append(text)
     lines: dict[str, Any] = {"arrowstyle": "-", "color": "0.2", "linewidth": 0.6}
     adjust_text(texts, ax=ax, iter_lim=300, expand=(1.02, 1.05), arrowprops=lines)
@@ -431,9 +408,9 @@ def _known(values: Values, region: int) -> str:
     """Return a value with the digits that its interval leaves; its upper end where it is not told from zero."""
     value, low, high = (float(v[region]) for v in (values.value, values.low, values.high))
     if low <= 0:
-        return f"up to {figure_of(max(high, 0.0), 2)}"
+        return f"up to {ground.figure_of(max(high, 0.0), 2)}"
     place = -math.floor(math.log10(max(high - low, 1e-9 * value) / 4))
-    return figure_of(round(value, place), 15)
+    return ground.figure_of(round(value, place), 15)
 
 
 def draw_intervals(values: Values, ax: Axes, level: float) -> None:
@@ -441,16 +418,16 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> None:
     shown, scale = values.order[:ROWS], values.scale
     row = np.arange(len(shown))
     value, low, high = (np.maximum(v[shown], 0.0) for v in (values.value, values.low, values.high))
-    colours = np.where(values.doubtful[shown, None], 1.0, values.faces[shown])
+    fill = np.where(values.doubtful[shown, None], 1.0, values.faces[shown])
     ax.hlines(row, low, high, color="0.35", linewidth=1.1, zorder=2)
-    ax.scatter(value, row, s=20, c=colours, edgecolors="0.15", linewidths=0.7, zorder=3, clip_on=False)
+    ax.scatter(value, row, s=20, c=fill, edgecolors="0.15", linewidths=0.7, zorder=3, clip_on=False)
     if scale is not None and len(scale.ticks) > 2 and scale.ticks[-1] > 10 * scale.ticks[1]:
         ax.set_xscale("asinh", linear_width=scale.ticks[1] / 2)
-        ax.set_xticks(scale.ticks, labels=[figure_of(tick, 6) for tick in scale.ticks])
+        ax.set_xticks(scale.ticks, labels=[ground.figure_of(tick, 6) for tick in scale.ticks])
         ax.minorticks_off()
     else:
         ax.locator_params(axis="x", nbins=5)
-        ax.xaxis.set_major_formatter(lambda value, _: figure_of(value))
+        ax.xaxis.set_major_formatter(lambda value, _: ground.figure_of(value))
     ax.set_yticks(row, labels=[f"{values.names[i]}  {place}" for place, i in enumerate(shown.tolist(), start=1)])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)

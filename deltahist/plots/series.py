@@ -11,20 +11,7 @@ import numpy as np
 from deltahist._files import form_of
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
-from deltahist.plots.colours import LINEAR, find_ends, scale_between
-from deltahist.plots.ground import (
-    FORMS,
-    WIDTH,
-    add_colour_bar,
-    axis_unit,
-    cell_areas,
-    figure_of,
-    holds_points_from_outside,
-    new_figure,
-    unit_of_area,
-    write_around,
-    write_figure,
-)
+from deltahist.plots import colours, ground
 from deltahist.plots.maps import draw_cells, merge_blocks, stands_out
 
 if TYPE_CHECKING:
@@ -120,31 +107,31 @@ def draw_steps(
         for each in sums
     ]
     flat = sum(not stands_out(cells) for cells in found)
-    areas: Any = cell_areas(domain) if per == "area" else np.ones(domain.shape)
+    areas: Any = ground.cell_areas(domain) if per == "area" else np.ones(domain.shape)
     means = [cells / each / areas for cells, each in zip(found, numbers, strict=True)]
     # The noise of a mean is largest where it has fewest steps.
     noise = max(block_error(s.decoder, (1,) * domain.ndim)[0] / n for s, n in zip(sums, numbers, strict=True))
     point = 1 / float(np.median(areas))
-    ends = find_ends(np.stack(means), linear=LINEAR * noise * point if positive and noise else None, least=point)
-    scale = scale_between(ends)
+    linear = colours.LINEAR * noise * point if positive and noise else None
+    scale = colours.smooth_scale(np.stack(means), linear=linear, least=point)
     notes = [f"Estimates: {sums[0].estimator(positive)}."]
     if flat:
         notes.append(f"Nothing stands out from the noise in {flat:,} of {len(sums):,} pictures: one even colour.")
-    if holds_points_from_outside(example):
+    if ground.holds_points_from_outside(example):
         notes.append("Cells at the edge also hold points from outside.")
     shape = 0.6
     if domain.ndim == 2:
-        factor, unit = axis_unit(domain)
+        factor, unit = ground.axis_unit(domain)
         wide, high = (hi - lo for lo, hi in zip(domain.low, domain.high, strict=True))
         shape = high / wide
-        notes.append(f"Maps are {figure_of(wide * factor)} × {figure_of(high * factor)} {unit}.")
+        notes.append(f"Maps are {ground.figure_of(wide * factor)} × {ground.figure_of(high * factor)} {unit}.")
     heading, below = _write_about(series, "Published maps", kind, title, notes)
     columns = min(number, _MAPS)
-    rows, label = -(-number // columns), f"points per {unit_of_area(domain) if per == 'area' else 'cell'}"
+    rows, label = -(-number // columns), f"points per {ground.unit_of_area(domain) if per == 'area' else 'cell'}"
     label += f" and {series.clock.period.removeprefix('1 ') or 'step'}"
-    height = rows * (min(WIDTH / columns * shape, 4.0) + 0.25) + 0.7
+    height = rows * (min(ground.WIDTH / columns * shape, 4.0) + 0.25) + 0.7
     with rc_context({"font.size": 8}):
-        figure = new_figure(figsize=(WIDTH, height), layout="constrained")
+        figure = ground.new_figure(figsize=(ground.WIDTH, height), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         shown = iter(means)
         for ax, period in zip(panels, periods, strict=False):
@@ -162,10 +149,10 @@ def draw_steps(
         for ax in panels[number:]:
             ax.set_axis_off()
         if domain.ndim == 2:
-            add_colour_bar(panels, scale, label)
+            ground.add_colour_bar(panels, scale, label)
         else:
             figure.supylabel(label, fontsize=8)
-        write_around(figure, heading, below, height, publishable=series.publishable)
+        ground.write_around(figure, heading, below, height, publishable=series.publishable)
     return figure
 
 
@@ -207,7 +194,7 @@ def draw_lines(
     columns = min(_LINES, len(shown))
     rows = -(-len(shown) // columns)
     with rc_context({"font.size": 8}):
-        figure = new_figure(figsize=(WIDTH, rows * 1.4 + 0.2), layout="constrained")
+        figure = ground.new_figure(figsize=(ground.WIDTH, rows * 1.4 + 0.2), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
         for ax, region in zip(panels, shown.tolist(), strict=False):
             middle, low, high = table[:, :, region]
@@ -226,7 +213,7 @@ def draw_lines(
             ax.tick_params(labelbottom=True)
         for ax in panels[len(shown) :]:
             ax.set_axis_off()
-        write_around(figure, heading, below, rows * 1.4 + 0.2, publishable=series.publishable)
+        ground.write_around(figure, heading, below, rows * 1.4 + 0.2, publishable=series.publishable)
         figure.supylabel(f"points, with {level:.0%} intervals; each region has a scale of its own", fontsize=8)
     return figure
 
@@ -255,8 +242,8 @@ def save_series(
     InputError
         On another suffix or another `per`.
     """
-    form_of(path, FORMS)
+    form_of(path, ground.FORMS)
     if ask is not None:
-        write_figure(draw_lines(series, ask, level=level, title=title), path)
+        ground.write_figure(draw_lines(series, ask, level=level, title=title), path)
     else:
-        write_figure(draw_steps(series, nonnegative=nonnegative, per=per, title=title), path)
+        ground.write_figure(draw_steps(series, nonnegative=nonnegative, per=per, title=title), path)

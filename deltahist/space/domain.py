@@ -308,7 +308,7 @@ class Domain:
     @property
     def size_of_cells(self) -> str:
         """Sides of a cell on the ground in words, such as "250 × 250 m"."""
-        return " × ".join(f"{self.ground(c):.6g}" for c in self.cell) + f" {self.unit}"
+        return " × ".join(f"{float(f'{self.ground(c):.4g}'):,.10g}" for c in self.cell) + f" {self.unit}"
 
     def lattice(self, points: ArrayLike) -> NDArray[np.int64]:
         """Return the lattice steps (m, ndim) of points, clamped to the domain. This one formula serves every engine.

@@ -8,7 +8,7 @@ import pytest
 from matplotlib import colormaps
 
 import deltahist.server
-from deltahist.plots.colours import CATEGORIES, classed_scale, find_ends, scale_between
+from deltahist.plots.colours import CATEGORIES, classed_scale, smooth_scale
 from tests.plots.eyes import EYES, least_distance, least_step
 
 # Lightness runs from 0 to 100; a distance of about 2 is just seen where colours touch.
@@ -83,11 +83,11 @@ def test_values_that_are_alike_are_classed_evenly(values):
 def test_a_few_cells_do_not_use_the_colours_up():
     """Read in grey, too: the brightness falls all the way."""
     values = np.concatenate([np.linspace(0, 100, 9_999), [50_000.0]])
-    scale = scale_between(find_ends(values, linear=None, least=1.0))
+    scale = smooth_scale(values, linear=None, least=1.0)
     assert scale.beyond
     assert scale.ticks[-1] == pytest.approx(100, rel=0.02)
     assert scale.norm(scale.ticks[-1]) == pytest.approx(1)
     shades = scale.colours(np.linspace(0, 1, 30))[:, :3] @ (0.299, 0.587, 0.114)
     assert (np.diff(shades) < 0).all()
-    even = scale_between(find_ends(np.full(100, 50.0), linear=None, least=1.0))
+    even = smooth_scale(np.full(100, 50.0), linear=None, least=1.0)
     assert (even.beyond, even.norm.vmax) == (False, 100)

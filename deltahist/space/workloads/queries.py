@@ -13,7 +13,6 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, fits_memory, positive, whole
-from deltahist.space.crs import looks_like_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.workloads.areas import Parts, count_rim_cells, parts_of
 from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, in_parts
@@ -75,11 +74,7 @@ class Boxes:
         outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
         if outside.any():
             bounds = tuple(round(b, 6) for b in domain.bounds)
-            rule = f"not inside the domain, whose bounds are {bounds}"
-            first = self.corners[int(np.argmax(outside.any(axis=0)))].tolist()
-            if domain.crs is not None and looks_like_degrees(first) and not looks_like_degrees(domain.bounds):
-                rule += f"; it looks like degrees: give all boxes in degrees, or all of them in {domain.crs}"
-            self._refuse(outside, rule + (_explain_swapped(first, domain) if d == 2 else ""))
+            self._refuse(outside, f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)")
         places /= steps
         return tuple(zip(low, high, strict=True))
 
@@ -239,17 +234,6 @@ class Regions:
         places = (2 * found.along_x, 2 * found.along_y)
         cells, rectangles = (found.owner, found.x, found.y, found.area), (found.whole, found.low, found.high)
         return RegionCover(len(self), domain.shape, *cells, places, *rectangles)
-
-
-def _explain_swapped(corners: list[float], domain: Domain) -> str:
-    """Return words on a box (4,) off the map that would be on it with x and y swapped; else none."""
-    swapped = [corners[each] for each in (1, 0, 3, 2)]
-    box = ",".join(f"{v:.10g}" for v in swapped)
-    if not reach_beyond(np.array([swapped]), domain).any():
-        return f"; with x and y swapped it would be: {box}"
-    if domain.crs is not None and looks_like_degrees(swapped) and not looks_like_degrees(corners):
-        return f"; it looks like degrees with the latitude first: give the longitude first, {box}"
-    return ""
 
 
 def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.bool_]:
