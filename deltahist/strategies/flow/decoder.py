@@ -322,7 +322,7 @@ class FlowDecoder(Decoder):
     def estimate(self, values: NDArray[Any], total: int | None) -> Field:
         sums = self._sums(values)
         if self.total_known and total is not None and self._spread > 0:
-            sums += self._onto_total().reshape(sums.shape) * ((total - sums.sum()) / self._spread)
+            self._add_inflow(sums, (total - sums.sum()) / self._spread)
         return self._cells(values, sums).reshape(self.domain.shape)
 
     def coefficients(self, query: Field) -> Field:
@@ -333,31 +333,22 @@ class FlowDecoder(Decoder):
         if self.strategy.keeps_total:
             return super().onto_total
         values = np.zeros(self.strategy.shape[0])
-        values[self.strategy.shape[0] - self.strategy.size :] = self._onto_total().ravel() * _ONE
+        self._add_inflow(values[self.strategy.shape[0] - self.strategy.size :], _ONE)
         return self.adjoint(np.ones(self.domain.size)), self.solve(values), self._spread
+
+    def _add_inflow(self, sums: Field, times: float) -> None:
+        """Add to sums of blocks so many times the covariance of what enters there with all that enters."""
+        sums.reshape(-1)[self.strategy.entries] += self._entry * times
+        if self._hubs is not None:
+            x, y = self._hubs.hubs.axes
+            inflow = x.waves.T @ self._hubs.onto_total[0] @ y.waves
+            sums.reshape(x.n, y.n)[np.ix_(x.places, y.places)] += inflow * times
 
     @functools.cached_property
     def _spread(self) -> float:
         """Variance of all that enters, at hubs and where there are arrivals; flows do not change the total."""
         hubs = 0.0 if self._hubs is None else self._hubs.onto_total[1]
         return hubs + len(self.strategy.entries) * self._entry
-
-    def _onto_total(self, rows: slice | None = None, columns: slice | None = None) -> Field:
-        """Return the part of blocks (rows, columns) in moving estimates onto a public total, all blocks if None."""
-        nx, ny = (*self.strategy.blocks, 1)[:2]
-        rows, columns = rows or slice(0, nx), columns or slice(0, ny)
-        out = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
-        x, y = np.divmod(self.strategy.entries, ny)
-        some = (x >= rows.start) & (x < rows.stop) & (y >= columns.start) & (y < columns.stop)
-        out[x[some] - rows.start, y[some] - columns.start] = self._entry
-        if self._hubs is not None:
-            (place_x, waves_x), (place_y, waves_y) = (
-                (line.places[hubs] - some.start, line.waves[:, hubs])
-                for line, some in zip(self._hubs.hubs.axes, (rows, columns), strict=True)
-                for hubs in [line.hubs_in(some)]
-            )
-            out[np.ix_(place_x, place_y)] += waves_x.T @ self._hubs.onto_total[0] @ waves_y
-        return out
 
     @functools.cached_property
     def _block_sizes(self) -> Field:

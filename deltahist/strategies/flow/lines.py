@@ -240,57 +240,38 @@ class Lines:
         solved[order] = out
         return solved
 
-    def weigh(self, flow: Array, first: int = 0) -> Array:
-        """Return what some places add to sums along lines (lines, p), in units; exact in whole numbers.
-
-        Parameters
-        ----------
-        flow : (lines, places), through the places from `first` on.
-        """
+    def weigh(self, flow: Array) -> Array:
+        """Return what flows (lines, n) add to sums along lines (lines, p), in units; exact in whole numbers."""
         cuts, _, levels = self.stretches
-        place = np.arange(first, first + flow.shape[-1])
-        which = np.searchsorted(cuts, place, side="right") - 1
-        some = slice(which[0], which[-1] + 1)
-        starts = np.maximum(cuts[some] - first, 0)
-        plain = np.add.reduceat(flow, starts, axis=-1)
-        moment = np.add.reduceat(flow * (place - cuts[which]), starts, axis=-1)
+        which = np.repeat(np.arange(len(cuts)), np.diff(cuts, append=self.n))
+        plain = np.add.reduceat(flow, cuts, axis=-1)
+        moment = np.add.reduceat(flow * (np.arange(self.n) - cuts[which]), cuts, axis=-1)
         out = np.zeros((len(flow), sum(self.numbers)), dtype=flow.dtype)
-        for width, level in zip(self.widths, levels, strict=True):
-            left, weight, right, slope = (each[some] for each in level)
+        for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
             falling = weight * plain - slope * moment
             for sums, part in ((left, falling), (right, 2 * width * plain - falling)):
                 runs = np.flatnonzero(np.diff(sums, prepend=-1))
                 out[:, sums[runs]] += np.add.reduceat(part, runs, axis=-1)
         return out
 
-    def sums_before(self, solved: Field, first: int, stop: int, start: Field) -> Field:
-        """Return sums of C (s − Θ T) over the places before each edge (lines, edges), from `solve`'s (p, lines).
-
-        Parameters
-        ----------
-        first, stop : the edges from the one before place `first` to the one before place `stop`, included.
-        start : sums (lines,) before the stretch that `first` is in; become those before the one that `stop` is in.
-        """
+    def sums_before(self, solved: Field) -> Field:
+        """Return sums of C (s − Θ T) over the places before each edge (lines, n + 1), from `solve`'s (p, lines)."""
         cuts, leaf, levels = self.stretches
-        edge = np.arange(first, stop + 1)
-        which = np.searchsorted(cuts, edge, side="right") - 1
-        some = slice(which[0], which[-1] + 1)
         # C (s − Θ T) is a straight line on each stretch: `level` at its first place, and `rise` a place, halved.
-        level, rise = np.zeros((2, some.stop - some.start, solved.shape[1]))
+        level, rise = np.zeros((2, len(cuts), solved.shape[1]))
         for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
-            one, other = solved[left[some]], solved[right[some]]
+            one, other = solved[left], solved[right]
             other -= one
-            rise += other * (slope[some, None] / (4 * width))
-            other *= 1 - weight[some, None] / (2 * width)
+            rise += other * (slope[:, None] / (4 * width))
+            other *= 1 - weight[:, None] / (2 * width)
             level += one
             level += other
-        level *= leaf[some, None]
-        rise *= leaf[some, None]
-        size = np.diff(cuts[some])[:, None]
-        before = np.concatenate([start[None], size * (level[:-1] + (size - 1) * rise[:-1])])
-        np.cumsum(before, axis=0, out=before)
-        start[...] = before[-1]
-        number, further = np.bincount(which - which[0]), (edge - cuts[which]).astype(np.float64)
+        level *= leaf[:, None]
+        rise *= leaf[:, None]
+        size = np.diff(cuts)[:, None]
+        before = cumulated(size * (level[:-1] + (size - 1) * rise[:-1]))
+        number = np.diff(cuts, append=self.n + 1)
+        further = (np.arange(self.n + 1) - np.repeat(cuts, number)).astype(np.float64)
         before, level, rise = (np.repeat(each.T, number, axis=1) for each in (before, level, rise))
         rise *= further - 1
         rise += level

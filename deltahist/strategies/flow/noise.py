@@ -115,7 +115,7 @@ class Crossings(NamedTuple):
         """
         straight = self.straight[..., some, :]
         known = solved[..., some].reshape(len(solved), -1)
-        before = line.sums_before(known, 0, line.n, np.zeros(known.shape[1]))
+        before = line.sums_before(known)
         if straight.dtype.kind != "f":
             np.rint(before, out=before)
         out = np.empty(straight.shape, dtype=np.result_type(straight, np.int64))
@@ -167,10 +167,6 @@ class HubLine:
     def places(self) -> Index:
         """Block of each hub; a rest at the end has one, too."""
         return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
-
-    def hubs_in(self, blocks: slice) -> slice:
-        """Return the hubs in some blocks."""
-        return slice(*np.searchsorted(self.places, (blocks.start, blocks.stop)).tolist())
 
     @functools.cached_property
     def windows(self) -> Sums:
