@@ -29,14 +29,7 @@ if TYPE_CHECKING:
     from deltahist.releases.base import BaseRelease
 
 #: Form of a table's file by its suffix.
-TABLES = {
-    ".csv": "csv",
-    ".json": "json",
-    ".geojson": "geojson",
-    ".parquet": "parquet",
-    ".geoparquet": "parquet",
-    ".gpkg": "gpkg",
-}
+TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
 #: Form of a file of cells by its suffix.
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
 #: Forms that need geometries.
@@ -51,7 +44,6 @@ _COLUMNS = {
     "block": ("cells", "side of the block in cells, 1 for a single cell"),
     "column": ("1", "number of the cell from the west, from 0; of a block its first cell"),
     "row": ("1", "number of the cell from the south, from 0; of a block its first cell"),
-    "cell": ("1", "INSPIRE name of the cell"),
     **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
     **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
     "cells": ("1", "number of cells in the block"),
@@ -100,23 +92,21 @@ def export(
     """Write all cells of a release to a file; the suffix chooses the form.
 
     A row per cell holds its index, centre, box, estimate and standard error in points. GeoJSON is in longitude and
-    latitude, everything else in the release's CRS. GeoTIFF has two bands, estimate and standard error. All forms but
-    CSV carry units and the privacy statement: GeoPackage in the layer's metadata, Parquet and GeoJSON under
-    "deltahist_export", GeoTIFF in its tags. Estimates in text are rounded to a tenth of the least standard error.
+    latitude, everything else in the release's CRS. GeoTIFF has two bands. All forms but CSV carry units and the privacy
+    statement. Estimates in text are rounded to a tenth of the least standard error.
 
     Parameters
     ----------
     release : of counts.
-    path : .gpkg, .parquet, .geojson, .csv or .tif. The file appears whole or not at all.
-    nonnegative : write non-negative estimates; by default those that `Release.shows_nonnegative` chooses.
-    blocks : also write sums over blocks of this many cells a side, with standard errors of their own: layers
-        `blocks_2` and so on of a GeoPackage, elsewhere rows with the column `block`.
+    path : .gpkg, .parquet, .geojson, .csv or .tif.
+    nonnegative : which estimates; by default those that `Release.shows_nonnegative` chooses.
+    blocks : also write sums over blocks of this many cells a side, with their own standard errors: as layers of a
+        GeoPackage, elsewhere as rows with the column `block`.
 
     Raises
     ------
     InputError
-        On an unknown suffix, widths of blocks that are no part of the map, a line in any form but CSV, or a map too
-        large for memory.
+        On an unknown suffix, blocks larger than the map, a line in any form but CSV, or a map too large for memory.
 
     >>> import tempfile, pandas as pd, deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
@@ -219,12 +209,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
 
 
 def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> dict[str, Any]:
-    """Return the description of answers as JSON: level, unit, estimator, promise, digest, and how to read them.
-
-    Parameters
-    ----------
-    facts : of the release (`facts_of`). table : the answers, by column. level : of their intervals.
-    """
+    """Return the description of answers, by column, as JSON; `facts` are those of the release (`facts_of`)."""
     names = list(map(str, table))
     kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
     about = _describe(facts, "; ".join(kinds) or facts["estimator"])
@@ -275,14 +260,8 @@ def _describe_columns(
     whose = "unbiased estimate" if estimator == NONNEGATIVE else "estimate"
     crs = "units of the bounds" if domain is None or domain.crs is None else domain.crs
     words = {"estimator": estimator, "level": level, "whose": whose, "crs": crs}
-    return {
-        name: {
-            "unit": _COLUMNS[name][0].format(**words) or unit,
-            "description": _COLUMNS[name][1].format(**words),
-        }
-        for name in names
-        if name in _COLUMNS
-    }
+    texts = {name: [text.format(**words) for text in _COLUMNS[name]] for name in names if name in _COLUMNS}
+    return {name: {"unit": own or unit, "description": text} for name, (own, text) in texts.items()}
 
 
 # --- forms --------------------------------------------------------------------------------------------------

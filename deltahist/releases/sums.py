@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -131,12 +130,6 @@ class JointNoise:
     def moments(self, work: Asked) -> Moments:
         """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
         return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
-
-    def noise(self, rng: np.random.Generator) -> Field:
-        """Return normal noise of the sum, on the grid of its metric."""
-        return np.sum(
-            [math.sqrt(number) * each.decoder.noise(rng) for each, number in self.alike.items()], axis=0
-        )
 
 
 def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
