@@ -24,6 +24,9 @@ class Unshown:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(private: not shown)"
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.array, dtype=dtype, copy=copy)  # type: ignore[attr-defined]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counts(Unshown):
@@ -54,9 +57,6 @@ class Counts(Unshown):
         found[self.cells] = self.numbers
         return found.reshape(self.domain.shape)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self.array, dtype=dtype, copy=copy)
-
     def sum(self) -> int:
         """Return the number of points."""
         return int(self.numbers.sum())
@@ -73,9 +73,6 @@ class Points(Unshown):
     array: NDArray[np.float64]
     domain: Domain
     preprocessing: Preprocessing
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self.array, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
         return len(self.array)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.counting.sql import POSTGRESQL, SPARK, Dialect, Given, quote, read_sql
+from deltahist.counting.sql import POSTGRESQL, SPARK, Given, quote, read_sql
 from deltahist.errors import InputError
 from deltahist.preprocessing import Clock
 from deltahist.space.crs import Operation
@@ -22,39 +22,13 @@ if TYPE_CHECKING:
 
 #: Rows of a batch.
 _ROWS = 1 << 16
-_RULE = "a DuckDB file, postgresql://user@host/name, sc://host:15002 or spark://host:7077, or an open Spark session"
-
-
-class Engine:
-    """A database that is open.
-
-    `dialect` is of its SQL, and `projects` is whether it can bring coordinates to the map itself.
-    """
-
-    dialect: Dialect
-    projects = False
-
-    def types(self, table: str) -> dict[str, str]:
-        """Return the types of a table's columns by name; raise InputError if there is no such table."""
-        raise NotImplementedError
-
-    def fetch(self, statement: str) -> Any:
-        """Return the rows of a statement, whole numbers all of them, as an Arrow table."""
-        raise NotImplementedError
-
-    def batches(self, statement: str) -> Iterator[Any]:
-        """Yield the rows of a statement as Arrow batches."""
-        raise NotImplementedError
-
-    def project(self, statement: str, operation: Operation) -> str:
-        """Return a statement for the same rows with coordinates on the map."""
-        raise NotImplementedError
+_RULE = "a DuckDB file, postgresql://user@host/name, sc://host:15002 of Spark, or an open Spark session"
 
 
 @contextmanager
 def open_table(
     database: str | Path | Any, reading: Reading, axes: int, time: tuple[Clock, int] | None
-) -> Iterator[tuple[Engine, str]]:
+) -> Iterator[tuple[_PostgreSQL | _Spark, str]]:
     """Open a database, and return its engine and the statement that reads a table.
 
     Raises InputError if it does not answer, or lacks the table or a column, or one is of another kind.
@@ -66,11 +40,11 @@ def open_table(
 
 
 @contextmanager
-def _open(database: str | Path | Any) -> Iterator[Engine]:
+def _open(database: str | Path | Any) -> Iterator[_PostgreSQL | _Spark]:
     text = str(database) if isinstance(database, str | Path) else ""
     if text.startswith(("postgresql://", "postgres://")):
         opened: Any = _PostgreSQL.open(text)
-    elif text.startswith(("sc://", "spark://")) or type(database).__module__.startswith("pyspark.sql."):
+    elif text.startswith("sc://") or type(database).__module__.startswith("pyspark.sql."):
         opened = _Spark.open(text or database)
     else:
         raise InputError(f"database is {text.split('://')[0]!r}: it must be {_RULE}")
@@ -104,8 +78,9 @@ _SETTINGS = (
 )
 
 
-class _PostgreSQL(Engine):
+class _PostgreSQL:
     dialect = POSTGRESQL
+    projects = False
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -155,7 +130,7 @@ class _PostgreSQL(Engine):
 # --- Spark --------------------------------------------------------------------------------------------------
 
 
-class _Spark(Engine):
+class _Spark:
     dialect = SPARK
     projects = True
 
@@ -169,20 +144,12 @@ class _Spark(Engine):
         if importlib.util.find_spec("pyspark") is None:
             raise InputError("Spark needs pyspark: pip install 'deltahist[spark]'")
         session = where
-        if isinstance(where, str) and where.startswith("sc://"):
+        if isinstance(where, str):
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
             session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # of itself it tries for ten minutes
-        elif isinstance(where, str):
-            from pyspark.sql import SparkSession
-
-            builder = SparkSession.builder.master(where).appName("deltahist")
-            for name in ("spark.ui.enabled", "spark.ui.showConsoleProgress", "spark.eventLog.enabled"):
-                builder = builder.config(name, "false")  # pages and logs would show constants
-            session = builder.getOrCreate()
-            session.sparkContext.setLogLevel("OFF")
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",

@@ -22,10 +22,10 @@ from deltahist.space.domain import Domain, check_room
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.counting.databases import Engine
-
 #: Rows of a batch.
 _ROWS = 1 << 17
+#: Spreads steps over all bits of a hash.
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 #: Share of points outside from which on they are refused.
 _MANY = 0.01
 
@@ -166,8 +166,8 @@ class Rows:
             if bound is not None:
                 assert batch.users is not None
                 users, usable = batch.users[0], places >= 0
-                if batch.steps is not None:  # users are bounded within each step
-                    users = users ^ _scrambled(batch.steps[0], users.dtype)
+                if batch.steps is not None:  # users are bounded within each step: whole numbers that differ by step
+                    users = users ^ (batch.steps[0].astype(np.uint64) * _ODD).view(users.dtype)
                 bound.add(users[usable], places[usable])
         if bound is not None:
             self.users, kept = bound.kept()
@@ -184,7 +184,7 @@ class Rows:
             numbers = numbers if isinstance(numbers, int) else numbers[point]
         self.all.add(places, numbers)
 
-    def counted(self, rows_of: str, operation: Operation | None, malformed: int = 0, judged: bool = True) -> Counted:
+    def counted(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
         """Return what was read; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
 
         Parameters
@@ -197,7 +197,7 @@ class Rows:
         edge = np.searchsorted(places, steps * size)
         bad = int(self.none[-BAD] + self.none[-UNTIMED]) + malformed
         rows = int(numbers.sum() + self.none.sum()) + malformed
-        if reading.outside is None and judged:
+        if reading.outside is None:
             due = [numbers[part][places[part] % (steps * size) >= self.due * size].sum() for part in
                    (slice(edge, None), slice(None))]  # fmt: skip
             refuse_outside(int(due[0]), int(due[1]), self.domain)
@@ -209,7 +209,7 @@ class Rows:
             )
         if rows and bad == rows:
             raise InputError(f"none of the {rows:,} {rows_of} can be used: are these the right columns?")
-        if not rows and rows_of != "points" and reading.outside is None and judged:
+        if not rows and rows_of != "points" and reading.outside is None:
             # Whoever says what becomes of points outside gets a release where nobody is, too.
             raise InputError(f"there are no {rows_of}; if it is meant, say outside='clamp' or outside='drop'")
         inner = np.searchsorted(kept, steps * size)
@@ -237,13 +237,6 @@ def refuse_outside(outside: int, points: int, domain: Domain) -> None:
             "order W,S,E,N, that x and y are not swapped, and the CRS; if it is meant, say outside='clamp' (they count "
             "at the edge) or outside='drop' (with the boundary as a source)"
         )
-
-
-def _scrambled(step: Integers, kind: Any) -> NDArray[Any]:
-    """Return numbers that differ from step to step in all their bits, of the kind that hashes of users have."""
-    mixed = (step.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    return (mixed * np.uint64(0xBF58476D1CE4E5B9)).view(kind)
 
 
 # --- arrays and frames ------------------------------------------------------------------------------------------
@@ -281,13 +274,9 @@ def count(
     Counts : `array` has the numbers, int64 of domain.shape, axis 0 is x. They know how they were made
     (`preprocessing`): `publish` takes from it whose points they are and what was left out.
 
-    Raises
-    ------
-    InputError
-        On NaN, missing or infinite coordinates (with how many), points of another dimension, a CRS that does not go
-        with the domain's, missing users, or a grid too large for memory.
-    OutsideBounds
-        If many points lie outside, unless `outside` says what becomes of them.
+    Raises InputError on NaN, missing or infinite coordinates (with how many), points of another dimension, a CRS that
+    does not go with the domain's, missing users, or a grid too large for memory; OutsideBounds if many points lie
+    outside, unless `outside` says what becomes of them.
 
     >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").array.tolist()
     [[2, 0], [0, 1]]
@@ -403,12 +392,9 @@ def count_file(
     x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
     crs : of the coordinates, needed if the domain has one; files with geometry state it themselves, and columns of a
         database are in the domain's unless it is said.
-    user, max_per_user : column of user ids, and how many points each may keep; both or neither. Which are kept is
-        random, and depends on no place.
-    outside : "clamp", "drop" or None, as in `count`. Users' points are chosen before any are dropped for lying
-        outside, since the choice must not depend on where points are.
-    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user,
-        instead of refusing the file.
+    user, max_per_user : column of user ids, and how many points each may keep, as in `count`.
+    outside : "clamp", "drop" or None, as in `count`. Users' points are chosen before any are dropped.
+    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user.
     layer : of a GeoPackage; the sheet of a workbook.
     where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
         counted, before users are bounded. It is public, and releases state it.
@@ -419,14 +405,9 @@ def count_file(
     -------
     Counted
 
-    Raises
-    ------
-    InputError
-        If the file is missing, damaged, of an unknown kind or changes while it is read, lacks a column, holds rows that
-        cannot be used (with how many), its CRS does not go with the domain's, or the condition asks for coordinates; if
-        it has no rows, unless `outside` is given.
-    OutsideBounds
-        If many points lie outside, unless `outside` says what becomes of them.
+    Raises InputError if the file is missing, damaged, of an unknown kind or changes while it is read, lacks a column,
+    holds rows that cannot be used (with how many), its CRS does not go with the domain's, the condition asks for
+    coordinates, or it has no rows, unless `outside` is given; OutsideBounds as `count` does.
 
     >>> import pathlib, tempfile, deltahist as dh
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -494,24 +475,23 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
         owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
         statement = sql.read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
-        frames = []
         with readable(label):
-            for batch in source.connection.execute(statement).to_arrow_reader(_ROWS):
-                made = _batch(batch, axes)
-                columns = made.columns if operation is None else operation(*made.columns)
-                frame = pd.DataFrame(dict(enumerate(columns)), index=pd.Index(batch["owner"].to_pylist(), dtype=object))
-                frame["usable"] = made.users[1] & np.isfinite(columns).all(axis=0)  # type: ignore[index]
-                frames.append(frame[made.chosen])
+            rows = source.connection.execute(statement).to_arrow_table().combine_chunks().to_batches()
             malformed = source.finish()
-    found = pd.concat(frames) if frames else pd.DataFrame()
-    if not len(found):
+    if not rows:
         raise InputError(f"input {label!r} is empty: it has no rows")
-    if bad := int((~found["usable"]).sum()) + malformed:
+    batch = _batch(rows[0], axes)
+    columns = batch.columns if operation is None else operation(*batch.columns)
+    assert batch.users is not None
+    assert batch.chosen is not None
+    usable = batch.users[1] & np.isfinite(columns).all(axis=0)
+    if bad := int((batch.chosen & ~usable).sum()) + malformed:
         raise InputError(
-            f"{bad:,} of {len(found):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
+            f"{bad:,} of {len(usable):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
             "numbers: mend them, or take them out"
         )
-    return found.drop(columns="usable")
+    names = pd.Index(rows[0]["owner"].to_pylist(), dtype=object)
+    return pd.DataFrame(dict(enumerate(columns)), index=names)[batch.chosen]
 
 
 def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
@@ -540,11 +520,11 @@ def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
 
 def _is_server(path: Any) -> bool:
     """Return whether a table is one of a server: not of a path, or of an address of one."""
-    known = ("postgresql://", "postgres://", "sc://", "spark://")
+    known = ("postgresql://", "postgres://", "sc://")
     return not isinstance(path, str | Path) or str(path).startswith(known)
 
 
-def _read_table(engine: Engine, statement: str, rows: Rows, operation: Operation | None) -> None:
+def _read_table(engine: Any, statement: str, rows: Rows, operation: Operation | None) -> None:
     """Read a table of a database."""
     domain, most = rows.domain, rows.reading.max_per_user
     if not rows.fine and (operation is None or engine.projects):

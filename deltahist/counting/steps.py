@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deltahist._objects import is_address
-from deltahist.counting.sources import STDIN
 from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import Clock
 
@@ -15,18 +13,14 @@ from deltahist.preprocessing import Clock
 def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path, table: str | None = None) -> None:
     """Raise InputError unless the input and the output folder go with each other, and are there."""
     one_of(("error", "empty"), gaps=gaps)
-    if table is None and source != STDIN and not is_address(source) and not source.exists():
-        raise InputError(f"input {str(source)!r} does not exist")
     if time is None and (table is not None or not source.is_dir()):
-        raise InputError("time is missing: a table needs the column of its times")
+        raise InputError(f"time is missing with {str(source)!r}, which is no folder: say the column of its times")
     if time is None and clock.format is not None:
         raise InputError(f"time_format is {clock.format!r} with a folder, whose files are named by steps: leave it out")
-    if out.exists() and (not out.is_dir() or (source.is_dir() and out.samefile(source))):
-        raise InputError(f"out is {str(out)!r}: it must be a folder, and not the input's")
-    if time is not None and source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise InputError(f"out is {str(out)!r}, in the folder that is read: releases would be read as parts; move it")
-    if not out.exists() and not out.parent.is_dir():
-        raise InputError(f"output folder {str(out.parent)!r} does not exist: make it first")
+    if (out.exists() and not out.is_dir()) or not out.parent.is_dir():
+        raise InputError(f"out is {str(out)!r}: it must be a folder, in one that exists")
 
 
 def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
