@@ -39,7 +39,7 @@ _FORMATS = {
 }
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET autoinstall_known_extensions = false; "
-    "SET autoload_known_extensions = false"
+    "SET autoload_known_extensions = false; SET enable_progress_bar = false"
 )
 
 
