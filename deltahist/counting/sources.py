@@ -81,7 +81,7 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
 
 @contextmanager
 def readable(name: str) -> Iterator[None]:
-    """Raise InputError in place of what readers raise on a damaged table; their first line names the place in it."""
+    """Raise InputError in place of what readers raise on a damaged table."""
     import duckdb
     import pyarrow as pa
 
@@ -90,8 +90,7 @@ def readable(name: str) -> Iterator[None]:
     except InputError:
         raise
     except (duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, BadZipFile, Zlib) as why:
-        lines = [line for line in str(why).splitlines() if line.strip() and not line.startswith("Original Line")]
-        said = " ".join(lines[:2])[:300] or type(why).__name__
+        said = next(iter(str(why).splitlines()), "")[:300] or type(why).__name__  # further lines quote rows
         raise InputError(f"input {name!r} cannot be read: {said} (cut short?)") from None
 
 
