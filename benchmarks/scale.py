@@ -1,4 +1,4 @@
-"""Points of a file by cells: processor time of `count_file` beside DuckDB's own group-by, from Parquet and from text."""
+"""Points of a file by cells: processor time of `count_file` beside DuckDB's own group-by, from Parquet and text."""
 
 from __future__ import annotations
 
