@@ -1,4 +1,4 @@
-"""The service over HTTP, with wrk beside it: single boxes, batches, start, shared memory, and twice its capacity."""
+"""The service over HTTP, with wrk beside it: single boxes, batches, blocks of the map, start and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ import deltahist as dh
 
 #: A part of EPSG:32618 around New York, in metres, and in degrees.
 BOUNDS, DEGREES = (560_000, 4_480_000, 610_000, 4_530_000), (-74.25, 40.5, -73.75, 40.85)
-SECONDS = 20
 #: Asks for boxes whose sides are 1% to 10% of the map's, another one each time.
 WRK = """
 request = function()
@@ -34,7 +33,7 @@ end
 
 
 def publish(folder: Path, cells: int) -> Path:
-    """Return the file of a release of cells × cells counts, of the strategy that is chosen by itself."""
+    """Return the file of a release of cells × cells counts, with the default strategy."""
     near = dh.Neighbourhood(dh.Domain(BOUNDS, (cells, cells), "EPSG:32618"), delta=500)
     path = folder / f"{cells}" / "city.parquet"
     path.parent.mkdir()
@@ -59,44 +58,39 @@ def serving(path: Path, workers: int) -> Iterator[tuple[str, psutil.Process, flo
             process.terminate()
 
 
-def memory(process: psutil.Process) -> tuple[float, float]:
-    """Return MiB of a process and its children: shared once (PSS), and as if nothing were (RSS)."""
-    parts = [each.memory_full_info() for each in (process, *process.children())]
-    return sum(each.pss for each in parts) / 2**20, sum(each.rss for each in parts) / 2**20
-
-
-def load(address: str, degrees: bool, connections: int, seconds: int, pause: int = 0) -> str:
-    """Return what wrk says of single boxes: requests a second, the median, the 99th percentile, errors.
-
-    Each connection waits for 0 to `pause` milliseconds before it asks again.
-    """
+def load(address: str, degrees: bool, seconds: int) -> str:
+    """Return what wrk says of single boxes over 32 connections: requests a second, median, 99th percentile, errors."""
     west, south, east, north = DEGREES if degrees else BOUNDS
     crs = "" if degrees else "&crs=EPSG:32618"
     script = WRK % {"west": west, "south": south, "width": east - west, "height": north - south, "crs": crs}
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
-        file.write(script + (f"delay = function() return math.random(0, {pause}) end" if pause else ""))
+        file.write(script)
         file.flush()
-        line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", file.name, address]
+        line = ["wrk", "-t1", "-c32", f"-d{seconds}s", "--latency", "-s", file.name, address]
         said = subprocess.run(line, capture_output=True, text=True, check=True).stdout
     lines = [" ".join(each.split()) for each in said.splitlines()]
     return ", ".join(each for each in lines if re.match(r"50%|99%|Requests/sec|Non-2xx|Socket", each))
 
 
-def batch(address: str, number: int, accept: str, degrees: bool) -> float:
-    """Return the seconds that a batch of boxes takes, the least of five."""
+def least(address: str, body: bytes | None = None, accept: str = "*/*") -> float:
+    """Return the seconds that a request takes, the least of five."""
+    took = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        with urllib.request.urlopen(urllib.request.Request(address, body, {"Accept": accept})) as answer:
+            answer.read()
+        took.append(time.perf_counter() - begin)
+    return min(took)
+
+
+def batch(number: int, degrees: bool) -> bytes:
+    """Return a body with boxes."""
     west, south, east, north = DEGREES if degrees else BOUNDS
     rng = np.random.default_rng(3)
     sides = rng.uniform(0.01, 0.1, (number, 2)) * (east - west, north - south)
     low = np.array([west, south]) + rng.random((number, 2)) * ((east - west, north - south) - sides)
     asked = {"boxes": np.hstack([low, low + sides]).tolist()} | ({} if degrees else {"crs": "EPSG:32618"})
-    body, took = json.dumps(asked).encode(), []
-    for _ in range(5):
-        begin = time.perf_counter()
-        request = urllib.request.Request(f"{address}/releases/city/answers", body, {"Accept": accept})
-        with urllib.request.urlopen(request) as answer:
-            answer.read()
-        took.append(time.perf_counter() - begin)
-    return min(took)
+    return json.dumps(asked).encode()
 
 
 def main() -> None:
@@ -110,18 +104,13 @@ def main() -> None:
             for workers in (1, 2):
                 with serving(path, workers) as (address, process, start):
                     print(f"\n{cells} × {cells} cells, {workers} workers: up after {start:.1f} s", flush=True)
+                    city = f"{address}/releases/city"
                     for degrees in (True, False):
                         where = "in degrees" if degrees else "in the map's metres"
-                        load(address, degrees, 8, 2)
-                        print(f"  boxes {where}, 32 connections: {load(address, degrees, 32, SECONDS)}", flush=True)
-                        print(f"  10,000 in one body {where}: {batch(address, 10_000, '*/*', degrees):.3f} s")
-                        arrow = batch(address, 100_000, "application/vnd.apache.arrow.stream", degrees)
-                        print(f"  100,000 as Arrow {where}: {arrow:.3f} s", flush=True)
-                    print("  memory: {:.0f} MiB (PSS), {:.0f} MiB (RSS)".format(*memory(process)), flush=True)
-                    if cells == 1000:
-                        for degrees in (True, False):
-                            said = load(address, degrees, 64, SECONDS, pause=76)
-                            print(f"  64 connections that ask 1,500 times a second, degrees {degrees}: {said}")
-                        for _ in range(3):
-                            said = load(address, True, 400, SECONDS)
-                            print(f"  overload, 400 connections: {said}; {memory(process)[0]:.0f} MiB", flush=True)
+                        print(f"  boxes {where}, 32 connections: {load(address, degrees, 10)}", flush=True)
+                        print(f"  10,000 in one body {where}: {least(f'{city}/answers', batch(10_000, degrees)):.3f} s")
+                    arrow = least(f"{city}/answers", batch(100_000, False), "application/vnd.apache.arrow.stream")
+                    print(f"  100,000 as Arrow in metres: {arrow:.3f} s")
+                    print(f"  the blocks of the whole map: {least(f'{city}/cells?width=8'):.3f} s", flush=True)
+                    used = sum(each.memory_full_info().pss for each in (process, *process.children()))
+                    print(f"  memory: {used / 2**20:.0f} MiB (PSS)", flush=True)

@@ -144,7 +144,7 @@ async def _answer_body(
 ) -> Response:
     """Return the answers of a source to the boxes or features in a request's body."""
     service, accept = service_of(request), request.headers.get("accept", "")
-    form = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
+    form: str = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
     async with service.place():
         body = await service.read_body(request)
         if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:

@@ -123,7 +123,8 @@ def _list_steps(service: Service, series: Series) -> list[dict[str, Any]]:
     for number in range(series.first, series.last + 1):
         label, release = series.clock.label(number), series.releases.get(number)
         times = (datetime.datetime.fromtimestamp(end, datetime.UTC) for end in series.clock.span(number) or ())
-        entry = {"step": label} | dict(zip(("begin", "end"), (each.isoformat() for each in times), strict=False))
+        ends = zip(("begin", "end"), (each.isoformat() for each in times), strict=False)
+        entry: dict[str, Any] = {"step": label} | dict(ends)
         if number in series.withdrawn:
             entry["withdrawn"] = service.describe_withdrawal(series.withdrawn[number])
         if release is not None:
