@@ -1,103 +1,73 @@
-"""Bars: after a while, one below the other on a terminal, and as plain lines in a log."""
+"""_progress.py: work reports its progress to a hook, which the command line shows as a bar on a terminal."""
 
-import io
 import sys
+import threading
 import time
 
 import pytest
 
 from deltahist import _progress
 from deltahist._progress import progress
+from deltahist.cli import console, main
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+def test_without_a_hook_nothing_is_shown(capsys):
+    assert _progress.SHOW is None
+    with progress("counting", 2) as advance:
+        advance(2)
+    assert capsys.readouterr() == ("", "")
 
 
-def wait_for(text, terminal):
-    until = time.monotonic() + 30
-    while text not in terminal.getvalue() and time.monotonic() < until:
-        time.sleep(0.01)
+def test_a_hook_hears_of_functions_and_of_what_they_advance(monkeypatch):
+    heard = []
+
+    class Show:
+        def __init__(self, what, total):
+            heard.append((what, total))
+
+        def __enter__(self):
+            return heard.append
+
+        def __exit__(self, *problem):
+            heard.append("done")
+
+    monkeypatch.setattr(_progress, "SHOW", Show)
+
+    @progress("adding")
+    def add(a, b):
+        return a + b
+
+    assert add(1, 2) == 3
+    with pytest.raises(ZeroDivisionError), progress("dividing", 5) as advance:
+        advance(3 // 0)
+    assert heard == [("adding", None), "done", ("dividing", 5), "done"]
 
 
-@pytest.fixture
-def on_terminal(monkeypatch):
-    """Return a function that makes stderr a terminal, which pytest would take back before the test begins."""
-
-    def on_terminal(after=0.01):
-        monkeypatch.setattr(sys, "stderr", Terminal())
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr(_progress, "_AFTER", after)
-        return sys.stderr
-
-    return on_terminal
-
-
-def test_what_is_over_soon_is_not_shown(on_terminal):
-    terminal = on_terminal(after=60)
-    with progress("counting", 10) as advance:
-        advance(1)
-    assert terminal.getvalue() == ""
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, True), (9.0, False)])
+def test_a_bar_appears_after_a_while_and_leaves_no_thread(monkeypatch, capsys, seconds, shown):
+    monkeypatch.setattr(console, "_AFTER", seconds)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    before = threading.active_count()
+    with console.show_bar("counting", 3) as advance, console.show_bar("inner", None) as inner:
+        time.sleep(0.3)
+        advance(2)
+        inner(1)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert ("counting" in said.err) == shown
+    assert "inner" not in said.err
+    time.sleep(0.3)  # rich ends its thread by itself
+    assert threading.active_count() == before
 
 
-def test_bars_stand_below_each_other_and_are_gone_afterwards(on_terminal, capsys):
-    terminal = on_terminal()
-    with progress("outside", 4) as advance:
-        advance(3)
-        wait_for("3/4", terminal)
-        with progress("inside"):
-            wait_for("inside", terminal)
-            print("an answer")
-    seen = terminal.getvalue()
-    assert "outside" in seen
-    assert "inside" in seen
-    assert "3/4" in seen
-    assert capsys.readouterr().out == "an answer\n"  # not led to stderr with the bar
-    assert not _progress._shown
-    assert "side" not in seen.rsplit("\x1b[2K", 1)[1]
-
-
-def test_a_log_gets_plain_lines_now_and_then(capfd, monkeypatch):
-    monkeypatch.setattr(_progress, "_BETWEEN", 0.05)
-
-    @progress("counting", 2000)
-    def count():
-        time.sleep(0.12)
-
-    with progress("drawing", 2000) as advance:
-        advance(1500)
-        time.sleep(0.12)
-    count()
-    lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == "drawing: 1,500 of 2,000, 0 s so far"
-    assert lines[-1] == "counting: 0 of 2,000, 0 s so far"
-    assert 2 <= len(lines) <= 6
-
-
-def test_an_error_ends_the_bar(on_terminal):
-    terminal = on_terminal()
-    @progress("dividing")
-    def divide():
-        wait_for("dividing", terminal)
-        return 1 / 0
-
-    with pytest.raises(ZeroDivisionError):
-        divide()
-    assert "dividing" in terminal.getvalue()
-    assert not _progress._shown
-
-
-def test_whoever_wants_none_has_none(on_terminal):
-    terminal = on_terminal()
-    with progress("counting", wanted=False):
-        time.sleep(0.1)
-    assert terminal.getvalue() == ""
-
-
-def test_a_service_writes_its_logs_alone(on_terminal, monkeypatch):
-    monkeypatch.setattr(_progress.TELLING, "quiet", True)  # as `write_logs` sets it
-    terminal = on_terminal()
-    with progress("estimating"):
-        time.sleep(0.1)
-    assert terminal.getvalue() == ""
+@pytest.mark.parametrize(("line", "terminal", "shown"), [
+    (["ledger", "none"], True, True),
+    (["-q", "ledger", "none"], True, False),
+    (["ledger", "none"], False, False),
+    (["serve", "none.parquet", "--check"], True, False),
+])  # fmt: skip
+def test_bars_are_for_terminals(monkeypatch, line, terminal, shown):
+    monkeypatch.setattr(_progress, "SHOW", None)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    assert main(line) == 2
+    assert (_progress.SHOW is not None) == shown

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from deltahist import _progress
 from deltahist.cli import console
 from deltahist.errors import DeltaHistWarning, InputError
 
@@ -65,6 +66,7 @@ def _version(asked: bool) -> None:
 
 
 def deltahist(
+    context: typer.Context,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read options from FILE instead of deltahist.toml.")
     ] = None,
@@ -81,7 +83,9 @@ def deltahist(
       deltahist publish --help
     Errors are one line on stderr with exit status 2. No output file is ever half written.
     """
-    console.TELLING.quiet = quiet
+    console.STATE["quiet"] = quiet
+    shown = sys.stderr.isatty() and not quiet and context.invoked_subcommand != "serve"
+    _progress.SHOW = console.show_bar if shown else None
 
 
 def load_command(name: str) -> Any:
@@ -100,7 +104,7 @@ def app(called: str | None = None) -> typer.Typer:
     )
     line.callback()(deltahist)
     for name, text in COMMANDS.items():
-        command = load_command(name) if name == called else deltahist
+        command = load_command(name) if name == called else _version  # a stand-in
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=text)
         else:
@@ -129,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("SIGTERM", "SIGHUP"):  # become SystemExit, so that temporary files are removed
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    console.TELLING.quiet = False
+    console.STATE["quiet"] = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)

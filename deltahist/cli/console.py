@@ -6,25 +6,52 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deltahist._progress import TELLING
 from deltahist.errors import InputError
 
 #: Characters that steer a terminal, and have no place in a line.
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
 #: Beginnings of notes that --quiet leaves.
 _ALWAYS = ("error: ", "warning: ", "wrong: ", "not served: ")
+#: Seconds before a bar appears.
+_AFTER = 1.0
+#: Whether --quiet suppresses notes, and whether a bar is shown: a terminal has room for one.
+STATE = {"quiet": False, "bar": False}
 
 
 def note(text: str) -> None:
-    """Tell the person at the keyboard something that does not belong into the output; with --quiet, only warnings."""
-    if not TELLING.quiet or text.startswith(_ALWAYS):
+    """Print a note on stderr; with --quiet, only warnings and errors."""
+    if not STATE["quiet"] or text.startswith(_ALWAYS):
         print(text, file=sys.stderr)
+
+
+@contextmanager
+def show_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show work as a bar on stderr if it takes longer than a second; the outermost of nested pieces of work."""
+    if STATE["bar"]:
+        yield lambda number: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    task = bar.add_task(what, total=total)
+    timer = threading.Timer(_AFTER, bar.start)
+    timer.daemon = STATE["bar"] = True
+    timer.start()
+    try:
+        yield lambda number: bar.advance(task, number)
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
+        STATE["bar"] = False
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()) -> str:
