@@ -99,6 +99,16 @@ class Database:
     def __init__(self) -> None:
         self._turn, self._owner = threading.Lock(), 0
 
+    def exists(self) -> bool:
+        """Return whether a ledger is there."""
+        return False
+
+    def create(self) -> None:
+        """Make an empty ledger, whole, unless another process has just made one."""
+
+    def check(self) -> None:
+        """Refuse what is not a whole ledger of this version."""
+
     def problems(self) -> list[str]:
         """Return problems of the database itself, for an audit."""
         return []
@@ -129,6 +139,7 @@ class Database:
         try:
             connection.commit()
         except DBAPIError as problem:  # a server may have committed before the connection broke
+            connection.invalidate()
             raise InputError(
                 f"ledger {self.place!r} failed at the commit: {self._message(problem)}; whether it was charged is "
                 "unknown: ask again with the same key, which charges once"
@@ -158,7 +169,7 @@ class Database:
 
 
 class SQLite(Database):
-    """A ledger in a file, with a new connection for each transaction: forks and threads share nothing."""
+    """A ledger in a file. Connections are kept for the next transaction, but not by a forked process."""
 
     path: Path
 
@@ -167,14 +178,16 @@ class SQLite(Database):
         self.path, self.place = path, str(path)
         url = sa.URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
         settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
-        self._engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args=settings)
+        self._engine = engine = sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings)
+        weakref.finalize(self, engine.dispose)
+        if hasattr(os, "register_at_fork"):
+            found = weakref.ref(engine)
+            os.register_at_fork(after_in_child=lambda: [own.dispose(close=False) for own in [found()] if own])
 
     def exists(self) -> bool:
-        """Return whether a ledger is there."""
         return self.path.exists()
 
     def create(self) -> None:
-        """Make an empty ledger, whole, unless another process has just made one."""
         folder = self.path.parent
         if not folder.is_dir():
             raise InputError(f"folder {str(folder)!r} of the ledger does not exist: make it first")
@@ -194,7 +207,6 @@ class SQLite(Database):
                 Path(made).unlink(missing_ok=True)
 
     def check(self) -> None:
-        """Refuse a file that is not a whole ledger of this version, or that others can write."""
         if not self.path.is_file():
             raise InputError(f"ledger {self.place!r} is not a file")
         check_secret(self.path, "ledger", readable=True)
@@ -215,19 +227,23 @@ class SQLite(Database):
 
     def _prepare(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
-        (mode,) = driver.execute("PRAGMA journal_mode").fetchone()
-        # A ledger in WAL mode may have charges in a second file, which may be lost.
-        if mode not in ("delete", "persist"):
+        # A connection that was kept goes on with its file, even where another one has taken its place.
+        there = self.path.stat().st_ino if self.path.exists() else 0
+        if not there or connection.info.setdefault("inode", there) != there:
+            connection.invalidate()
+            raise InputError(f"ledger {self.place!r} is gone, or another file took its place: nothing was charged")
+        # The journal is overwritten rather than deleted: as durable, and less to wait for the disk.
+        if (mode := _journal_mode(driver)) == "delete":
+            mode = _journal_mode(driver, " = PERSIST")
+        driver.execute("PRAGMA synchronous = EXTRA")
+        (durable,) = driver.execute("PRAGMA synchronous").fetchone()
+        driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        # Asked again behind the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
+        if mode != "persist" or (mode := _journal_mode(driver)) != "persist" or durable != 3:
             raise DamagedFile(
                 f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
                 f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file beside it"
             )
-        # The journal is overwritten rather than deleted: as durable, and less to wait for the disk.
-        (mode,) = driver.execute("PRAGMA journal_mode = PERSIST").fetchone()
-        driver.execute("PRAGMA synchronous = EXTRA")
-        if (mode, *driver.execute("PRAGMA synchronous").fetchone()) != ("persist", 3):
-            raise InputError(f"ledger {self.place!r} cannot be used: SQLite refuses to write durably")
-        driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
     def _check_whole(self, connection: Connection) -> None:
         # Without memory or disk, SQLite gives the transaction up, and each later statement would commit alone.
@@ -246,24 +262,21 @@ class Memory(Database):
         self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings)
         weakref.finalize(self, self._engine.dispose)
 
-    def begin(self, write: bool) -> contextlib.AbstractContextManager[Connection]:
+    def begin(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
         """Begin a transaction: looks take turns, too, since all share one connection."""
         return super().begin(write=True)
 
-    def exists(self) -> bool:
-        """Return False: it is always new."""
-        return False
-
     def create(self) -> None:
-        """Make its tables."""
         with self.begin(write=True) as connection:
             METADATA.create_all(connection)
 
-    def check(self) -> None:
-        """Do nothing: it cannot be damaged."""
-
     def _prepare(self, connection: Connection, write: bool) -> None:
         connection.exec_driver_sql("BEGIN")
+
+
+def _journal_mode(driver: Any, change: str = "") -> str:
+    (mode,) = driver.execute(f"PRAGMA journal_mode{change}").fetchone()
+    return str(mode)
 
 
 def _pragma(connection: Connection, pragma: str) -> Any:
@@ -300,12 +313,10 @@ class PostgreSQL(Database):
         )
 
     def exists(self) -> bool:
-        """Return whether a ledger is there."""
         with self.begin(write=False) as connection:
             return sa.inspect(connection).has_table("accounts", SCHEMA)
 
     def create(self) -> None:
-        """Make an empty ledger, unless another process has just made one."""
         with self._explain_problems(), self._engine.connect() as connection:
             connection = connection.execution_options(isolation_level="READ COMMITTED")
             self._settle(connection, "read committed")
@@ -317,7 +328,6 @@ class PostgreSQL(Database):
             connection.commit()
 
     def check(self) -> None:
-        """Refuse a schema that lacks a table, or is of another version."""
         with self.begin(write=False) as connection:
             comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
             missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))
