@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sqlite3
@@ -181,8 +182,7 @@ class SQLite(Database):
         self._engine = engine = sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings)
         weakref.finalize(self, engine.dispose)
         if hasattr(os, "register_at_fork"):
-            found = weakref.ref(engine)
-            os.register_at_fork(after_in_child=lambda: [own.dispose(close=False) for own in [found()] if own])
+            os.register_at_fork(after_in_child=functools.partial(_forget_connections, weakref.ref(engine)))
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -272,6 +272,12 @@ class Memory(Database):
 
     def _prepare(self, connection: Connection, write: bool) -> None:
         connection.exec_driver_sql("BEGIN")
+
+
+def _forget_connections(found: weakref.ref[sa.Engine]) -> None:
+    """Leave the connections of a parent process to it."""
+    if (engine := found()) is not None:
+        engine.dispose(close=False)
 
 
 def _journal_mode(driver: Any, change: str = "") -> str:

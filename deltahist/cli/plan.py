@@ -188,7 +188,8 @@ def _plan_stream(
     ((unit, total),) = budget.items()
     share = {unit: rule.equal if amounts is None else total / window}
     chosen = shared.choose(place, points, asked, counting=counting, **share)
-    page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, points and float(points), amounts)
+    number = None if points is None else float(points)
+    page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, number, amounts)
     about = facts(**shared.about_map(chosen.mechanism.domain), strategy=chosen.mechanism.strategy.name)
     put(f"{about}\n\n{page}", out if weights is None else None)
     if weights is not None and out is not None:

@@ -139,7 +139,8 @@ def stream(
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
     plan = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer)
     about = {**shared.about_map(near.domain), "strategy": planned.name}
-    page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, points and float(points), amounts)
+    expected = None if points is None else float(points)
+    page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, expected, amounts)
     print(f"{console.facts(**about)}\n\n{page}\n")
     if dry_run:
         plan.check(amounts, False)
