@@ -225,28 +225,3 @@ def student_bounds(low: Decimal, high: Decimal) -> tuple[Decimal, Decimal]:
     digits = decimal.getcontext().prec - 10
     slack = max(abs(least), abs(most)).scaleb(-digits) + Decimal(1).scaleb(-digits)
     return least - slack, most + slack
-
-
-def draw_costed(
-    costs: NDArray[np.int64], widths: NDArray[np.int64], rate: Fraction, words: Words
-) -> tuple[int, int]:
-    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, from stretches of `widths` places of equal cost m.
-
-    Return the stretch, and the place in it, from 0.
-    """
-    costs = costs - costs[widths > 0].min()
-    size, uniform, bits = int(widths.sum()), _Uniform(words), _BITS
-    most = moves_that_matter(size, rate)
-    while True:
-        sums, near = np.zeros(most + 1, dtype=np.int64), costs <= most
-        np.add.at(sums, costs[near], widths[near])
-        low, high = partial_sums(sums.tolist(), size - int(sums.sum()), rate, bits)
-        cost = _moves_made(uniform.first(bits), bits, low, high)
-        if cost is not None:
-            break
-        bits, most = 2 * bits, 2 * most
-    alike = np.flatnonzero(costs == cost)
-    ends = np.cumsum(widths[alike])
-    pick = whole_below(int(ends[-1]), words)
-    stretch = int(np.searchsorted(ends, pick, side="right"))
-    return int(alike[stretch]), pick - int(ends[stretch] - widths[alike[stretch]])

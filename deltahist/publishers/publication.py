@@ -169,7 +169,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
         for members, law in mechanism.noise_groups:
             number = len(range(mechanism.draws)[members]) if isinstance(members, slice) else len(members)
             small = law.variance() < _SMALL_VARIANCE
-            drawn = np.empty(number, dtype=np.int32 if small else np.int64)
+            drawn = np.zeros(number, dtype=np.int32 if small else np.int64)
             too_large: dict[int, NDArray[np.int64]] = {}
 
             def fill(start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]) -> None:

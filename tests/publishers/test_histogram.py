@@ -226,3 +226,16 @@ def test_groups_may_hold_the_draws_in_any_order(rows):
         edge_cost = Strategy.edge_cost
 
     assert len(dh.publish(ROW, ON_LINE, Sound(LINE), 1.0).values) == 8
+
+
+def test_noise_that_32_bits_do_not_hold_is_kept_whole(monkeypatch):
+    """It comes once in e^2000 draws; here it comes in every part."""
+    from deltahist.publishers import publication
+
+    near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
+    mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(1))
+    right = publication.draw
+    assert publication.draw_noise(mechanism, None)[0].dtype == np.int32
+    monkeypatch.setattr(publication, "draw", lambda law, number, rng: right(law, number, rng) + (1 << 40))
+    (drawn,) = publication.draw_noise(mechanism, None)
+    assert (np.abs(drawn - (1 << 40)) < 1000).all()

@@ -304,3 +304,16 @@ def test_strips_need_hubs_along_both_axes(blocks, hubs):
     with pytest.raises(dh.InputError, match="1 hubs along an axis"):
         Flow(domain, hubs=hubs, hub_widths=(2,), hub_strips=True)
     assert not Flow.tuned(dh.Neighbourhood(domain, 1, limits=[(math.inf, 2)])).hub_strips
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_draws_of_each_group_enter_as_all_draws_do(kind):
+    """Also in 32 bits, where sums of what nearly fills them do not fit."""
+    domain = dh.Domain((0, 0, 40, 30), (40, 30))
+    flow = Flow(domain, 1, (5, 15), hubs=3, hub_widths=(2,), hub_strips=True)
+    rng = np.random.default_rng(2)
+    draws = rng.integers(-(2**31), 2**31, flow.draws)
+    parts = [draws[group.members].astype(kind) for group in flow.groups]
+    found = flow.scatter_groups(parts)
+    assert found.dtype == np.int64
+    assert np.array_equal(found, flow.scatter(draws))
