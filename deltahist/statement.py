@@ -168,7 +168,7 @@ def write_statement(facts: Facts, rows: Iterable[Row]) -> str:
 def headline(facts: Facts) -> str | None:
     """Return the warning that a statement begins with, if there is one."""
     if "withdrawn" in facts:
-        return f"WITHDRAWN {explain_withdrawal(facts['withdrawn'])}"
+        return f"WITHDRAWN on {facts['withdrawn']['date']}: {facts['withdrawn']['reason']}"
     weak = facts["weak_protection"]
     return None if weak is None else f"WEAK PROTECTION: {weak}"
 
@@ -188,11 +188,6 @@ def distance_table(facts: Facts) -> list[tuple[str, ...]]:
         share = _share(bound_guess(facts, cost, facts["protection"][-1]["deltas"]))
         table.append(("being there or not", "", share, f"{cost:.4g}", ""))
     return table
-
-
-def explain_withdrawal(withdrawn: Facts) -> str:
-    """Return when and why a release was withdrawn, from its notice as data."""
-    return f"on {withdrawn['date']}: {withdrawn['reason']}"
 
 
 def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_header, read_columns
-from deltahist._progress import progress
 from deltahist.budget import Payment
 from deltahist.decode import (
     Decoder,
@@ -126,7 +125,6 @@ class Release(CountEstimates, BaseRelease):
         return self.mechanism.decoder
 
     @functools.cached_property
-    @progress("estimating cells")
     def _unbiased(self) -> NDArray[np.float64]:
         cells = self.decoder.estimate(self.values, self.total)
         cells.flags.writeable = False
