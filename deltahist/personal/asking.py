@@ -106,7 +106,7 @@ class Records(Query):
                     payers = turn.charge(_times(number, aggregate), aggregate.price)
                     paid = {name: column[payers[owners]] for name, column in columns.items()}
                     answer = aggregate.answer(paid, int(number[payers].sum()))
-                    written = answer.to_json()
+                    written = None if key is None else answer.to_json()
                 if key is not None:
                     turn.keep_answer(key, request, written)
             return answer
