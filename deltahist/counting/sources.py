@@ -369,7 +369,7 @@ def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: E
         from deltahist.counting.where import Condition
 
         asked += Condition.of(reading.where).kinds
-    rows, crs = stack.enter_context(open_layer(path, reading.layer, asked))
+    rows, crs = stack.enter_context(open_layer(path, reading.layer, list(map(str, asked))))
     connection.register("source", rows)
     types = _types(connection, "source")
     return Source(connection, Given(name, "source", types, DUCKDB), list(types)[-1], crs)
