@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -31,9 +32,7 @@ from deltahist.server.service import PARQUET, Service, Settings
 
 #: Seconds between two looks at the files.
 _PACE = 1.0
-_ABOUT = """Range queries over releases that were published under distance-aware differential privacy.
-
-Answers are computed from what was published: asking again costs no privacy."""
+_ABOUT = "Range queries over published releases: asking again costs no privacy."
 
 
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
@@ -51,13 +50,12 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     16.0
     """
     settings = settings or Settings()
-    # FastAPI's own pages of documentation load scripts from elsewhere, which would tell others who reads.
     app = FastAPI(
         title="deltahist",
         version=__version__,
         description=_ABOUT,
         lifespan=_watch,
-        docs_url=None,
+        docs_url=None,  # its scripts come from elsewhere, which would tell others who reads
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
     )
@@ -92,6 +90,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
 
 def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
     """Return the application that serves files: each worker process reads them by itself."""
+    sys.setswitchinterval(0.0005)  # seconds: threads that answer boxes wait less for a busy event loop
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
     # Answers say what matters about them, and logs must not tell what is asked.
