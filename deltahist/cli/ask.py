@@ -66,7 +66,7 @@ def ask(
     if limit is None and not (Ledger.exists(ledger) and account in Ledger(ledger).accounts()):
         raise InputError(f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1")
     unit = "epsilon" if asked.answer.rho is None else "rho"
-    people = People(database, **where, ledger=ledger, name=account, **{unit: limit})
+    people = People(database, **where, ledger=ledger, name=account, **{unit: limit})  # type: ignore[arg-type]
     if limit is not None:
         people.enrol()
     answer = asked.ask(people.records, key)

@@ -93,9 +93,7 @@ def put_json(data: Any, out: Path | None = None) -> None:
     put(json.dumps(data, indent=2, ensure_ascii=False), out)
 
 
-def check_target(
-    out: Path | None, *sources: str | Path | None, replace: bool = True, option: str = "--out"
-) -> None:
+def check_target(out: Path | None, *sources: str | Path | None, replace: bool = True, option: str = "--out") -> None:
     """Raise InputError if a file cannot be written, is itself read, or exists and must not be replaced.
 
     To be called before long work, so that nothing is lost for a misspelt folder.
@@ -113,7 +111,7 @@ def check_target(
             raise InputError(f"{said}, which is the file that is read: choose another name")
         if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
             raise InputError(f"{said}, in the folder that is read, of which it would be a part: choose another folder")
-    if (notice := Path(str(out).removesuffix('.parquet') + '.withdrawn.json')).exists():
+    if (notice := Path(str(out).removesuffix(".parquet") + ".withdrawn.json")).exists():
         raise InputError(f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name")
     if out.exists() and not replace:
         raise InputError(f"{said}, which exists already: choose another name")

@@ -71,7 +71,9 @@ def _run(arguments: Sequence[str]) -> Any:
     from deltahist.cli import invoke
 
     line = " ".join(["$ deltahist", *arguments])
-    print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
+    print(
+        "\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True
+    )
     return invoke(["--config", os.devnull, *arguments])  # whatever the project file of this folder says
 
 

@@ -52,8 +52,7 @@ def publish(
     drop_bad_rows: shared.DropBadRows = False,
     table: shared.Table = None,
     in_order: Annotated[
-        bool,
-        typer.Option("--sorted", help="In one dimension: publish the points in order, not counts of cells."),
+        bool, typer.Option("--sorted", help="In one dimension: publish the points in order, not counts of cells.")
     ] = False,
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
@@ -63,8 +62,7 @@ def publish(
     ] = None,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
     state: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="New file for the secret state, to refine the release later."),
+        Path | None, typer.Option(metavar="FILE", help="New file for the secret state, to refine the release later.")
     ] = None,
 ) -> Any:
     """Publish a file of points as one release file, which may be handed out.
@@ -93,17 +91,13 @@ def publish(
     if write_config is not None and not dry_run:
         raise InputError("--write-config requires --dry-run")
     if out.suffix.lower() != ".parquet":
-        raise InputError(
-            f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)"
-        )
+        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
     if state is not None and not dry_run:
         from deltahist.publishers.gradual import check_new
 
         check_new(state)
         if state.resolve() == out.resolve():
-            raise InputError(
-                f"--state is {str(state)!r}, as --out is: the state is secret, so name two files"
-            )
+            raise InputError(f"--state is {str(state)!r}, as --out is: the state is secret, so name two files")
     payer = shared.Payer(ledger, account, account_limit)
     if (replaces is None) != (reason is None):
         raise InputError("--replaces requires --reason, and the reverse")
@@ -115,24 +109,11 @@ def publish(
     if replaces is not None and reason is not None:
         counting = replace(counting, replaces=Correction(read_release(replaces).digest, reason))
     reading: dict[str, Any] = {
-        **{
-            "x": x,
-            "y": y,
-            "crs": None if crs == shared.PLAIN else crs,
-            "user": user,
-            "max_per_user": max_per_user,
-        },
+        **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
     place = shared.MapOptions(
-        bounds=bounds,
-        delta=delta,
-        cell=cell,
-        crs=crs,
-        project=project,
-        sources=sources,
-        limit=limit,
-        columns=(x, y),
+        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
     )
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         check_file(source, len(bounds) // 2, **reading)
@@ -279,9 +260,7 @@ def quantile(
         found = publish_quantile(located.points, q, near, method=method, account=paying, **budget)
         if out is not None:
             put(found.to_json(), out)
-    print(
-        f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})"
-    )
+    print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")
     if found.payment is not None:
         print(f"account {found.payment}")
     return found

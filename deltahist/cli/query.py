@@ -113,7 +113,13 @@ def query(
     check_level(level)
     form = _form(as_json, out)
     console.check_target(out, release, boxes, regions)
-    steps = {"--between": between, "--compare": compare, "--each": each, "--mean": mean, "--skip-missing": skip_missing}
+    steps = {
+        "--between": between,
+        "--compare": compare,
+        "--each": each,
+        "--mean": mean,
+        "--skip-missing": skip_missing,
+    }
     if rank and (quantiles is not None or each or compare):
         raise InputError("--rank excludes --quantiles, --each and --compare")
     if (each and (mean or compare)) or (nonnegative and compare):
@@ -236,9 +242,7 @@ def _form(as_json: bool, out: Path | None) -> str:
     return forms[out.suffix.lower()]
 
 
-def _deliver(
-    table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool
-) -> None:
+def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool) -> None:
     """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
     from deltahist.releases.export import encode_table, explain_below, write_table
 

@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 
 def refine(
     release: Annotated[
-        Path | None,
-        typer.Argument(metavar="RELEASE", help="Last release of the chain. [default: the state's own]"),
+        Path | None, typer.Argument(metavar="RELEASE", help="Last release of the chain. [default: the state's own]")
     ] = None,
     *,
-    state: Annotated[
-        Path, typer.Option(metavar="FILE", help="The state that `deltahist publish --state` wrote.")
-    ],
+    state: Annotated[Path, typer.Option(metavar="FILE", help="The state that `deltahist publish --state` wrote.")],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The finer release (Parquet).")],
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
@@ -69,9 +66,7 @@ def refine(
 def tighten(
     release: shared.Release,
     *,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The more private copy (Parquet).")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The more private copy (Parquet).")],
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
     state: Annotated[

@@ -35,7 +35,9 @@ def serve(
     new_key: Annotated[
         str | None, typer.Option(metavar="NAME", help="Make a key for a client of a private service, and end.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 127.0.0.1 answers this machine only.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; 127.0.0.1 answers this machine only.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
     cors: Annotated[

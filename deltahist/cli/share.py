@@ -40,7 +40,8 @@ def share(
     ] = "hops",
     epsilon: Annotated[str, typer.Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:15,2:8,4:0.5.")],
     alpha: Annotated[
-        Any, typer.Option(metavar="LENGTH", parser=shared.length, help="α: data so far apart are hidden in each other.")
+        Any,
+        typer.Option(metavar="LENGTH", parser=shared.length, help="α: data so far apart are hidden in each other."),
     ] = None,
     step: Annotated[
         Fraction | None,

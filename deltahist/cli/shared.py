@@ -95,9 +95,7 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
         elif factor == "none" and distance == "any":
             continue
         elif not distance or typed(factor) is None:
-            raise InputError(
-                f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none"
-            )
+            raise InputError(f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none")
         else:
             found.append((distance if distance == "any" else length(distance), typed(factor)))
     return found if texts else None
@@ -106,57 +104,38 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
 # --- options -------------------------------------------------------------------------------------------------
 
 Input = Annotated[
-    str,
-    typer.Argument(metavar="INPUT", help="A table, a folder, s3://, gs:// or az://; - for standard input."),
+    str, typer.Argument(metavar="INPUT", help="A table, a folder, s3://, gs:// or az://; - for standard input.")
 ]
 Release = Annotated[
-    Any,
-    typer.Argument(metavar="RELEASE", parser=place, help="A file of `publish`, or its address at a service."),
+    Any, typer.Argument(metavar="RELEASE", parser=place, help="A file of `publish`, or its address at a service.")
 ]
 Published = Annotated[
-    Any,
-    typer.Argument(
-        metavar="RELEASE", parser=place, help="As for `export`, or a folder of `deltahist stream`."
-    ),
+    Any, typer.Argument(metavar="RELEASE", parser=place, help="As for `export`, or a folder of `deltahist stream`.")
 ]
-X = Annotated[
-    str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")
-]
-Y = Annotated[
-    str | None, typer.Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")
-]
+X = Annotated[str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")]
+Y = Annotated[str | None, typer.Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[
     str | None, typer.Option("--crs", help='CRS of the points, such as EPSG:4326; "none" for plain numbers.')
 ]
 Project = Annotated[
-    str | None,
-    typer.Option(metavar="CRS", help="Projected CRS of the map; auto chooses one for --bounds in degrees."),
+    str | None, typer.Option(metavar="CRS", help="Projected CRS of the map; auto chooses one for --bounds in degrees.")
 ]
 Bounds = Annotated[
     Any,
-    typer.Option(
-        metavar="W,S,E,N", parser=corners, help="Corners of the map; degrees with --project auto; LOW,HIGH."
-    ),
+    typer.Option(metavar="W,S,E,N", parser=corners, help="Corners of the map; degrees with --project auto; LOW,HIGH."),
 ]
 Cell = Annotated[
     Any,
     typer.Option(
-        metavar="LENGTH",
-        parser=length,
-        help="Side of a cell, such as 250m; auto: the least error. [default: auto]",
+        metavar="LENGTH", parser=length, help="Side of a cell, such as 250m; auto: the least error. [default: auto]"
     ),
 ]
 Delta = Annotated[
     Any,
-    typer.Option(
-        metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden at full strength."
-    ),
+    typer.Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden at full strength."),
 ]
 Sources = Annotated[
-    str,
-    typer.Option(
-        metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file."
-    ),
+    str, typer.Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file.")
 ]
 Limit = Annotated[
     list[str] | None,
@@ -169,41 +148,29 @@ Epsilon = Annotated[
     Fraction | None, typer.Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")
 ]
 Rho = Annotated[
-    Fraction | None,
-    typer.Option(metavar="R", parser=amount, help="Instead: budget ρ of zCDP, with Gaussian noise."),
+    Fraction | None, typer.Option(metavar="R", parser=amount, help="Instead: budget ρ of zCDP, with Gaussian noise.")
 ]
-Strategy = Annotated[
-    str, typer.Option(metavar="NAME", help="auto, or a strategy with its parameters: flow, wavelet.")
-]
+Strategy = Annotated[str, typer.Option(metavar="NAME", help="auto, or a strategy with its parameters: flow, wavelet.")]
 Regions = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Polygons that will be asked: cells and strategy suit them."),
+    Path | None, typer.Option(metavar="FILE", help="Polygons that will be asked: cells and strategy suit them.")
 ]
 Points = Annotated[
     Fraction | None,
-    typer.Option(
-        metavar="N", parser=amount, help="Rough number of points, a public figure. [default: 100000]"
-    ),
+    typer.Option(metavar="N", parser=amount, help="Rough number of points, a public figure. [default: 100000]"),
 ]
-User = Annotated[
-    str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")
-]
+User = Annotated[str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")]
 MaxPerUser = Annotated[
     int | None, typer.Option(metavar="K", min=1, help="Points kept of each user; ε protects all K together.")
 ]
 Where = Annotated[
     str | None,
-    typer.Option(
-        metavar="EXPR", help="Count only rows that match: \"kind = 'bus'\". The condition is published."
-    ),
+    typer.Option(metavar="EXPR", help="Count only rows that match: \"kind = 'bus'\". The condition is published."),
 ]
 Outside = Annotated[
     str | None,
     typer.Option(metavar="HOW", help="Points outside: clamp to the edge, or drop. [default: clamp up to 1%]"),
 ]
-DropBadRows = Annotated[
-    bool, typer.Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")
-]
+DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
 Table = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://..., sc://..."),
@@ -213,25 +180,16 @@ LedgerFile = Annotated[
     typer.Option("--ledger", metavar="FILE", help="Ledger that adds up budgets: a file or postgresql://..."),
 ]
 AccountName = Annotated[
-    str | None,
-    typer.Option("--account", metavar="NAME", help="Account of the ledger that pays for this release."),
+    str | None, typer.Option("--account", metavar="NAME", help="Account of the ledger that pays for this release.")
 ]
 AccountLimit = Annotated[
     Fraction | None,
-    typer.Option(
-        metavar="E", parser=amount, help="All that the account may ever spend; needed the first time."
-    ),
+    typer.Option(metavar="E", parser=amount, help="All that the account may ever spend; needed the first time."),
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")
-]
-Nonnegative = Annotated[
-    bool, typer.Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
+Nonnegative = Annotated[bool, typer.Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="Layer of --regions.")]
-RegionName = Annotated[
-    str | None, typer.Option("--name", metavar="COL", help="Column of --regions with the names.")
-]
+RegionName = Annotated[str | None, typer.Option("--name", metavar="COL", help="Column of --regions with the names.")]
 
 
 def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any]:
@@ -328,9 +286,7 @@ def read_queries(
         return lambda on: _within(fitted.shapes, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
     if squares is not None:
         side = domain.length(squares, name="squares")
-        return lambda on: workloads.random_squares(
-            side, _SQUARES, on
-        ), f"{_SQUARES:,} squares of side {squares}"
+        return lambda on: workloads.random_squares(side, _SQUARES, on), f"{_SQUARES:,} squares of side {squares}"
     if boxes is not None:
         sides, _ = read_boxes(None, boxes, domain)
         return lambda on: workloads.boxes(sides), f"the {len(sides):,} boxes of {boxes}"
@@ -349,9 +305,7 @@ def _within(shapes: Any, domain: Domain) -> Workload:
     return workloads.regions(parts[there], [str(number) for number in there])
 
 
-def read_boxes(
-    box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain
-) -> tuple[Any, list[str]]:
+def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
     """Return the boxes of --box and of a file as an array (m, 2 d), and the name of each."""
     import numpy as np
 
@@ -468,9 +422,7 @@ def note_rows(read: Any, outside: str | None = None) -> None:
     if read.users is not None:
         note(f"{read.users:,} users")
     if read.outside:
-        note(
-            f"{read.outside:,} points outside the bounds {'dropped' if outside == 'drop' else 'moved to the edge'}"
-        )
+        note(f"{read.outside:,} points outside the bounds {'dropped' if outside == 'drop' else 'moved to the edge'}")
 
 
 @dataclass(frozen=True)
@@ -487,9 +439,7 @@ class Payer:
         A chain of releases pays only what the next one costs more than those before it. The files that are `written`,
         by option, must differ from the ledger.
         """
-        if (self.ledger is None) != (self.account is None) or (
-            self.limit is not None and self.ledger is None
-        ):
+        if (self.ledger is None) != (self.account is None) or (self.limit is not None and self.ledger is None):
             raise InputError("--ledger requires --account, and both are needed for --account-limit")
         if self.ledger is None:
             return
@@ -539,9 +489,7 @@ class Payer:
 def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
     """Warn of a release that must not be published, or hardly protects anybody."""
     if not publishable:
-        note(
-            f"warning: {path} is not for publication: its noise is seeded, or no publisher of deltahist drew it"
-        )
+        note(f"warning: {path} is not for publication: its noise is seeded, or no publisher of deltahist drew it")
     elif weakness is not None:
         note(f"warning: {path} hardly protects anybody: {weakness}")
 
@@ -581,9 +529,7 @@ def open_series(folder: Path) -> Series:
     return series
 
 
-def read_zones(
-    regions: Path | None, layer: str | None, name: str | None, domain: Domain
-) -> gpd.GeoDataFrame | None:
+def read_zones(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
     """Read the regions, with their names in front; None if there are none."""
     from deltahist.space.geometries import named, read_geometries
 

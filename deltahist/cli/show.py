@@ -32,7 +32,8 @@ def statement(
     release: shared.Published,
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help=".html (for the web and for print), .md or .txt.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help=".html (for the web and for print), .md or .txt."),
     ] = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the statement as data.")] = False,

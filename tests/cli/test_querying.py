@@ -52,7 +52,9 @@ def read(file):
 @pytest.mark.parametrize("suffix", [".json", ".geojson", ".gpkg"])
 def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path, suffix, run):
     out = tmp_path / f"answers{suffix}"
-    output, notes = run("query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--out", out)
+    output, notes = run(
+        "query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "zone", "--out", out
+    )
     assert not output
     assert "warning: of 5 regions 1 clipped to the map" in notes
     found = read(out)
@@ -154,7 +156,7 @@ def test_answers_say_how_to_read_them(folder, tmp_path, form, run):
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".gpkg"])
 def test_regions_come_in_order_with_how_sure_it_is_in_every_form(folder, tmp_path, suffix, run):
-    ask = ["query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--rank"]
+    ask = ["query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "zone", "--rank"]
     out = tmp_path / f"ranking{suffix}"
     run(*ask, "--out", out)
     found = read(out)

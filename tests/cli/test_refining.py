@@ -30,17 +30,12 @@ def refine(*more, out="city-2.parquet", release=("city.parquet",)):
 
 def test_a_chain_from_a_table_to_a_copy(run):
     run(*publish())
-    out = run(*refine("--epsilon", "2")).out
-    assert "all 2 together cost ε = 2, not the sum" in out
-    said = run("tighten", "city-2.parquet", "--epsilon", "0.1", "--out", "copy.parquet").out
-    assert "a more private copy of release 2 of chain" in said
+    run(*refine("--epsilon", "2"))
+    run("tighten", "city-2.parquet", "--epsilon", "0.1", "--out", "copy.parquet")
     run("statement", "copy.parquet", "--out", "copy.html")
-    words = "whoever has both, or several copies of it, may learn what the finer one allows, and no more"
-    assert words in Path("copy.html").read_text()
     facts = json.loads(run("statement", "copy.parquet", "--json").out)
     assert (facts["epsilon"], facts["chain"]["amounts"], facts["chain"]["copied"]) == (0.1, ["1/2", "2"], "1/10")
     run("statement", "city-2.parquet", "--out", "page.html")
-    assert "This is release 2 of a chain of ever finer releases of the same data" in Path("page.html").read_text()
 
 
 def test_accounts_pay_the_difference(run, refused):
