@@ -39,36 +39,25 @@ def plan(
     bounds: shared.Bounds,
     project: Annotated[
         str | None,
-        typer.Option(
-            "--project", "--crs", metavar="CRS", help="Projected CRS of the map; auto for degrees; none."
-        ),
+        typer.Option("--project", "--crs", metavar="CRS", help="Projected CRS of the map; auto for degrees; none."),
     ] = None,
     deltas: Annotated[
         Any,
-        typer.Option(
-            "--delta", metavar="LENGTH,...", parser=_listed, help="δ, or several to compare: 250m,500m,1km."
-        ),
+        typer.Option("--delta", metavar="LENGTH,...", parser=_listed, help="δ, or several to compare: 250m,500m,1km."),
     ],
     cell: shared.Cell = None,
     epsilons: Annotated[
-        Any,
-        typer.Option(
-            "--epsilon", metavar="E,...", parser=_amounts, help="ε, or several to compare: 0.5,1,2."
-        ),
+        Any, typer.Option("--epsilon", metavar="E,...", parser=_amounts, help="ε, or several to compare: 0.5,1,2.")
     ] = None,
     rho: shared.Rho = None,
     limit: shared.Limit = None,
     sources: shared.Sources = "none",
     regions: shared.Regions = None,
     squares: Annotated[
-        Any,
-        typer.Option(
-            metavar="SIDE", parser=shared.length, help="Plan for squares of this side, such as 2km."
-        ),
+        Any, typer.Option(metavar="SIDE", parser=shared.length, help="Plan for squares of this side, such as 2km.")
     ] = None,
     boxes: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Plan for boxes with the columns west,south,east,north."),
+        Path | None, typer.Option(metavar="FILE.csv", help="Plan for boxes with the columns west,south,east,north.")
     ] = None,
     points: shared.Points = None,
     max_per_user: shared.MaxPerUser = None,
@@ -106,9 +95,7 @@ def plan(
 
     check_target(out, regions, boxes)
     asked = {"regions": regions, "squares": squares, "boxes": boxes}
-    place = shared.MapOptions(
-        bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit
-    )
+    place = shared.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
     if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
         if cell is not None or rho is not None or sources != "none" or epsilons is None:
             raise InputError("several δ or ε require --epsilon, and exclude --cell, --rho and --sources")
@@ -151,9 +138,7 @@ def plan(
         f"Strategies by the error of noise, in points (root mean square) over {over}:\n{table(heads, rows, left=2)}",
     ]
     if chosen.cells:
-        parts.insert(
-            2, f"Cells by the whole error, for about {number:,.0f} points:\n{chosen.table_of_cells()}"
-        )
+        parts.insert(2, f"Cells by the whole error, for about {number:,.0f} points:\n{chosen.table_of_cells()}")
     put("\n\n".join(parts), out)
 
 
@@ -245,9 +230,7 @@ def _recommend(found: pd.DataFrame, place: shared.MapOptions) -> str:
     unit = "m" if place.extent()[1] else "units"
     records: list[dict[Any, Any]] = found.to_dict("records")
     useful = [row for row in records if 1.96 * row["of_count"] <= _USEFUL]
-    best = min(
-        useful or records, key=lambda row: (row["epsilon"], -row["delta"]) if useful else (row["of_count"], 0)
-    )
+    best = min(useful or records, key=lambda row: (row["epsilon"], -row["delta"]) if useful else (row["of_count"], 0))
     area = f"{best['area'] / 1e6:,.3g} km²" if unit == "m" else f"{best['area']:,.3g} square units"
     suffix = "m" if unit == "m" else ""
     lines = [

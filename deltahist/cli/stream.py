@@ -63,7 +63,8 @@ def stream(
     rho: shared.Rho = None,
     window_limit: WindowLimit = None,
     budgets: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Columns step and epsilon (or rho). [default: equal shares]")
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="Columns step and epsilon (or rho). [default: equal shares]"),
     ] = None,
     gaps: Annotated[
         Literal["error", "empty"], typer.Option(help="A folder's missing file: an error, or a step without points.")
