@@ -105,7 +105,8 @@ def stretches(distances: NDArray[np.int64], reach: int, room: int, most: int) ->
     >>> stretches(np.array([0, 3]), reach=5, room=7, most=4)
     array([0, 3, 5, 7])
     """
-    ends, marks = [], distances.tolist()  # rising, and so a heap
+    ends: list[int] = []
+    marks = distances.tolist()  # rising, and so a heap
     while marks[0] < room and len(ends) <= most:
         ends.append(marks[0])
         heapq.heapreplace(marks, marks[0] + reach)
