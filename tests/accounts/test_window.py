@@ -255,6 +255,14 @@ def test_a_file_cannot_say_more_than_the_limit(change):
         Payment.from_description(good | change)
 
 
+def test_a_chain_pays_the_difference():
+    account, chain = dh.Account.total(epsilon=1), "c" * 32
+    account.pay(dh.Guarantee(epsilon=Fraction(1, 4)), chain=chain)
+    account.settle(chain, "one")
+    assert account.pay(dh.Guarantee(epsilon=Fraction(3, 4)), chain=chain, token="one").spent == Fraction(3, 4)
+    assert account.paid(chain) == Fraction(3, 4)
+
+
 def test_a_copy_of_the_first_state_does_not_take_the_turn_of_the_last_one():
     """A charge for what comes of the second state awaits it; the first has none before it, and is over."""
     waiting = ChainCharge(1, "one", "two").after_charge(2, "two", "one", "c" * 32)
