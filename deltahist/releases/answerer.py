@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode import interval, sums_between
-from deltahist.decode.base import Moments
 from deltahist.decode.placement import Chosen, placement_variance
 from deltahist.releases.tables import join_answers
 from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Workload
@@ -35,8 +33,6 @@ _BEYOND = 1.5
 _BOX, _PLAIN = 64, 64
 #: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Queries from which on noise and estimates are worked out at the same time.
-_MANY = 1 << 14
 #: Most numbers that sums of blocks hold; on large maps blocks are longer (64 MiB).
 _MOST = 1 << 23
 #: Cells of a map whose fields are computed together.
@@ -93,7 +89,8 @@ class Answerer:
         release, decoder = self.release, self.release.decoder
         cover = work.cover(decoder.domain)
         cut = cover.cut.any()
-        noise, (unbiased, whole, touched, misplaced) = self._look(work, cover)
+        noise = decoder.moments(cover if isinstance(cover, RegionCover) else work)
+        unbiased, whole, touched, misplaced = self._unbiased.over(cover)
         estimate, inner, outer = unbiased, whole, touched
         if nonnegative:
             found, inner, outer, _ = self._nonnegative.over(cover)
@@ -132,19 +129,6 @@ class Answerer:
         if nonnegative:
             table["estimator"] = np.full(len(estimate), release.estimator(nonnegative), dtype=object)
         return table
-
-
-    def _look(self, work: Workload, cover: Cover) -> tuple[Moments, tuple[Field, Field, Field, Field]]:
-        """Return the moments of the noise, and the unbiased sums over queries."""
-        decoder, asked = self.release.decoder, cover if isinstance(cover, RegionCover) else work
-        if len(work) < _MANY:
-            return decoder.moments(asked), self._unbiased.over(cover)
-        # Both hardly need Python, so that two processors help. The placement asks the decoder too, and goes first.
-        estimates, _ = self._unbiased, self.release.placement
-        with ThreadPoolExecutor(1) as pool:
-            noise = pool.submit(decoder.moments, asked)
-            found = estimates.over(cover)
-            return noise.result(), found
 
 
 @dataclass(eq=False)
