@@ -173,13 +173,9 @@ def _reading(end: float) -> Iterator[None]:
 
 def _find_owners(turn: Turn, column: Any) -> NDArray[np.int64]:
     """Return the places (n,) of the owners of records, by their names in an Arrow column; -1 for nobody."""
-    import pyarrow.compute as pc
-
-    names = pc.unique(column.drop_null())
-    if not len(names):
-        return np.full(len(column), -1)
-    places = np.append(turn.find(names.to_pylist()), -1)
-    return places[pc.index_in(column, names).fill_null(-1).to_numpy()]
+    coded = column.combine_chunks().dictionary_encode()
+    places = np.append(turn.find(coded.dictionary.to_pylist()), -1)
+    return places[coded.indices.fill_null(-1).to_numpy()]
 
 
 def _most_times(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
