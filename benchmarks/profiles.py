@@ -44,7 +44,6 @@ PROFILES = {
     "any:2": [["any", 2]],
     "any:4": [["any", 4]],
     "10 cells:1.5, any:2": [[10, 1.5], ["any", 2]],
-    "proportional": "proportional",
 }
 
 

@@ -19,11 +19,8 @@ def limited(near, limits):
 
 
 def random_limits(rng, near):
-    """One to three steps, perhaps one for any move; or a function of the distance, with a cap or without."""
+    """One to four steps, perhaps one for any move."""
     kind, delta = rng.integers(4), float(near.delta)
-    if kind == 3:
-        some = ["proportional", lambda r: 1 + math.sqrt(r / delta)][rng.integers(2)]
-        return some if rng.random() < 0.5 else [some, (math.inf, int(rng.integers(1, 4)))]
     factors = np.sort(rng.integers(2, 12, kind + 1)) / 2
     lengths = delta * (1 + np.sort(rng.choice(np.arange(1, 30), kind + 1, replace=False)) / 6)
     ends = [*lengths.tolist()[:-1], math.inf] if rng.random() < 0.6 else lengths.tolist()

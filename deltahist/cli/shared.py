@@ -90,9 +90,7 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
     found: list[Any] = []
     for text in texts or ():
         distance, _, factor = (part.strip() for part in text.rpartition(":"))
-        if text == "proportional":
-            found.append(text)
-        elif factor == "none" and distance == "any":
+        if factor == "none" and distance == "any":
             continue
         elif not distance or typed(factor) is None:
             raise InputError(f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none")

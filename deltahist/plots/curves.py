@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots import colours, ground
-from deltahist.space.neighbourhood import Neighbourhood, some_below
+from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.statement import choose_limits, list_limits
 
 if TYPE_CHECKING:
@@ -72,12 +72,17 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
 def _list_jumps(near: Neighbourhood) -> NDArray[np.float64]:
     """Return distances at which a move may begin to cost more: all short ones, some long ones."""
     domain, delta = near.domain, near.delta_ground
-    gaps = [domain.ground(side) * some_below(n, _SOME) for side, n in zip(domain.cell, domain.shape, strict=True)]
+    gaps = [domain.ground(side) * _some_below(n, _SOME) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.hypot(*np.meshgrid(*gaps)).ravel() if domain.ndim == 2 else gaps[0]
-    multiples = delta * some_below(math.ceil(near.diameter / delta) + 1, _SOME)
+    multiples = delta * _some_below(math.ceil(near.diameter / delta) + 1, _SOME)
     limits = [limit["distance"] or near.diameter for limit in list_limits(near, 1)]
     # What differs by rounding only is one distance.
     return np.asarray(np.unique(np.round(np.concatenate([apart, multiples, limits]) / delta, 9)) * delta)
+
+
+def _some_below(number: int, most: int) -> NDArray[np.int64]:
+    """Return at most `most` whole numbers below `number`: the first ones all, then at gaps in proportion to size."""
+    return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
 
 
 def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.float64]:

@@ -6,8 +6,7 @@ import functools
 import itertools
 import math
 import numbers
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import DeltaHistWarning, InputError, as_printed, fits_memory, one_of, whole
+from deltahist.errors import InputError, as_printed, fits_memory, one_of, whole
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 #: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
 #: is part of the one lattice step by which the guarantee for raw coordinates falls short of δ.
 _ROUNDING = 0.05
-#: δ of up to this share of a cell above a whole number of cells lengthens moves for little.
-_NEEDLESS = 0.25
 #: Blocks of cells are split into this many per axis and level until they are single cells.
 _SPLIT = 8
 #: Farthest lattice coordinate of a source: distances between such coordinates are right to a sixteenth of a step.
@@ -36,11 +33,8 @@ _MARGIN = 0.25
 
 #: What any move at all costs at most, in units of ε, where a strategy is chosen and nothing is said (docs/choosing.md).
 USUAL_CAP = Fraction(4)
-#: The profile ε r/δ, and a distance that no move exceeds.
-PROPORTIONAL, ANY = "proportional", "any"
-#: Cells whose distances are all told apart where a function is tabulated; beyond, distances within this share of each
-#: other are limited as the shortest of them.
-_TOLD_APART, _RATIO = 24, 1.02
+#: A distance that no move exceeds.
+ANY = "any"
 #: Limits that a profile may have.
 _MOST_LIMITS = 4096
 
@@ -65,12 +59,8 @@ class Limit(NamedTuple):
         return f"{float(self.factor):g} times the budget {where}"
 
 
-#: What a profile may be given as: pairs, a function of the ground distance, "proportional", or several of these.
-Limits: TypeAlias = (
-    "Iterable[tuple[float | str, Any] | Callable[[float], Any] | str] | Callable[[float], Any] | str"
-)
-#: Limits with their lengths in units of the map, or steps of time.
-_Steps: TypeAlias = "list[tuple[float, Limit]]"
+#: What limits may be given as: pairs of a distance and a factor.
+Limits: TypeAlias = "Iterable[tuple[float | str, Any]]"
 
 
 @dataclass(frozen=True)
@@ -92,8 +82,7 @@ class Neighbourhood:
         (1-D), or a shapely geometry in the domain's coordinates, which may leave the domain.
     limits : promises beyond δ: pairs (distance, factor), by which moves over at most the distance, and arrivals
         within it of a source, cost at most factor · ε (for ρ in the noise's unit: factor² · ρ); the distance infinity,
-        or "any", stands for any move. A function of the distance (in ground units), or "proportional" for ε r/δ, is
-        tabulated; of several the least holds. () promises nothing beyond δ; None leaves it to who chooses the strategy.
+        or "any", stands for any move. () promises nothing beyond δ; None leaves it to who chooses the strategy.
 
     Raises
     ------
@@ -116,7 +105,7 @@ class Neighbourhood:
     domain: Domain
     delta: float | str
     sources: str | BaseGeometry | None = None
-    limits: Limits | tuple[Limit, ...] | None = field(default=None, compare=False)
+    limits: Limits | None = field(default=None, compare=False)
     #: The limits beyond δ by increasing distance: what is promised, however it was said.
     profile: tuple[Limit, ...] = field(init=False, repr=False)
 
@@ -135,29 +124,10 @@ class Neighbourhood:
             one_of(allowed, sources=self.sources)
         elif self.sources is not None:
             check_geometry(self.sources, self.domain)
-            if is_far(self.sources, self.domain, self.radius):
-                warnings.warn(
-                    f"sources are all further than delta={self.delta!r} from the domain: whoever appears there is "
-                    "counted in the nearest cells of the rim (are they in another CRS?)",
-                    DeltaHistWarning,
-                    stacklevel=3,
-                )
         profile = () if self.limits is None else read_limits(self.limits, self.domain, self.delta)
         object.__setattr__(self, "profile", profile)
         if self.limits is not None:
             object.__setattr__(self, "limits", profile)
-        # Cells per axis; the worst axis is named.
-        for cells, side in zip(self.delta_cells, self.domain.cell, strict=True):
-            if cells > 1 and 0 < cells - math.floor(cells) <= _NEEDLESS:
-                cure = self.domain.ground(side) * cells / math.floor(cells)
-                warnings.warn(
-                    f"delta is {cells:.6g} cells, a little over {math.floor(cells)}: moves then reach "
-                    f"{math.floor(cells) + 1} cells; cells of {cure:.6g} {self.domain.unit} would keep them at "
-                    f"{math.floor(cells)}",
-                    DeltaHistWarning,
-                    stacklevel=3,
-                )
-                break
 
     @functools.cached_property
     def radius(self) -> int:
@@ -183,7 +153,7 @@ class Neighbourhood:
         """
         out = [(Fraction(1), self.without_limits())]
         for limit in self.profile:
-            relation = self.anywhere() if limit.any else _quietly(self.domain, limit.distance, self.sources)
+            relation = self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
             out.append((limit.factor, relation))
         return tuple(out)
 
@@ -290,11 +260,11 @@ class Neighbourhood:
 
     def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
         """Return the neighbourhood of the same moves with other sources."""
-        return _quietly(self.domain, self.delta, sources, self.limits)
+        return Neighbourhood(self.domain, self.delta, sources, self.limits)
 
     def with_limits(self, limits: Limits | None) -> Neighbourhood:
         """Return the neighbourhood of the same moves and sources with another promise beyond δ."""
-        return _quietly(self.domain, self.delta, self.sources, limits)
+        return Neighbourhood(self.domain, self.delta, self.sources, limits)
 
     def without_limits(self) -> Neighbourhood:
         """Return the neighbourhood that promises nothing beyond δ."""
@@ -311,12 +281,12 @@ class Neighbourhood:
 
     def moves_within(self, distance: float) -> Neighbourhood:
         """Return the relation of moves over `distance` (in the units of delta), with fixed membership."""
-        return _quietly(self.domain, distance, None, ())
+        return Neighbourhood(self.domain, distance, None, ())
 
     def anywhere(self) -> Neighbourhood:
         """Return the standard relation: entities move, and with sources also appear and vanish, anywhere."""
         # The boundary is within the diameter of every cell.
-        return _quietly(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
+        return Neighbourhood(self.domain, self.diameter, None if self.fixed_membership else "boundary", ())
 
     @property
     def delta_ground(self) -> float:
@@ -356,7 +326,7 @@ class Neighbourhood:
             except shapely.errors.GEOSException:
                 raise InputError("sources is a damaged geometry: it must be well-known text") from None
         limits = limits_of(description["limits"]) if "limits" in description else None
-        return _quietly(domain, description["delta"], sources, limits)
+        return Neighbourhood(domain, description["delta"], sources, limits)
 
     def check_on_map(self) -> None:
         """Raise InputError if δ is longer than any move on the map: there is nowhere else to be hidden."""
@@ -375,47 +345,23 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _quietly(
-    domain: Domain,
-    delta: float | str,
-    sources: str | BaseGeometry | None,
-    limits: Limits | tuple[Limit, ...] | None = (),
-) -> Neighbourhood:
-    """Make a neighbourhood that nobody chose by hand, without advice about cell sizes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeltaHistWarning)
-        return Neighbourhood(domain, delta, sources, limits)
-
-
 # --- profiles: limits on the cost of a change by its length in space, or in time -------------------------------
 
 
 def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limit, ...]:
-    """Read limits by increasing distance, of which none is idle; of several for one distance the least holds.
+    """Read limits and sort them by distance, without those that a longer one implies.
 
     Raises InputError on a distance that is not above δ or in another unit, a factor that is not a number of at least 1,
     or factors that fall where the distance grows.
     """
-    within = domain.length(delta, name="delta")
-    if not callable(given) and not isinstance(given, Iterable):
-        raise InputError(f"limits is {given!r}: it must be a list of pairs (distance, factor)")
-    steps: _Steps = []
-    tables: list[_Steps] = []
-    for each in [given] if callable(given) or isinstance(given, str) else given:
-        if isinstance(each, str) and each == PROPORTIONAL:
-            tables.append(_tabulate(lambda r: max(1.0, r / domain.ground(within)), domain, within))
-        elif callable(each):
-            tables.append(_tabulate(each, domain, within))
-        else:
-            distance, factor = _read_pair(each)
-            length = math.inf if distance == math.inf else domain.length(distance, name="the distance of a limit")
-            if length <= within:
-                raise InputError(
-                    f"the distance of a limit is {distance!r}: it must be longer than delta={delta!r}, within which "
-                    "the budget itself is promised (is it in the same unit?)"
-                )
-            steps.append((length, Limit(distance, factor)))
-    return _least([_sorted(steps), *tables])
+    within, limits = domain.length(delta, name="delta"), []
+    for pair in given:
+        limit = _read_pair(pair)
+        length = math.inf if limit.any else domain.length(limit.distance, name="the distance of a limit")
+        if length <= within:
+            raise InputError(f"the distance of a limit is {limit.distance!r}: it must be longer than delta={delta!r}")
+        limits.append((length, limit))
+    return _in_order(limits)
 
 
 def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[Limit, ...]:
@@ -423,94 +369,39 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
 
     The steps must be more than the window's length.
     """
-    steps: _Steps = []
+    limits = []
     for pair in given:
-        last, factor = _read_pair(pair)
-        if last != math.inf:
-            last = whole(**{"the steps of a limit": last})
-        if length is None or last <= length:
-            raise InputError(
-                f"limits holds ({last}, {factor}): it must be about more steps than the window's "
-                f"{'own, which has no end' if length is None else f'{length:,}, within which the budget is promised'}"
-            )
-        steps.append((float(last), Limit(last, factor)))
-    return _least([_sorted(steps)])
+        limit = _read_pair(pair)
+        if not limit.any:
+            limit = limit._replace(distance=whole(**{"the steps of a limit": limit.distance}))
+        if length is None or limit.distance <= length:  # type: ignore[operator]
+            raise InputError(f"limits holds {pair}: its steps must be more than the window's {length or '(endless)'}")
+        limits.append((float(limit.distance), limit))
+    return _in_order(limits)
 
 
-def _read_pair(given: Any) -> tuple[Any, Fraction]:
-    """Return a distance as JSON has it, infinity for any, and a factor."""
+def _read_pair(given: Any) -> Limit:
     try:
         distance, factor = given
     except (TypeError, ValueError):
-        raise InputError(
-            f'limits holds {given!r}: it must be a pair (distance, factor), "proportional", or a function of the '
-            "distance"
-        ) from None
-    if isinstance(distance, str) and distance == ANY:
+        raise InputError(f"limits holds {given!r}: it must be pairs (distance, factor)") from None
+    if distance in (ANY, math.inf):
         distance = math.inf
-    elif isinstance(distance, numbers.Real) and distance != math.inf:
+    elif isinstance(distance, numbers.Real):  # of any library, kept as a number that JSON has
         distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
-    return distance, _read_factor(factor, "for any move" if distance == math.inf else f"at {distance!r}")
+    if not isinstance(factor, numbers.Real) or isinstance(factor, bool) or not math.isfinite(factor) or factor < 1:
+        raise InputError(f"the factor of a limit is {factor!r}: it must be a finite number of at least 1")
+    return Limit(distance, as_printed(factor))
 
 
-def _read_factor(value: Any, place: str) -> Fraction:
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not math.isfinite(value) or value < 1:
-        raise InputError(
-            f"the limit {place} is {value!r}: it must be a finite number of at least 1, since shorter moves cost up to "
-            "the budget (take a smaller budget for less)"
-        )
-    return as_printed(value)
-
-
-def _sorted(steps: _Steps) -> _Steps:
-    """Sort limits by length, and raise InputError if a longer one allows less, or one length has two factors."""
-    steps = sorted(steps, key=lambda step: step[0])
-    for (length, near), (same, far) in itertools.pairwise(steps):
-        if length == same and far.factor != near.factor:
-            raise InputError(f"limits holds {near} and {far}: say one of them, which of the two is meant?")
-        if far.factor < near.factor:
-            raise InputError(
-                f"limits holds {far} after {near}: a longer change may not cost less than a shorter one, which it "
-                "could be made of (are the two exchanged?)"
-            )
-    return steps
-
-
-def _tabulate(function: Callable[[float], Any], domain: Domain, delta: float) -> _Steps:
-    """Tabulate a function of the distance as limits: between cells at a distance, moves cost at most its value."""
-    sides = [side * some_below(n, 400) for side, n in zip(domain.cell, domain.shape, strict=True)]
-    apart = np.unique(np.hypot(*np.meshgrid(*sides)).ravel() if domain.ndim == 2 else sides[0])
-    kept: list[float] = []
-    for distance in apart[apart > delta * (1 - 1e-12)].tolist():
-        near = distance <= _TOLD_APART * max(domain.cell)
-        if not kept or distance > kept[-1] * (1 + 1e-9 if near else _RATIO):
-            kept.append(distance)
-    out: _Steps = []
-    # Cells may be δ apart, or hold points that are just a little further apart than that.
-    for start, end in itertools.pairwise([delta, *kept, math.inf]):
-        # A lattice step less: cells that are as far apart as `end` are for the next limit, whatever is rounded.
-        until = end - max(domain.step)
-        if until > start:
-            place = domain.ground(start)
-            out.append((until, Limit(domain.ground(until), _read_factor(function(place), f"at {place:.10g}"))))
-    return _sorted(out)
-
-
-def some_below(number: int, most: int) -> NDArray[np.int64]:
-    """Return at most `most` whole numbers below `number`: the first ones all, then at gaps in proportion to size."""
-    return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
-
-
-def _least(profiles: Sequence[_Steps]) -> tuple[Limit, ...]:
-    """Return the least of several profiles at every distance; limits that another one implies are left out."""
-    every = sorted(itertools.chain(*profiles), key=lambda step: (step[0], -step[1].factor))
-    out: list[Limit] = []
-    for _, limit in reversed(every):  # from the longest: what holds there holds for all shorter moves
-        if not out or limit.factor < out[-1].factor:
-            out.append(limit)
-    if len(out) > _MOST_LIMITS:
-        raise InputError(f"limits has {len(out):,} steps: at most {_MOST_LIMITS:,}")
-    return tuple(reversed(out))
+def _in_order(limits: list[tuple[float, Limit]]) -> tuple[Limit, ...]:
+    """Sort limits by length, and leave out those that a longer one implies."""
+    limits = sorted(limits, key=lambda each: each[0])
+    for (length, near), (same, far) in itertools.pairwise(limits):
+        if far.factor < near.factor or (length == same and far.factor != near.factor):
+            raise InputError(f"limits holds {near} and {far}: the factor must not fall with the distance")
+    kept = [limit for _, limit in limits]
+    return tuple(a for a, b in itertools.zip_longest(kept, kept[1:]) if b is None or a.factor < b.factor)
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
@@ -521,7 +412,7 @@ def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
     """Read the limits that `describe_limits` described, from an untrusted file.
 
-    Raises InputError on a profile of another kind, which a newer version may know.
+    Raises InputError on anything else.
     """
     try:
         if not isinstance(description, list) or len(description) > _MOST_LIMITS:
@@ -532,8 +423,7 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
         return [(far, Fraction(factor)) for far, factor in pairs]
     except (TypeError, ValueError, ZeroDivisionError):
         raise InputError(
-            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor, a fraction (a profile "
-            "of a newer version?)"
+            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor, a fraction"
         ) from None
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -74,18 +73,6 @@ def test_the_papers_source_reaches_the_first_cell_only():
     assert dh.Neighbourhood(domain, 0.5, "boundary").source_cells.all()
 
 
-def test_a_delta_a_little_over_whole_cells_is_met_with_the_better_size():
-    with pytest.warns(dh.DeltaHistWarning, match=r"moves then reach 3 cells; cells of 0\.01025 units"):
-        dh.Neighbourhood(dh.Domain((0, 1), (100,)), 0.0205)
-
-
-@pytest.mark.parametrize("delta", [0.015, 0.005, 0.0199999999999])
-def test_other_deltas_are_fine(delta):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        dh.Neighbourhood(dh.Domain((0, 1), (100,)), delta)
-
-
 @pytest.mark.parametrize(
     ("delta", "sources", "words"),
     [
@@ -130,7 +117,6 @@ def test_a_description_makes_the_neighbourhood_again(sources):
     assert again.fixed_membership == (sources is None)
 
 
-@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 @pytest.mark.parametrize(("a", "b"), [(1, 0), (1, 1), (2, 1), (0, 2)])
 def test_a_gap_is_crossed_from_one_step_of_the_lattice_more_than_itself(a, b):
     """Cells (a + 1, b + 1) apart have a gap of a and b cells along the axes."""

@@ -63,7 +63,7 @@ def test_figures_of_the_gaussian_optimum(n, cells, rmse, pad):
     [
         ((9,), 1, None, [(math.inf, 1.2)]),
         ((9,), 1, "left", [(3, 1.25), (math.inf, 1.5)]),
-        ((8,), 2, None, "proportional"),
+        ((8,), 2, None, [(2.5, 1.25), (4, 2), (6.5, 3)]),
         ((5, 4), 1, None, [(math.inf, 1.1)]),
         ((5, 4), 1, "boundary", [(2, 1.2), (math.inf, 1.25)]),
         ((4, 6), 2, None, [(3, 1.05)]),
