@@ -1,4 +1,4 @@
-"""The users' side of Rappor: permanent bits that are kept secret, reports of them, and less noise later on.
+"""The users' side of Rappor: secret permanent bits, reports of them, and reports with less noise later.
 
 Source: Erlingsson, Pihur and Korolova 2014; Koufogiannis, Han and Pappas, 2015, section 4.1.
 Proofs: docs/privacy/rappor.md.
@@ -28,21 +28,20 @@ _FORMAT = "deltahist-rappor-state"
 
 
 class Clients:
-    """Users of a collection, each with a text, in the settings that hold now; private.
+    """Users of a collection, each with a text, at the current settings; private.
 
-    `report` says something new of the permanent bits each time. `relax` makes them less noisy. `refine` then says the
-    last report again, with less noise. However often, all of it costs the `guarantee` of the last settings.
+    `report` adds new noise to the permanent bits each time. `relax` makes the permanent bits less noisy. `refine` then
+    repeats the last report with less noise. All of it together costs the `guarantee` of the last settings.
 
     Parameters
     ----------
-    texts : one of each user; private.
+    texts : one per user; private.
     mechanism : the settings.
-    cohorts : (users,) from 0, of any choice that does not look at texts; drawn at random when None. Public.
-    weak_protection_accepted : go on although hardly anything is protected (docs/privacy/weak.md).
+    cohorts : (users,) from 0, chosen without looking at texts; drawn at random when None. Public.
+    weak_protection_accepted : accept settings that hardly protect anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only: all reports are then stamped not for publication.
 
-    Raises InputError on anything but texts, unknown cohorts or another number of them, or settings that protect hardly
-    anybody.
+    Raises InputError on anything but texts, cohorts that do not fit, or settings that hardly protect anything.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
@@ -69,7 +68,7 @@ class Clients:
             cohorts = (source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)).astype(np.int64)
         cohorts = check_cohorts(cohorts, mechanism)
         if len(cohorts) != len(texts):
-            raise InputError(f"there are {len(texts)} texts and {len(cohorts)} cohorts: each user has one of both")
+            raise InputError(f"cohorts are {len(cohorts)} and texts {len(texts)}: each user has one of both")
         true = _filters(texts, mechanism, cohorts)
         permanent = _drawn(mechanism.permanent, true, rng)
         self._begin(mechanism, cohorts, true, permanent, None, rng is None)
@@ -85,7 +84,7 @@ class Clients:
         file: Path | None = None,
         token: str = "",
     ) -> Self:
-        """Take a state; `report` is the last one with its settings, and `token` tells the last writing of the file."""
+        """Set the state: `report` is the last one with its settings, and `token` identifies the file's last write."""
         self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
         self._report, self._publishable, self._file, self._token = report, publishable, file, token
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
@@ -95,27 +94,21 @@ class Clients:
         return len(self.cohorts)
 
     def report(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Report anew for each user, with noise of its own on top of that of the permanent bits.
-
-        Raises InputError if the users have moved on to finer settings.
-        """
+        """Report the permanent bits of each user with new noise. Raises InputError if the users were relaxed."""
         with self._alone:
             self._check_current()
             return self._publish(_drawn(self.mechanism.instantaneous, self._permanent, rng), rng)
 
     def refine(self, *, rng: np.random.Generator | None = None) -> Reports:
-        """Report the last report again, with the noise of the present settings: a finer version of it.
+        """Repeat the last report with the smaller noise of the current settings.
 
-        Raises InputError if there was no report before, it has the present settings, or the users have moved on to
-        finer ones.
+        Raises InputError if there was no report before, it has the current settings, or the users were relaxed.
         """
         with self._alone:
             self._check_current()
-            if self._report is None:
-                raise InputError("there is no report to refine: call report() before relax()")
+            if self._report is None or self._report[0] == self.mechanism:
+                raise InputError("there is no coarser report to refine: call report(), then relax()")
             before, last = self._report
-            if before == self.mechanism:
-                raise InputError(f"the last report has the present settings, f, p, q = {before.numbers}: relax() first")
             coarse = before.to_report(self.mechanism)
             return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng)
 
@@ -126,12 +119,12 @@ class Clients:
         weak_protection_accepted: bool = False,
         rng: np.random.Generator | None = None,
     ) -> Clients:
-        """Return the same users in finer settings (`Rappor.relaxed`): permanent bits are coarser versions of new ones.
+        """Return the same users at finer settings (`Rappor.relaxed`), whose permanent bits have less noise.
 
-        It can be done once: two refinements of the same bits would cost more than either. What it is called on is of no
-        use afterwards. `weak_protection_accepted` and `rng` are as for `Clients`. Source: 2015, section 4.1.
+        It can be done once, since two refinements of the same bits would cost more than either; use the returned users
+        from then on. `weak_protection_accepted` and `rng` are as for `Clients`. Source: 2015, section 4.1.
 
-        Raises InputError if the settings are not finer, protect hardly anybody, or the users were relaxed before.
+        Raises InputError if the settings are not finer or hardly protect anything, or the users were relaxed before.
         """
         self.mechanism.check_relaxes(mechanism)
         _check_protection(mechanism, weak_protection_accepted, rng)
@@ -149,26 +142,22 @@ class Clients:
     def save(self, path: str | Path) -> None:
         """Keep the state in a secret file, which is written before each report.
 
-        Raises InputError if the file cannot be made, or the users are kept in another one or moved on.
+        Raises InputError if the file cannot be made, or the users have another file or were relaxed.
         """
         with self._alone:
             self._check_current()
             file = Path(path)
-            if self._file is not None and file != self._file:
-                raise InputError(
-                    f"these users are kept in {str(self._file)!r} already, and {str(path)!r} is given: each of two "
-                    "files could be relaxed"
-                )
+            if self._file not in (None, file):
+                raise InputError(f"path is {str(path)!r}: these users have the file {str(self._file)!r} already")
             self._write(file, self._token)
 
     @classmethod
     def load(cls, path: str | Path) -> Clients:
-        """Load the users of a file that `save` wrote, which goes on being kept up to date.
+        """Load the users of a file that `save` wrote; the file stays up to date.
 
-        A state is to be relaxed once: no copy of the file may be used beside it.
+        Use no copy of the file: each state may be relaxed once.
 
-        Raises InputError if there is no such file, others than its owner can read it, or it is of a newer version;
-        DamagedFile if it is truncated or something else.
+        Raises InputError if the file is missing, readable by others or too new; DamagedFile if it is damaged.
         """
         description, arrays, token = read_state(Path(path), _FORMAT)
         try:
@@ -185,7 +174,7 @@ class Clients:
         )
 
     def _write(self, file: Path | None, token: str) -> None:
-        """Bring the file up to date, if there is one, unless it is no longer the writing `token`; "" for a new file."""
+        """Update the file, if there is one and its last write is `token`; "" for a new file."""
         if file is None:
             return
         description = {
@@ -206,25 +195,20 @@ class Clients:
 
     def _check_current(self) -> None:
         if self._process != os.getpid():
-            raise InputError(
-                "these users belong to the process that this one was forked from, and both could refine them: load "
-                "them from their file, in one process"
-            )
+            raise InputError("these users belong to the process that this one was forked from: load their file")
         if self._relaxed:
-            raise InputError(
-                f"these users have moved on from f, p, q = {self.mechanism.numbers}: use what relax() returned"
-            )
+            raise InputError("these users were relaxed: use the users that relax() returned")
 
     def _publish(self, drawn: NDArray[np.uint8], rng: np.random.Generator | None) -> Reports:
-        """Keep a report, durably if there is a file, and hand it out."""
+        """Keep a report, durably if there is a file, and return it."""
         before = self._report, self._publishable
         self._report, self._publishable = (self.mechanism, drawn), self._publishable and rng is None
         try:
             self._write(self._file, self._token)
         except BaseException:
-            self._report, self._publishable = before  # it was not said
+            self._report, self._publishable = before  # it was not published
             raise
-        # A copy: what is kept must not change with what is handed out.
+        # A copy: changes of the returned report must not change the kept one.
         return stamp(Reports(self.mechanism, self.cohorts, drawn.copy()), self._publishable)
 
     def __getstate__(self) -> None:
@@ -245,7 +229,7 @@ def _refined(
     before: NDArray[np.uint8],
     rng: np.random.Generator | None,
 ) -> NDArray[np.uint8]:
-    """Reduce noise on bits; `before` is what `coarse` noise, on them or on coarser ones, made."""
+    """Draw bits with less noise, given `before`: the bits that `coarse` noise made."""
     if law.exact:
         return true
     return coins(law.refining(coarse), 2 * true + before, source(rng)).view(np.uint8)
@@ -268,10 +252,10 @@ def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]
 
 
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
-    """Refuse settings that protect hardly anybody, unless they are accepted or nothing is published."""
+    """Refuse settings that hardly protect anything, unless they are accepted or nothing is published."""
     weakness = None if accepted or rng is not None else mechanism.weakness
     if weakness is not None:
         raise InputError(
-            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weakness}; take a "
-            "larger f, or say that it is meant, with weak_protection_accepted=True"
+            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weakness}; use a "
+            "larger f, or pass weak_protection_accepted=True"
         )

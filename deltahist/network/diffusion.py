@@ -1,4 +1,4 @@
-"""Diffusion of private data over a network: every response is the nearest one's, with more noise."""
+"""Diffusion of private data over a network: responses drawn from one noise path per user."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from deltahist._progress import progress
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
 from deltahist.mechanisms.base import stamp
+from deltahist.network.graph import first_columns
 from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
 from deltahist.noise.exact import source
 from deltahist.noise.paths import BitPaths, VectorPaths
@@ -32,29 +33,27 @@ _BYTES_PER_PAIR = 160
 #: Bytes of a key.
 KEY = 32
 _FORMAT = "deltahist-diffusion-key-1"
-#: A whole file has fewer bytes.
-_MOST_BYTES = 1 << 10
 
 
 class Diffusion:
-    """Users' private data, as others in a network may know them.
+    """Users' private data, shared noisily with other users of a network.
 
-    Whoever asks at distance d gets the data with the noise of ε(d), the same whenever they ask. Everybody's noise about
-    one user is one path, so that what several learn together is what the nearest of them knows.
+    A requester at distance d gets the data with the noise of ε(d), the same at each request. All noise about one user
+    is one path, so that several requesters together know what the nearest of them knows.
     Source: 2018, Problem 2, Theorem 4: y_ij = u_i + V_ε(d_ij); 2015, section 4.2. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
-    data : private, one row for each user: a mapping of users to numbers (or sequences of n numbers, or bits), a series,
-        or a frame with the mechanism's columns; users are its index. Users of the network that have none may still ask.
+    data : private, one row per user: a mapping of users to numbers (or sequences of n numbers, or bits), a series, or a
+        frame with the mechanism's columns, whose index has the users. Users without data may still request.
     mechanism : the promise to each requester.
-    state : file of the key, which is made with mode 0600 if it is not there. All answers about the same data must come
-        from one key. None: a key that ends with this object; the next one's answers are independent, and ε adds up.
-    rng : a seeded generator, for experiments only: what it answers is not for publication.
+    state : key file, made with mode 0600 if it is missing. All answers about the same data must come from one key.
+        None: a key that ends with this object; answers of another object are independent, and their ε adds up.
+    rng : a seeded generator, for experiments only: its answers are not for publication.
 
-    Raises InputError if a user has no finite numbers, or other bits than 0 and 1, stands there twice or is not in the
-    network, a column is missing, there are no data, or the key is for other data; DamagedFile if the key's file is cut
-    short or something else. Nothing is drawn then, and no file made.
+    Raises InputError if a user has no finite numbers, other bits than 0 and 1, or two rows, or is not in the network;
+    if a column is missing, there are no data, or the key is for other data; DamagedFile if the key file is damaged.
+    Nothing is drawn then, and no file made.
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
@@ -82,7 +81,7 @@ class Diffusion:
             raise InputError("state is given with rng: a key file is for answers, a seeded generator for experiments")
         names, values = _read_data(data, mechanism)
         places = mechanism.network.index(names, "user")
-        # Noise goes by the place of a name among them all, which neither the table nor the network decides.
+        # Noise depends on a name's rank among all names, not on the order of the table or the network.
         order = sorted(range(len(names)), key=names.__getitem__)
         values, places = values[order], places[order]
         self.mechanism, self.publishable = mechanism, rng is None
@@ -98,7 +97,7 @@ class Diffusion:
 
     @functools.cached_property
     def _paths(self) -> Any:
-        """All noise; a file of a key is made with the first answer, so that a mistaken question makes none."""
+        """All noise. The first answer makes a missing key file, so that a refused request makes none."""
         if self._rng is not None:
             key = self._rng.bytes(KEY)
         else:
@@ -107,12 +106,12 @@ class Diffusion:
         return BitPaths(key) if mechanism.bits else VectorPaths(key, mechanism.dimension, mechanism.reach)
 
     def response(self, owner: str, requester: str) -> NDArray[np.float64]:
-        """Return what a user may know of another's data, (n,) in their units, as `responses` does."""
+        """Return one user's data for another, (n,) in their units, as `responses` does."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
     @progress("working out answers")
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
-        """Return what users may know of others' data.
+        """Return responses to pairs of users.
 
         Parameters
         ----------
@@ -120,19 +119,12 @@ class Diffusion:
 
         Returns
         -------
-        A frame with a row for each pair: owner, requester, distance, epsilon, the data's columns in their units, and
-        rmse, the root mean square of their distance from the data (for bits flipped, the probability that they are the
-        other one).
+        A frame with a row per pair: owner, requester, distance, epsilon, the data's columns in their units, and rmse,
+        the root mean square of their distance from the data (for bits flipped, the probability of the other bit).
 
-        Raises InputError if someone is not in the network, has no data or asks themselves, or two are not connected and
-        the least ε is not stated.
+        Raises InputError if a user is unknown, has no data or is both, or a pair has no path and ε no `least`.
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(pairs)
-        if len(frame) and frame.shape[1] < 2:
-            raise InputError(f"pairs have {frame.shape[1]} column(s): there must be two, owner and requester")
-        frame = frame if len(frame) else pd.DataFrame({0: [], 1: []})
+        frame = first_columns(pairs, 2, "pairs")
         index = self.mechanism.network.index
         owners, requesters = index(frame.iloc[:, 0], "owner"), index(frame.iloc[:, 1], "requester")
         rows = self._rows_of(owners)
@@ -140,11 +132,9 @@ class Diffusion:
 
     @progress("working out answers")
     def to(self, requester: str) -> pd.DataFrame:
-        """Return what one user may know of everybody else's data, as `responses` gives it.
+        """Return one requester's responses about all users who are connected, or about all if ε has a `least`.
 
-        Who is not connected is left out, unless the least ε is stated.
-
-        Raises InputError if the user is not in the network.
+        Columns are those of `responses`. Raises InputError if the requester is not in the network.
         """
         place = int(self.mechanism.network.index([requester], "requester")[0])
         owners = np.flatnonzero(self._rows >= 0)
@@ -152,10 +142,7 @@ class Diffusion:
 
     @progress("working out answers")
     def everything(self) -> pd.DataFrame:
-        """Return what everybody may know of everybody else's data, as `to` gives it.
-
-        Raises InputError if it does not fit into memory.
-        """
+        """Return every requester's responses, as `to` does. Raises InputError if they do not fit into memory."""
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
         fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
@@ -165,19 +152,17 @@ class Diffusion:
     ) -> Signal:
         """Return the responses about a user at all levels up to that of a requester, or up to an ε.
 
-        Whoever has it can trim it for those further away (2018, section IV-A).
+        Its holder can trim it for users who are further away (2018, section IV-A).
 
-        Raises InputError unless one of both is given, or as `responses` does.
+        Raises InputError unless one of `requester` and `epsilon` is given, or as `responses` does.
         """
         if (requester is None) == (epsilon is None):
-            raise InputError("a signal ends at a requester's level or at an epsilon: give one of them")
+            raise InputError("a signal needs one of requester and epsilon")
         row = int(self._rows_of(self.mechanism.network.index([owner], "owner"))[0])
-        if requester is not None:
-            level = int(self.mechanism.levels([owner], [requester])[0])
-        else:
+        if requester is None:
             level = floor_nano(epsilon=epsilon)
-            if level < 1:
-                raise InputError(f"epsilon is {epsilon!r}: it must be a billionth at least")
+        else:
+            level = int(self.mechanism.levels([owner], [requester])[0])
         if self.mechanism.bits:
             starts, values = self._paths.signal(row, int(self._values[row, 0]), 1, level)
             values = np.asarray(values, dtype=np.int64).reshape(-1, 1)
@@ -187,23 +172,19 @@ class Diffusion:
         return stamp(Signal(self.mechanism, str(owner), starts, level, values), self.publishable)
 
     def __repr__(self) -> str:
-        number = len(self._values)
-        return f"Diffusion of {number:,} users' data over a network of {len(self._rows):,}"
+        return f"Diffusion of {len(self._values):,} users' data over a network of {len(self._rows):,}"
 
     def _rows_of(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of the data of nodes; InputError if one has none."""
         rows = self._rows[owners]
-        if len(rows) and rows.min() < 0:
-            name = self.mechanism.network.nodes[owners[np.argmin(rows)]]
-            raise InputError(f"user {name!r} has no data: ask for others, or add them to the data")
+        if (rows < 0).any():
+            raise InputError(f"user {self.mechanism.network.nodes[owners[np.argmin(rows)]]!r} has no data")
         return rows
 
     def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer pairs of owners who have data, without who asks themselves or may not ask."""
-        others = owners != requesters
-        owners, requesters = owners[others], requesters[others]
+        """Answer the pairs of different users that may be answered; owners have data."""
         distances = self.mechanism.distances.between(owners, requesters)
-        there = (distances < np.inf) | (self.mechanism.epsilon.least is not None)
+        there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.epsilon.least is not None))
         owners, requesters, distances = owners[there], requesters[there], distances[there]
         return self._answer(owners, requesters, self._rows[owners], distances)
 
@@ -253,45 +234,37 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
         values = frame.to_numpy(np.float64)
     except (KeyError, TypeError, ValueError) as why:
         raise InputError(f"data are not {len(columns)} number(s) ({', '.join(columns)}) per user: {why}") from None
-    names, number = [str(name) for name in frame.index], len(frame)
-    if not number or values.shape[1] != len(columns):
-        raise InputError(f"data have the shape {values.shape}: there must be {len(columns)} numbers per user")
-    if not frame.index.astype(str).is_unique:
-        raise InputError("data have several rows for one user: there must be one for each")
-
-    def refuse(bad: NDArray[np.bool_], problem: str) -> None:
-        if bad.any():
-            first = names[int(np.argmax(bad))]
-            raise InputError(f"{int(bad.sum()):,} of {number:,} users (such as {first!r}) {problem}")
-
-    refuse(~np.isfinite(values).all(axis=1), "have missing, NaN or infinite data")
+    names = [str(name) for name in frame.index]
+    if not names or len(set(names)) < len(names) or values.shape[1] != len(columns):
+        raise InputError(f"data have the shape {values.shape}: each user must have one row of {len(columns)} numbers")
+    if not np.isfinite(values).all():
+        raise InputError("data are missing or infinite for some users: they must be finite numbers")
     if mechanism.bits:
-        odd = ((values != 0) & (values != 1)).all(axis=1)
-        refuse(odd, "have bits other than 0 and 1: numbers need alpha")
+        if not np.isin(values, (0, 1)).all():
+            raise InputError("data are other numbers than the bits 0 and 1: numbers need alpha")
         return names, values.astype(np.int64)
     area = mechanism.area
-    if area is not None:
-        outside = np.any((values < area.low) | (values > area.high), axis=1)
+    if area is not None and ((values < area.low) | (values > area.high)).any():
         bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
-        refuse(outside, f"are outside the area of {mechanism.crs} ({bounds}): are x and y swapped?")
+        raise InputError(f"data are outside the area of {mechanism.crs} ({bounds}) for some users (x and y swapped?)")
     return names, on_lattice(values, mechanism.lattice)
 
 
 def _describe_bound(names: list[str], values: NDArray[np.int64], mechanism: DiffusionMechanism) -> bytes:
-    """Return all that noise goes with, as bytes of these data and parameters alone; the network and ε(d) are free."""
+    """Return the data and parameters that a key is for, as bytes; the network and ε(d) may change."""
     head = f"{mechanism.bits} {mechanism.dimension} {mechanism.lattice} {mechanism.reach} {len(names)}"
     text = "\n".join([head, *(f"{len(name)} {name}" for name in names)])
     return text.encode("utf-8", "surrogatepass") + values.astype("<i8").tobytes()
 
 
 def open_key(path: Path, bound: bytes) -> bytes:
-    """Read the key of a file for parameters and data, or make the file, durably; only its owner may read it.
+    """Read the key for parameters and data from a file, or make the file, durably and for its owner only.
 
-    The file holds a keyed hash of `bound`: parameters and data, as bytes. The same noise on other data would tell how
-    they differ, and with another α or lattice what they are.
+    The file holds a keyed hash of `bound`, the parameters and data as bytes. The same noise on other data would reveal
+    how they differ, and with another α or lattice the data themselves.
 
-    Raises DamagedFile if the file is cut short or something else; InputError if it is for other parameters or data,
-    others can read it, or its folder cannot be written.
+    Raises DamagedFile if the file is damaged; InputError if it is for other parameters or data, others can read it, or
+    its folder cannot be written.
     """
     if not path.exists():
         key = os.urandom(KEY)
@@ -300,7 +273,7 @@ def open_key(path: Path, bound: bytes) -> bytes:
             return key
     try:
         with path.open("rb") as file:
-            said = json.loads(file.read(_MOST_BYTES))
+            said = json.loads(file.read(1 << 10))
         key, known = bytes.fromhex(said["key"]), said["bound"].encode()
         if said["format"] != _FORMAT or len(key) != KEY:
             raise ValueError("another format")
@@ -309,8 +282,8 @@ def open_key(path: Path, bound: bytes) -> bytes:
     check_secret(path, "key file")
     if not hmac.compare_digest(_digest(key, bound).encode(), known):
         raise InputError(
-            f"key file {str(path)!r} is for other data, other users, another α or another lattice: take the data that "
-            "it was made for, or another file, whose ε adds to the old one"
+            f"key file {str(path)!r} is for other data, other users, another α or another lattice: the ε of answers "
+            "from another file adds to the old one"
         )
     return key
 

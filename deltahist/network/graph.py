@@ -1,9 +1,9 @@
-"""Networks: users, who knows whom, the text files that say so, and distances between users; public."""
+"""Networks of users: edges, text files of edges, and distances between users; public."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
 from deltahist._progress import progress
-from deltahist.errors import InputError, fits_memory
+from deltahist.errors import InputError, fits_memory, one_of
 
 if TYPE_CHECKING:
-    import networkx
     import pandas as pd
 
-#: Users that a message names.
-_NAMED = 3
 #: Words of the first line of a table of pairs, where the line is a heading.
 _HEADINGS = frozenset({
     "source", "target", "from", "to", "src", "dst", "owner", "requester", "distance", "user", "friend", "user1",
@@ -35,21 +32,18 @@ _STARTS = 256
 
 @dataclass(frozen=True, eq=False)
 class Network:
-    """Users and who knows whom, without weights; public.
+    """Users and the unweighted edges between them; public.
 
-    Names are compared as text: user 7 of one table is user "7" of another. Whoever knows themselves, or is told twice
-    to know another, changes nothing.
-
+    Names are compared as text: user 7 of one table is user "7" of another. Self-loops and duplicate edges are ignored.
     Source: 2018, section II-A.
 
     Parameters
     ----------
     nodes : names of the N users, different from each other.
-    adjacency : (N, N) sparse matrix of ones; symmetric unless `directed`.
-    directed : whether knowing goes one way, from the owner of data towards those who ask.
+    adjacency : (N, N) sparse or dense matrix of zeros and ones; symmetric unless `directed`.
+    directed : edges lead from the owners of data to the users who may ask.
 
-    Raises InputError if two users have the same name or none, or the matrix does not fit them, has other numbers than
-    0 and 1, or is not symmetric.
+    Raises InputError if a name is empty or repeated, or the matrix has another shape, other numbers, or no symmetry.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
     Network of 3 users and 2 edges
@@ -61,31 +55,22 @@ class Network:
 
     def __post_init__(self) -> None:
         nodes = tuple(map(str, self.nodes))
-        if len(set(nodes)) < len(nodes) or not all(nodes):
-            twice = next(name for name in nodes if not name or nodes.count(name) > 1)
-            raise InputError(f"a user is called {twice!r}: each must have a name of its own, as text")
-        object.__setattr__(self, "nodes", nodes)
-        try:
-            matrix = scipy.sparse.csr_array(self.adjacency)
-        except (TypeError, ValueError):
-            raise InputError("adjacency is no matrix: it must be a sparse or dense one of zeros and ones") from None
-        self.check_square(matrix, "adjacency")
+        if len({*nodes, ""}) <= len(nodes):
+            raise InputError("nodes have an empty or a repeated name: each user needs a name of their own")
+        matrix = scipy.sparse.csr_array(self.adjacency)
+        if matrix.shape != (len(nodes), len(nodes)):
+            raise InputError(f"adjacency has the shape {matrix.shape}: it must be {len(nodes):,} by {len(nodes):,}")
         matrix.sum_duplicates()
-        odd = matrix.data[(matrix.data != 0) & (matrix.data != 1)]
-        if len(odd):
-            raise InputError(f"adjacency holds {odd[0]:g}: it must be zeros and ones (are these distances?)")
+        if not np.isin(matrix.data, (0, 1)).all():
+            raise InputError("adjacency has other numbers than 0 and 1: pass weights as distances")
         matrix = matrix.astype(bool)
         matrix.setdiag(False)
         matrix.eliminate_zeros()
         matrix.sort_indices()
         if not self.directed and (matrix != matrix.T).nnz:
-            raise InputError("adjacency is not symmetric: it must be, or say directed=True if knowing goes one way")
+            raise InputError("adjacency is not symmetric: make it so, or pass directed=True")
+        object.__setattr__(self, "nodes", nodes)
         object.__setattr__(self, "adjacency", matrix)
-
-    def check_square(self, matrix: Any, name: str) -> None:
-        """Raise InputError unless a matrix has a row and a column for each user."""
-        if matrix.shape != (len(self), len(self)):
-            raise InputError(f"{name} has the shape {matrix.shape}: it must be {len(self):,} by {len(self):,} users")
 
     @classmethod
     def from_edges(cls, edges: Any, nodes: Iterable[Any] = (), *, directed: bool = False) -> Network:
@@ -94,26 +79,19 @@ class Network:
         Parameters
         ----------
         edges : (m, 2) names; a frame's first two columns.
-        nodes : users besides the ends of edges.
-        directed : whether an edge goes from the first to the second only.
+        nodes : further users, who may have no edge.
+        directed : an edge leads from the first user to the second only.
 
-        Raises InputError if there are not two columns, or a name is missing.
+        Raises InputError if there are fewer than two columns, or a name is missing.
 
         >>> Network.from_edges([(1, 2), (2, 2)], nodes=[3]).nodes
         ('1', '2', '3')
         """
         import pandas as pd
 
-        try:
-            frame = pd.DataFrame(edges)
-        except ValueError:
-            frame = pd.DataFrame([edges])
-        if frame.shape[1] < 2 and len(frame):
-            raise InputError(f"edges have {frame.shape[1]} column(s): they must be pairs, such as [('ann', 'bob')]")
-        ends = frame.iloc[:, :2] if len(frame) else pd.DataFrame({0: [], 1: []})
-        missing = ends.isna().any(axis=1).to_numpy()
-        if missing.any():
-            raise InputError(f"edge {int(np.argmax(missing)) + 1:,} lacks a user: each must have two (an empty line?)")
+        ends = first_columns(edges, 2, "edges")
+        if ends.isna().any(axis=None):
+            raise InputError("edges lack a name: each edge needs two users")
         texts = [*ends.iloc[:, 0].astype(str), *ends.iloc[:, 1].astype(str), *map(str, nodes)]
         codes, users = pd.factorize(np.array(texts, dtype=object))
         first, second = codes[: len(ends)], codes[len(ends) : 2 * len(ends)]
@@ -121,12 +99,6 @@ class Network:
             first, second = np.concatenate([first, second]), np.concatenate([second, first])
         ones = np.ones(len(first), dtype=bool)
         return cls(tuple(users), scipy.sparse.coo_array((ones, (first, second)), shape=(len(users),) * 2), directed)
-
-    @classmethod
-    def from_networkx(cls, graph: networkx.Graph) -> Network:
-        """Make a network from a networkx graph, without weights."""
-        edges = np.array([(str(a), str(b)) for a, b in graph.edges()], dtype=object).reshape(-1, 2)
-        return cls.from_edges(edges, graph.nodes(), directed=graph.is_directed())
 
     def __repr__(self) -> str:
         number = self.adjacency.nnz // (1 if self.directed else 2)
@@ -142,7 +114,7 @@ class Network:
 
         return pd.Index(self.nodes, dtype=object)
 
-    def index(self, users: Sequence[Any] | NDArray[Any] | pd.Series[Any], what: str = "user") -> NDArray[np.int64]:
+    def index(self, users: Any, what: str = "user") -> NDArray[np.int64]:
         """Return the places (m,) of users among the nodes.
 
         Raises InputError, which calls them `what`, if some are not in the network.
@@ -156,20 +128,16 @@ class Network:
         column = users if isinstance(users, pd.Series) else pd.Series(users, dtype=object)
         codes, distinct = pd.factorize(column, use_na_sentinel=False)
         names = pd.Index([str(user) for user in distinct], dtype=object)
-        found = np.asarray(self._places.get_indexer(names), dtype=np.int64)
-        places, unknown = found[codes], names[found < 0].unique()
-        if len(unknown):
-            listed = ", ".join(map(repr, unknown[:_NAMED])) + (", ..." if len(unknown) > _NAMED else "")
-            like = f"users are called like {self.nodes[0]!r}" if self.nodes else "there are none"
-            raise InputError(
-                f"{what} {listed} is not in the network ({len(unknown):,} of {len(places):,} are not): its {like}"
-            )
-        return places
+        places = np.asarray(self._places.get_indexer(names), dtype=np.int64)
+        if (places < 0).any():
+            unknown, like = names[places < 0], f", unlike {self.nodes[0]!r}" if self.nodes else ""
+            raise InputError(f"{what} {unknown[0]!r} ({len(unknown):,} in all) is not in the network{like}")
+        return places[codes]
 
     def with_users(self, users: Iterable[Any]) -> Network:
-        """Return the network with further users, who know nobody; known users change nothing.
+        """Return the network with further users, who have no edge; known users are ignored.
 
-        They are put in the order of their names: that of a private table may tell about its rows.
+        They are put in the order of their names: the order of a private table may reveal something about its rows.
 
         >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
         Network of 3 users and 1 edge
@@ -180,6 +148,18 @@ class Network:
         return Network((*self.nodes, *more), matrix, self.directed)
 
 
+def first_columns(table: Any, number: int, name: str) -> pd.DataFrame:
+    """Return the first columns of a table; an empty table has no rows. Raises InputError if there are fewer."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table)
+    if frame.empty:
+        return pd.DataFrame(columns=range(number), dtype=object)
+    if frame.shape[1] < number:
+        raise InputError(f"{name} have {frame.shape[1]} column(s): there must be {number}")
+    return frame.iloc[:, :number]
+
+
 @progress("reading the network")
 def read_network(path: str | Path, *, directed: bool = False) -> Network:
     """Read a network from a text file with an edge on each line (`read_pairs`)."""
@@ -187,10 +167,9 @@ def read_network(path: str | Path, *, directed: bool = False) -> Network:
 
 
 def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
-    """Read the first columns of a table of text; commas, semicolons, tabs or spaces separate columns.
+    """Read the first columns of a text table, separated by commas, semicolons, tabs or spaces.
 
-    Remarks begin with #. The first line is left out if it is a heading: words such as source and target, from and to,
-    owner and requester.
+    Lines that begin with # are skipped, and so is a heading such as "source,target".
 
     Raises InputError if the file is missing, empty or unreadable, or a line has too few columns.
     """
@@ -200,15 +179,14 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
         lines = [line for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.split("#")[0].strip()]
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(f"file {str(path)!r} cannot be read as text: {problem}") from None
-    if not lines:
-        raise InputError(f"file {str(path)!r} is empty: it must have a line for each pair of users")
-    mark = next((mark for mark in ",;\t" if mark in lines[0]), None)
+    mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
     rows = [[part.strip().strip('"') for part in line.split(mark)[:columns]] for line in lines]
-    if {word.lower() for word in rows[0]} <= _HEADINGS:
-        del rows[0], lines[0]
-    for line, row in zip(lines, rows, strict=True):
-        if len(row) < columns or not all(row):
-            raise InputError(f"line {line[:60]!r} of {str(path)!r} has fewer than {columns} columns")
+    if rows and {word.lower() for word in rows[0]} <= _HEADINGS:
+        del rows[0]
+    wrong = next((row for row in rows if len(row) < columns or not all(row)), None)
+    if not rows or wrong:
+        found = f"the line {wrong}" if wrong else "no lines"
+        raise InputError(f"file {str(path)!r} has {found}: each line needs {columns} columns")
     return pd.DataFrame(rows, columns=range(columns), dtype=object)
 
 
@@ -217,15 +195,15 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances d(i, j) from the owner i of data to whoever asks, j; public.
+    """Distances d(i, j) from the owner i of data to a requester j; public.
 
     Parameters
     ----------
-    words : how a statement calls them.
-    between : gives the distances (m,) of owners and requesters, (m,) places among the nodes; infinite where no way is.
+    name : used in statements.
+    between : returns the distances (m,) of owners and requesters, (m,) places among the nodes; infinite without a path.
     """
 
-    words: str
+    name: str
     between: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 
 
@@ -235,13 +213,13 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     Parameters
     ----------
     network : Network.
-    kind : "hops" (edges of the shortest way), "resistance" (between the two, with a unit resistor for each edge; 2018,
-        eq. (2)), or the distances themselves: an (N, N) array in the order of the nodes, or a frame whose first
-        three columns are owner, requester and distance. Those hold as they stand, in one direction; pairs that a
-        frame does not have are not connected.
+    kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or the
+        distances themselves: an (N, N) array in the order of the nodes, or a frame whose first three columns are
+        owner, requester and distance. Given distances hold in one direction. Pairs that a frame lacks are not
+        connected.
 
     Raises InputError if the distances are negative or NaN, an array has another shape, a frame has a pair twice or an
-    unknown user, a network is directed and has no resistance, or the result does not fit into memory.
+    unknown user, a directed network is asked for resistances, or the result does not fit into memory.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
     >>> ann, dia = path.index(["ann"]), path.index(["dia"])
@@ -249,12 +227,8 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     (array([2.]), array([1.6667]))
     """
     if not isinstance(kind, str):
-        return _look_up(network, kind)
-    if kind not in _KINDS:
-        raise InputError(
-            f"distance is {kind!r}: it must be one of {', '.join(map(repr, _KINDS))}, or the distances themselves"
-        )
-    return _KINDS[kind](network)
+        return _given(network, kind)
+    return _hops(network) if one_of(("hops", "resistance"), distance=kind) == "hops" else _resistance(network)
 
 
 def _hops(network: Network) -> Distances:
@@ -277,9 +251,12 @@ def _hops(network: Network) -> Distances:
 
 
 def _resistance(network: Network) -> Distances:
-    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij, Γ the pseudo-inverse of the component's Laplacian (2018, eq. (2))."""
+    """Compute R_ij = Γ_ii + Γ_jj − 2 Γ_ij with Γ = (L + J/n)⁻¹ of a component's Laplacian L (2018, eq. (2)).
+
+    J is all ones. Γ differs from the pseudo-inverse of L by J/n, which cancels.
+    """
     if network.directed:
-        raise InputError("distance is 'resistance' in a directed network: resistors conduct both ways; take 'hops'")
+        raise InputError("distance is 'resistance': a directed network has none; use 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
     pairs = _BYTES_PER_PAIR * int((np.bincount(components).astype(object) ** 2).sum())
     fits_memory(pairs, "resistance distances")
@@ -287,7 +264,9 @@ def _resistance(network: Network) -> Distances:
     @functools.cache
     def inverse_of(component: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         members = np.flatnonzero(components == component)
-        return members, _invert_laplacian(network.adjacency[members][:, members])
+        laplacian = csgraph.laplacian(network.adjacency[members][:, members].astype(np.float64)).toarray()
+        inverse = np.linalg.inv(laplacian + 1 / len(members))
+        return members, (inverse + inverse.T) / 2  # symmetric to the last bit
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute distances from the inverses of components, each made at its first use."""
@@ -304,53 +283,27 @@ def _resistance(network: Network) -> Distances:
     return Distances("resistance distance", between)
 
 
-def _invert_laplacian(adjacency: Any) -> NDArray[np.float64]:
-    """Return (L + J/n)⁻¹ of a connected graph, symmetric to the last bit.
-
-    J is all ones. It differs from the pseudo-inverse by J/n, which resistances do not see.
-    """
-    number = adjacency.shape[0]
-    inverse = np.linalg.inv(csgraph.laplacian(adjacency.astype(np.float64)).toarray() + 1 / number)
-    return (inverse + inverse.T) / 2
-
-
-def _look_up(network: Network, given: Any) -> Distances:
-    """Take distances of an (N, N) array, or of a frame with owner, requester and distance."""
+def _given(network: Network, given: Any) -> Distances:
+    """Take distances from an (N, N) array, or from a frame with owner, requester and distance."""
     import pandas as pd
 
     number = len(network)
-    if not isinstance(given, pd.DataFrame):
-        try:
-            matrix = np.asarray(given, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError("distance is no array of numbers, frame of pairs or name: it must be one") from None
-        network.check_square(matrix, "distance")
-        pairs, values = np.arange(number**2), matrix.ravel()
+    if isinstance(given, pd.DataFrame):
+        table = first_columns(given, 3, "distances")
+        owners, requesters = network.index(table.iloc[:, 0], "owner"), network.index(table.iloc[:, 1], "requester")
+        values = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
+        known = pd.Series(values, index=owners * number + requesters)
+        if not known.index.is_unique:
+            raise InputError("distances have a pair twice: each may have one distance")
     else:
-        if given.shape[1] < 3:
-            raise InputError(f"distances have {given.shape[1]} column(s): owner, requester, distance are needed")
-        owners = network.index(given.iloc[:, 0].to_numpy(), "owner")
-        pairs = owners * number + network.index(given.iloc[:, 1].to_numpy(), "requester")
-        values = pd.to_numeric(given.iloc[:, 2], errors="coerce").to_numpy(np.float64)
-        order = np.argsort(pairs, kind="stable")
-        pairs, values = pairs[order], values[order]
-    bad, twice = ~(values >= 0), np.zeros(len(pairs), dtype=bool)
-    twice[1:] = pairs[1:] == pairs[:-1]
-    if (bad | twice).any():
-        at = int(np.argmax(bad | twice))
-        i, j = divmod(int(pairs[at]), number)
-        problem = f"is {values[at]:g}: it must be a number, zero or more" if bad[at] else "stands there twice"
-        raise InputError(f"the distance from {network.nodes[i]!r} to {network.nodes[j]!r} {problem}")
+        values = np.asarray(given, dtype=np.float64)
+        if values.shape != (number, number):
+            raise InputError(f"distance has the shape {values.shape}: it must be {number:,} by {number:,}")
+        known = pd.Series(values.ravel())
+    if not (values >= 0).all():
+        raise InputError(f"distance is {values[~(values >= 0)][0]:g}: it must be a number of at least zero")
 
     def between(owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Look distances up among the sorted pairs."""
-        wanted = owners * number + requesters
-        if not len(pairs):
-            return np.full(len(wanted), np.inf)
-        place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        return np.where(pairs[place] == wanted, values[place], np.inf)
+        return known.reindex(owners * number + requesters, fill_value=np.inf).to_numpy()
 
     return Distances("distances as given", between)
-
-
-_KINDS: dict[str, Callable[[Network], Distances]] = {"hops": _hops, "resistance": _resistance}

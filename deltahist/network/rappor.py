@@ -1,10 +1,10 @@
-"""Reports of users' texts as noisy bits (RAPPOR): settings, reports, decoding; all but the noise.
+"""Users' texts reported as noisy bits (RAPPOR): settings, reports and decoding. Noise is drawn in `clients`.
 
 Source: Erlingsson, Pihur and Korolova 2014; for relaxing it Koufogiannis, Han and Pappas, 2015, section 4.1. The paper
-cuts Laplace noise at a threshold (eq. (45), (46)). We compose binary channels, which cost less for the same flips.
+cuts Laplace noise at a threshold (eq. (45), (46)). Binary channels cost less for the same flips.
 
-A channel says how often a 0 and a 1 are reported as 1. A coarser channel that is a finer one followed by something
-that never looks at the true bit tells nothing beyond the finer one (docs/privacy/rappor.md).
+A channel says how often a 0 and a 1 are reported as 1. A coarser channel that is a finer one followed by one that never
+looks at the true bit reveals nothing beyond the finer one (docs/privacy/rappor.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from deltahist.privacy import Guarantee
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Added to the diagonal, relative to it: else candidates that are sums of others would make factorising fail.
+#: Added to the diagonal, relative to it: otherwise candidates that are sums of others make the factorisation fail.
 _RIDGE = 1e-9
 
 
@@ -73,20 +73,17 @@ class Channel:
         return Channel(after.zero + rise * self.zero, after.zero + rise * self.one)
 
     def remainder(self, finer: Channel) -> Channel:
-        """Return the channel that makes this one of a finer one: `finer.then(...)` is this channel.
+        """Return the channel that turns a finer one into this one: `finer.then(...)` is this channel.
 
         Solved from P(1 | 0) and P(1 | 1). Its probabilities are between 0 and 1 exactly if neither a reported 1 nor a
-        reported 0 tells more here than in the finer channel, as a ratio of likelihoods; else InputError.
+        reported 0 has a larger ratio of likelihoods here than in the finer channel; otherwise InputError.
         """
         if finer.zero == finer.one and self.zero == self.one:
             return self if self != finer else Channel(Fraction(0), Fraction(1))
         by_one = self.one * finer.zero <= finer.one * self.zero
         by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
         if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
-            raise InputError(
-                f"a reported {0 if by_one else 1} would tell less of the true bit than it has told: what was told "
-                "cannot be taken back"
-            )
+            raise InputError(f"a reported {0 if by_one else 1} must not reveal less of the true bit than before")
         rise = finer.one - finer.zero
         return Channel(
             (self.zero * finer.one - self.one * finer.zero) / rise,
@@ -96,7 +93,7 @@ class Channel:
     def refining(self, coarse: Channel) -> tuple[Fraction, ...]:
         """Return P(this channel's bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes.
 
-        Where x never gives y, the chance is that of x alone.
+        Where x never leads to y, the chance is that of x alone.
 
         >>> Channel.flips(Fraction(1, 8)).refining(Channel.flips(Fraction(1, 4)))
         (Fraction(1, 36), Fraction(5, 12), Fraction(7, 12), Fraction(35, 36))
@@ -120,16 +117,16 @@ def probability(**parameter: Fraction | float) -> Fraction:
 
 @dataclass(frozen=True)
 class Rappor:
-    """Settings of a collection: the reports of a user's text, and their guarantee.
+    """Settings of a collection: how a user's text is reported, and the guarantee.
 
-    A text sets `hashes` of the `bits` of a filter; which ones depends on the user's cohort, too. Each bit is replaced
-    once and for all by a 1 or a 0, with probability f/2 each (the permanent bits, which the user keeps secret). A
-    report says 1 with probability q for a permanent 1, and with probability p for a permanent 0.
+    A text sets `hashes` of the `bits` of a filter; which ones also depends on the user's cohort. Each bit is replaced
+    for good by a 1 or a 0, with probability f/2 each (the permanent bits, which the user keeps secret). A report has a
+    1 with probability q for a permanent 1, and with probability p for a permanent 0.
 
     Parameters
     ----------
     bits : m, of the filter. hashes : k, bits that a text sets at most. cohorts : groups of users with other hashes.
-    f : in (0, 1]. p, q : 0 ≤ p < q ≤ 1. Fractions are taken as they are, floats as the binary numbers they are.
+    f : in (0, 1]. p, q : 0 ≤ p < q ≤ 1. Fractions are exact; a float is its binary value.
 
     Raises InputError on numbers out of range or p ≥ q.
 
@@ -148,15 +145,16 @@ class Rappor:
     q: Fraction | float = Fraction(3, 4)
 
     def __post_init__(self) -> None:
-        for name in ("bits", "hashes", "cohorts", "f", "p", "q"):
-            check: Callable[..., int | Fraction] = probability if len(name) == 1 else whole
-            object.__setattr__(self, name, check(**{name: getattr(self, name)}))
+        for name in ("bits", "hashes", "cohorts"):
+            object.__setattr__(self, name, whole(**{name: getattr(self, name)}))
+        for name in ("f", "p", "q"):
+            object.__setattr__(self, name, probability(**{name: getattr(self, name)}))
         if self.hashes > self.bits:
-            raise InputError(f"hashes is {self.hashes}: a filter of {self.bits} bits has no room for more than that")
+            raise InputError(f"hashes is {self.hashes}: it must be at most bits, {self.bits}")
         if self.f == 0:
-            raise InputError("f is 0: it must be above 0, or the permanent bits are the true ones")
+            raise InputError("f is 0: it must be above 0, or there is no noise")
         if self.p >= self.q:
-            raise InputError(f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q (swapped?)")
+            raise InputError(f"p is {float(self.p):g} and q is {float(self.q):g}: p must be less than q")
 
     @classmethod
     def costing(cls, epsilon: float, **fields: Any) -> Rappor:
@@ -170,7 +168,7 @@ class Rappor:
         """
         each = positive(epsilon=epsilon) / (2 * whole(hashes=fields.get("hashes", cls.hashes)))
         f = 2 * math.exp(-each) / (1 + math.exp(-each))
-        # A little more noise than that, for the rounding of floats, which grows with ε.
+        # A little more noise covers the rounding of floats, which grows with ε.
         return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)
 
     @property
@@ -206,17 +204,14 @@ class Rappor:
 
     @property
     def weakness(self) -> str | None:
-        """Why hardly anything is protected; None if it is not so (docs/privacy/weak.md, rule 1)."""
+        """Why hardly anything is protected, or None (docs/privacy/weak.md, rule 1)."""
         sure = self.guarantee.certainty
         if sure <= MOST_CERTAIN:
             return None
-        return f"whoever holds two texts for equally likely can be {100 * sure:.4g}% sure of one after many reports"
+        return f"many reports let an attacker tell two equally likely texts apart with {100 * sure:.4g}% certainty"
 
     def relaxed(self, **changes: Fraction | float) -> Rappor:
-        """Return the settings with less noise: another f, p or q.
-
-        Raises InputError if earlier reports would have told more than later ones (`check_relaxes`).
-        """
+        """Return settings with less noise: another f, p or q. Raises InputError as `check_relaxes` does."""
         finer = replace(self, **changes)  # type: ignore[arg-type]
         self.check_relaxes(finer)
         return finer
@@ -224,28 +219,18 @@ class Rappor:
     def check_relaxes(self, finer: Rappor) -> None:
         """Raise InputError unless reports of these settings are coarser versions of reports of `finer` ones.
 
-        That is so if f does not rise and neither q*/p* nor (1 − p*)/(1 − q*) falls.
+        They are if f does not rise and neither q*/p* nor (1 − p*)/(1 − q*) falls.
         """
-        for name in ("bits", "hashes", "cohorts"):
-            now, then = getattr(self, name), getattr(finer, name)
-            if now != then:
-                raise InputError(f"{name} is {then!r}, and was {now!r}: only f, p and q can be relaxed")
+        if (self.bits, self.hashes, self.cohorts) != (finer.bits, finer.hashes, finer.cohorts):
+            raise InputError("bits, hashes and cohorts must stay: only f, p and q can be relaxed")
         if finer.f > self.f:
             raise InputError(f"f is {float(finer.f):g}, and was {float(self.f):g}: it may only fall")
-        try:
-            self.report.remainder(finer.report)
-            self.to_report(finer).remainder(finer.instantaneous)
-        except InputError as problem:
-            raise InputError(f"f, p, q are {finer.numbers}, and were {self.numbers}: {problem}") from problem
+        self.report.remainder(finer.report)
+        self.to_report(finer).remainder(finer.instantaneous)
 
     def to_report(self, finer: Rappor) -> Channel:
         """Return the channel from permanent bits of `finer` settings to a report of these ones."""
         return self.permanent.remainder(finer.permanent).then(self.instantaneous)
-
-    @property
-    def numbers(self) -> str:
-        """f, p and q for messages."""
-        return ", ".join(f"{float(x):g}" for x in (self.f, self.p, self.q))
 
     def describe(self) -> dict[str, Any]:
         """Describe the settings as JSON."""
@@ -264,7 +249,7 @@ class Rappor:
         out = np.empty((len(texts), self.cohorts, self.hashes), dtype=np.int64)
         for number, text in enumerate(texts):
             if not isinstance(text, str):
-                raise InputError(f"value {number} is {text!r}: it must be text; leave out who has none")
+                raise InputError(f"texts[{number}] is {text!r}: it must be text")
             data = text.encode("utf-8", "surrogatepass")
             for cohort, index in np.ndindex(self.cohorts, self.hashes):
                 key = f"{cohort}/{index}".encode()
@@ -275,20 +260,20 @@ class Rappor:
     def decode(
         self, ones: ArrayLike, users: ArrayLike, candidates: Sequence[str], *, level: float = 0.05
     ) -> pd.DataFrame:
-        """Estimate how many users have each candidate, from the ones that were reported (docs/rappor.md).
+        """Estimate how many users have each candidate, from counts of reported ones (docs/rappor.md).
 
         Parameters
         ----------
-        ones : (cohorts, bits) reports that say 1. users : (cohorts,) reports; each user's latest one only.
-        candidates : texts that are looked for, all different.
-        level : probability that any candidate that nobody has is found significant (Bonferroni).
+        ones : (cohorts, bits) reports with a 1. users : (cohorts,) reports; only the latest one of each user.
+        candidates : texts to look for, all different.
+        level : probability that any candidate without users is significant (Bonferroni).
 
         Returns
         -------
-        DataFrame: candidate, estimate (users), std_error (users; NaN where the selection left it out), p_value,
-        significant (p_value at most level / candidates). One row for each candidate, in their order.
+        DataFrame in the order of the candidates: candidate, estimate (users), std_error (users; NaN if the selection
+        left the candidate out), p_value, significant (p_value at most level / candidates).
 
-        Raises InputError on other shapes, candidates that stand twice, a level outside 0 to 1, or f = 1.
+        Raises InputError on other shapes, repeated candidates, a level outside 0 to 1, or f = 1.
 
         >>> mechanism = Rappor(bits=16, cohorts=2, f=0.01, p=0, q=1)
         >>> at = mechanism.positions(["cafe"])[0]
@@ -300,24 +285,20 @@ class Rappor:
         """
         names = list_texts(candidates)
         if len(set(names)) < len(names):
-            twice = next(name for place, name in enumerate(names) if name in names[:place])
-            raise InputError(f"candidate {twice!r} stands twice: list each text once")
+            raise InputError("candidates are repeated: list each text once")
         ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
         if ones.shape != shape or users.shape != shape[:1]:
-            raise InputError(
-                f"ones have the shape {ones.shape} and users {users.shape}: they must be {shape} and {shape[:1]}, "
-                "counts by cohort and bit"
-            )
+            raise InputError(f"ones, users have shapes {ones.shape}, {users.shape}: they must be {shape}, {shape[:1]}")
         return decode_counts(ones, users, self.positions(names), self.report, names, level)
 
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """One report of each user: all that leaves them.
+    """One report of each user: all that leaves the users' devices.
 
     Parameters
     ----------
-    mechanism : with what settings.
+    mechanism : the settings.
     cohorts : (users,) from 0, public. bits : (users, m) of 0 and 1.
     publishable : False where the noise came from a seeded generator.
 
@@ -337,7 +318,7 @@ class Reports:
         bits = np.asarray(self.bits)
         if bits.shape != (len(self), self.mechanism.bits) or not np.isin(bits, (0, 1)).all():
             wanted = len(self), self.mechanism.bits
-            raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, of the shape {wanted}")
+            raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, in the shape {wanted}")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
 
     def __len__(self) -> int:
@@ -362,20 +343,17 @@ class Reports:
 def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
     """Return cohorts as (users,) int64; InputError unless they are whole numbers below `mechanism.cohorts`."""
     array = np.asarray(cohorts)
-    if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-        raise InputError(
-            f"cohorts are an array of {array.dtype} and shape {array.shape}: they must be one whole number per user"
-        )
-    wrong = array[(array < 0) | (array >= mechanism.cohorts)]
-    if len(wrong):
-        raise InputError(f"cohort {int(wrong[0])} is unknown: there are {mechanism.cohorts}, numbered from 0")
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InputError(f"cohorts have type {array.dtype} and shape {array.shape}: each user has one whole number")
+    if ((array < 0) | (array >= mechanism.cohorts)).any():
+        raise InputError(f"cohorts are from {array.min()} to {array.max()}: they must be below {mechanism.cohorts}")
     return array.astype(np.int64)
 
 
 def list_texts(texts: Iterable[str]) -> list[str]:
-    """Return texts as a list; InputError for a single text, whose letters nobody means."""
+    """Return texts as a list; InputError for a single text."""
     if isinstance(texts, str):
-        raise InputError(f"texts are {texts[:60]!r}, which is one text: give a list of them")
+        raise InputError(f"texts are {texts[:60]!r}: they must be a list")
     return list(texts)
 
 
@@ -383,9 +361,6 @@ def _guarantee(channel: Channel, hashes: int) -> Guarantee:
     """Return k ln(q (1 − p) / (p (1 − q))), rounded up; p and q are off by no more than the rounding of floats."""
     rounding = 0 if channel.zero == channel.one else Fraction(hashes, 10**14)
     return Guarantee(Fraction(hashes * channel.log_odds) * (1 + Fraction(1, 10**14)) + rounding)
-
-
-# ------------------------------------------------------------------------------------------------ decoding
 
 
 def decode_counts(
@@ -396,21 +371,21 @@ def decode_counts(
     candidates: Sequence[str],
     level: float,
 ) -> pd.DataFrame:
-    """Estimate all candidates from counts of reported ones, as `Rappor.decode` does, through a channel.
+    """Estimate candidates from counts of ones that were reported through a channel, as `Rappor.decode` does.
 
-    Unbiased counts of bits, a non-negative LASSO that selects candidates, least squares on those that it leaves, with
-    the exact variance of the channel and of who is in which cohort. Source: Erlingsson, Pihur and Korolova 2014,
+    Unbiased counts of bits, a non-negative LASSO that selects candidates, least squares on the selected ones, with the
+    exact variance of the channel and of the users' cohorts. Source: Erlingsson, Pihur and Korolova 2014,
     section 4. `positions` (candidates, cohorts, k) are the bits that each candidate sets.
     """
     import pandas as pd
     import scipy.stats
 
     if not is_number(level) or not 0 < level < 1:
-        raise InputError(f"level is {level!r}: it must be a probability of a false discovery, such as 0.05")
+        raise InputError(f"level is {level!r}: it must be between 0 and 1, such as 0.05")
     if not ((users >= 0).all() and (ones >= 0).all() and (ones <= users[:, None]).all()):
-        raise InputError("a cohort has more ones than users, or less than none: are both of the same reports?")
+        raise InputError("ones are negative or more than users: both must count the same reports")
     if channel.zero >= channel.one:
-        raise InputError("a 0 and a 1 are reported alike: at f = 1 reports tell nothing, and nothing can be decoded")
+        raise InputError("f is 1: reports do not depend on texts and cannot be decoded")
     number = len(candidates)
     estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
     if users.sum() and number:
@@ -432,10 +407,10 @@ def decode_counts(
 
 
 class _Seen:
-    """How many users of each cohort seem to have each bit, and how sure that is.
+    """Estimated users with each bit in each cohort, and their variance.
 
-    Rows, (cohorts · bits,), are divided by the standard error of an unset bit to be alike: `whiten`. Texts that are
-    not listed, or too rare to be chosen, set all bits alike: `others`.
+    `whiten` divides rows, (cohorts · bits,), by the standard error of an unset bit. Texts that are not listed, or too
+    rare to be chosen, set all bits equally often: `others`.
     """
 
     def __init__(self, ones: NDArray[Any], users: NDArray[Any], channel: Channel) -> None:
@@ -467,14 +442,14 @@ def _design(positions: NDArray[np.int64], seen: _Seen) -> scipy.sparse.csc_array
 
 
 def _selected(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
-    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds; others have none."""
+    """Select candidates by a non-negative LASSO, with penalties that noise alone seldom exceeds; `others` has none."""
     from scipy.linalg import cholesky, solve_triangular
     from scipy.optimize import nnls
 
     number = design.shape[1]
     norms = np.sqrt(np.asarray(design.multiply(design).sum(axis=0)).ravel())
     penalty = math.sqrt(2 * math.log(max(number, 2))) * norms
-    # Designs and estimates are not negative: the others only lower what is left for a candidate to explain.
+    # Designs and estimates are not negative: further candidates only lower what is left for one to explain.
     left = np.flatnonzero(design.T @ seen.target > penalty)
     rows = np.column_stack([design[:, left].toarray(), seen.others])
     aim = rows.T @ seen.target - np.append(penalty[left], 0)
@@ -489,8 +464,8 @@ def _selected(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
 def _least_squares(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return estimates and standard errors of the chosen candidates.
 
-    Three things are random: the channel; in which cohorts a candidate's users are, each cohort's number being known;
-    and which bits unlisted texts set. The last is seen in the residuals, and put on the channel.
+    Three things are random: the channel; the cohorts of a candidate's users, given the cohorts' sizes; and the bits of
+    unlisted texts. The last one shows in the residuals, which scale the channel's variance.
     """
     full = np.column_stack([design, seen.others])
     solve = np.linalg.pinv(full)

@@ -32,7 +32,7 @@ def test_a_remainder_is_there_exactly_if_its_probabilities_are(a, b, c, d):
     if possible:
         assert finer.then(coarse.remainder(finer)) == coarse
     else:
-        with pytest.raises(InputError, match="cannot be taken back"):
+        with pytest.raises(InputError):
             coarse.remainder(finer)
 
 

