@@ -96,8 +96,7 @@ def plot(
     non-negative estimate. With --regions the map has a colour for each region, hatched where it does not stand out from
     the noise, and below it are all values with their intervals. The text below states the guarantee.
 
-    A folder of `deltahist stream` becomes small maps of its steps, or of longer periods if it has more than 24; with
-    --regions it becomes lines over time.
+    A folder of `deltahist stream` becomes lines over time for --regions.
 
     \b
     Examples:
@@ -107,7 +106,7 @@ def plot(
       deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
     """
     from deltahist.answers import answer, asker
-    from deltahist.plots import check_picture, save_picture, save_series
+    from deltahist.plots import check_picture, draw_lines, ground, save_picture
     from deltahist.space.geometries import read_geometries
 
     check_picture(out)
@@ -115,14 +114,13 @@ def plot(
     estimates, of_cells = _chosen(nonnegative, unbiased), "cell" if per == "region" else per
     look: dict[str, Any] = {"title": title}
     if shared.is_folder(release):
-        if only or hatch or context:
-            raise InputError("--only, --hatch and --context are for one release, not for a folder")
+        if only or hatch or context or regions is None:
+            raise InputError("a folder requires --regions, and takes no --only, --hatch or --context")
         series = shared.open_series(release)
         series = series if between is None else series.between(*between)
         asked = shared.read_zones(regions, layer, name, series.domain)
-        if asked is not None:
-            look["ask"] = asker(series.domain, asked, nonnegative=nonnegative)
-        save_series(series, out, nonnegative=estimates, per=of_cells, **look)
+        figure = draw_lines(series, asker(series.domain, asked, nonnegative=nonnegative), title=title)
+        ground.write_figure(figure, out)
     else:
         if between is not None:
             raise InputError("--between is for a folder, not for one release")

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 from deltahist._files import form_of
 from deltahist.errors import InputError, one_of
 from deltahist.plots import maps
-from deltahist.plots.curves import plot_protection, protection_curve
+from deltahist.plots.curves import draw_lines, plot_protection, protection_curve
 from deltahist.plots.ground import FORMS, PICTURES, WIDTH, height_of, new_figure, write_around, write_figure
 from deltahist.plots.maps import draw_map, plot_map, plot_regions
-from deltahist.plots.series import draw_lines, draw_steps, save_series
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -35,14 +34,12 @@ __all__ = [
     "PICTURES",
     "check_picture",
     "draw_lines",
-    "draw_steps",
     "picture",
     "plot_map",
     "plot_protection",
     "plot_regions",
     "protection_curve",
     "save_picture",
-    "save_series",
 ]
 
 #: Parts of a picture that can be drawn alone.

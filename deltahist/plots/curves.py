@@ -1,4 +1,4 @@
-"""The curve of protection: the cost of a move against its length."""
+"""Curves: the cost of a move against its length, and answers over time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots import colours, ground
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.statement import choose_limits, list_limits
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from deltahist.releases.base import BaseRelease
     from deltahist.releases.series import Series
 
+#: Panels of a picture and their columns, and points of a line over time, at most.
+_PANELS, _COLUMNS, _POINTS = 24, 2, 60
 #: Distances on the curve: more steps than a picture shows apart.
 _DISTANCES = 240
 #: Distances along an axis, and multiples of δ, that are looked at; the short ones all.
@@ -159,3 +164,112 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     ax.grid(color="0.9")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize=8)
     return ax
+
+
+# --- answers over time ---------------------------------------------------------------------------------------
+
+
+def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
+    """Return first steps and series of at most 60 periods, None without a release, and the kind of period."""
+    import pandas as pd
+
+    clock, steps = series.clock, np.arange(series.first, series.last + 1)
+    kind, keys = "step", np.array([clock.label(int(step)) for step in steps])
+    if clock.every and len(steps) > _POINTS:
+        times = pd.to_datetime(clock.start + steps * clock.every, unit="s")
+        for kind in ("day", "week", "month", "quarter", "year"):
+            keys = np.asarray(times.to_period(kind[0].upper()).astype(str))
+            if len(np.unique(keys)) <= _POINTS:
+                break
+    if len(np.unique(keys)) > _POINTS:
+        each = -(-len(steps) // _POINTS)
+        kind, keys = f"{each:,} steps", np.array([f"from {clock.label(int(s - (s - steps[0]) % each))}" for s in steps])
+    begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    periods = []
+    for first, last in zip(steps[begins].tolist(), [*(steps[begins[1:]] - 1).tolist(), series.last], strict=True):
+        there = any(step in series.releases for step in range(first, last + 1))
+        part = series.cut(first, last).present() if there else None
+        periods.append((first, part))
+    return periods, kind
+
+
+def draw_lines(
+    series: Series, ask: Callable[[Series], pd.DataFrame], *, level: float = 0.95, title: str | None = None
+) -> Figure:
+    """Return a figure of lines over time, a panel for each region with the band of its intervals, and gaps.
+
+    Of more than 60 steps longer periods are drawn, as means per step with their joint error: days, weeks, months,
+    quarters, years, or as many steps as are needed. At most 24 regions are drawn, those of the largest means.
+
+    Parameters
+    ----------
+    series : what was published.
+    ask : what answers regions from a part of the series, such as `lambda part: dh.answer(part, districts)`, with a
+        column `name`. level : of its intervals, for the words.
+    title : of the picture.
+
+    Raises
+    ------
+    InputError
+        If none of the regions is on the map.
+    """
+    from matplotlib import rc_context
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+
+    periods, kind = _divide(series)
+    found = {place: ask(each.per_step()) for place, (_, each) in enumerate(periods) if each is not None}
+    first = next(iter(found.values()))
+    names = [str(name) for name in first["name"]]
+    # Rows are estimates and ends of intervals, then periods, then regions.
+    table = np.full((3, len(periods), len(names)), np.nan)
+    for place, answers in found.items():
+        table[:, place] = answers[["estimate", "low", "high"]].to_numpy(np.float64).T
+    mean = table[0][list(found)].mean(axis=0)
+    order = np.argsort(-mean, kind="stable")[: np.isfinite(mean).sum()]
+    if not len(order):
+        raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
+    shown, clock = order[:_PANELS], series.clock
+    edges: Any = np.array([start for start, _ in periods] + [series.last + 1]) * (clock.every or 1) + clock.start
+    edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
+    # Answers have a column of estimators unless they are unbiased.
+    estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
+    domain, each_step = series.domain, clock.period.removeprefix("1 ") or "step"
+    notes = [f"Published with noise for privacy, in each step {series.mechanism.promise}; cells of "]
+    notes[0] += f"{domain.size_of_cells}{f'; map in {domain.crs}' if domain.crs else ''}."
+    if kind != "step":
+        notes.append(f"Each value is the mean of the steps of a {kind}.")
+    notes.append(f"Estimates: {', '.join(sorted(estimators)) or series.example.estimator(False)}.")
+    notes.append("Each region has a scale of its own.")
+    if len(shown) < len(names):
+        notes.append(f"{len(shown)} of {len(names):,} regions are drawn, the largest.")
+    if missing := len(series.missing):
+        notes.append(f"{missing:,} of {len(series.labels):,} steps have no release.")
+    notes.append(series.cost_words)
+    if title is None:
+        title = f"Points per {each_step} in regions{'' if kind == 'step' else f' by {kind}'}, "
+        title += f"{series.labels[0]} to {series.labels[-1]}"
+    columns = min(_COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
+    with rc_context({"font.size": 8}):
+        figure = ground.new_figure(figsize=(ground.WIDTH, rows * 1.4 + 0.2), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
+        for ax, region in zip(panels, shown.tolist(), strict=False):
+            middle, low, high = table[:, :, region]
+            ax.stairs(high, edges, baseline=low, fill=True, color="tab:blue", alpha=0.3)
+            ax.stairs(middle, edges, baseline=None, color="tab:blue", linewidth=1)
+            ax.axhline(0, color="0.5", linewidth=0.6)
+            ax.set_title(names[region][:28], fontsize=8, parse_math=False)
+            ax.locator_params(axis="y", nbins=4)
+            ax.spines[["top", "right"]].set_visible(False)
+            ax.set_xlim(edges[0], edges[-1])
+            if clock.every:
+                locator = AutoDateLocator(minticks=2, maxticks=4)
+                ax.xaxis.set_major_locator(locator)
+                ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, show_offset=False))
+        for ax in panels[len(shown) - columns : len(shown)]:
+            ax.tick_params(labelbottom=True)
+        for ax in panels[len(shown) :]:
+            ax.set_axis_off()
+        ground.write_around(figure, title, " ".join(notes), rows * 1.4 + 0.2, publishable=series.publishable)
+        figure.supylabel(f"points, with {level:.0%} intervals", fontsize=8)
+    return figure

@@ -91,16 +91,6 @@ def holds_points_from_outside(release: BaseRelease) -> bool:
     return "points outside" not in release.mechanism.counting.dropped
 
 
-def exceeds_zero(
-    value: NDArray[np.float64], error: NDArray[np.float64], low: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Return which values (m,) stand out from the noise.
-
-    Their interval begins above zero, and their standard error is at most a third of them.
-    """
-    return (low > 0) & (3 * error <= value)
-
-
 # --- areas --------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +170,9 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
         parts.plot(ax=ax, color="0.5", linewidth=0.5, markersize=2, aspect=None)
     west, south, east, north = bounds
     ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
-    (factor, unit), names = axis_unit(domain), ("easting", "northing") if domain.crs else ("x", "y")
+    unit = "units" if domain.crs is None else read_crs(domain.crs).axis_info[0].unit_name
+    factor, unit = (1e-3, "km") if unit == "metre" else (1.0, unit)
+    names = ("easting", "northing") if domain.crs else ("x", "y")
     ax.set_xlabel(f"{names[0]} ({unit})", loc="left" if domain.crs else "center")
     ax.set_ylabel(f"{names[1]} ({unit})")
     for axis, span in ((ax.xaxis, east - west), (ax.yaxis, north - south)):
@@ -203,14 +195,6 @@ def _draw_scale_bar(ax: Axes, domain: Domain) -> None:
     style: dict[str, Any] = {"length_fraction": 0.25, "width_fraction": 0.01, "sep": 3, "font_properties": {"size": 8}}
     corner = {"location": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below, "pad": 0, "border_pad": 0}
     ax.add_artist(ScaleBar(metres, box_alpha=0, scale_loc="left", **style, **corner))
-
-
-def axis_unit(domain: Domain) -> tuple[float, str]:
-    """Return factor and unit of the map's axes: kilometres where the CRS has metres."""
-    if domain.crs is None:
-        return 1.0, "units"
-    unit = read_crs(domain.crs).axis_info[0].unit_name
-    return (1e-3, "km") if unit == "metre" else (1.0, unit)
 
 
 def context_on(domain: Domain, layer: gpd.GeoDataFrame | gpd.GeoSeries) -> NDArray[Any]:

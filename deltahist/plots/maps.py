@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.placement import ErrorSource, block_error
+from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
 from deltahist.plots import colours, ground
 from deltahist.space.geometries import named
@@ -104,7 +104,9 @@ def draw_map(
         notes = [f"Estimates: {release.estimator(positive)}" + ("." if positive else ", merged where they are noise.")]
         linear = colours.LINEAR * error * point if positive and error else None
         scale = colours.smooth_scale(shown, linear=linear, least=point)
-        draw_cells(ax, domain, shown, scale)
+        (west, south), (east, north) = domain.low, domain.high
+        style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
+        ax.imshow(shown.T, origin="lower", extent=(west, east, south, north), **style)
         ground.add_colour_bar(ax, scale, f"points per {unit}")
         if hatched:
             notes.append("Hatched cells do not stand out from the noise.")
@@ -119,13 +121,6 @@ def draw_map(
 def stands_out(merged: NDArray[np.float64]) -> bool:
     """Return whether anything stands out from the noise, so that merged cells differ; always so of a single cell."""
     return merged.size == 1 or bool(np.ptp(merged) > 1e-9 * np.abs(merged).max())
-
-
-def draw_cells(ax: Axes, domain: Domain, cells: NDArray[np.float64], scale: colours.ColourScale) -> None:
-    """Draw the colours of cells (domain.shape) in the coordinates of the map."""
-    (west, south), (east, north) = domain.low, domain.high
-    style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
-    ax.imshow(cells.T, origin="lower", extent=(west, east, south, north), **style)
 
 
 def _hatch(ax: Axes, domain: Domain, doubtful: NDArray[np.bool_]) -> None:
@@ -164,12 +159,7 @@ def merge_cells(release: Release) -> NDArray[np.float64]:
     if one of its own parts probably does (by chance in one block of a hundred). Sums over blocks are kept.
     This looks at nothing but the release, so it costs no privacy.
     """
-    branching = int(getattr(release.mechanism.strategy, "branching", 2))
-    return merge_blocks(release.cells(), release.decoder, branching)
-
-
-def merge_blocks(cells: NDArray[np.float64], decoder: ErrorSource, branching: int = 2) -> NDArray[np.float64]:
-    """Return `merge_cells` of unbiased estimates (domain.shape) whose errors a decoder tells."""
+    cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
     while widths[-1] < max(cells.shape):
         widths.append(widths[-1] * branching)
@@ -180,7 +170,7 @@ def merge_blocks(cells: NDArray[np.float64], decoder: ErrorSource, branching: in
         larger, larger_size = sum_blocks(sums, starts), sum_blocks(size, starts)
         expected = spread_blocks(larger / larger_size, starts, sums.shape)
         expected *= size
-        error, kurtosis = block_error(decoder, (fine,) * len(shape))
+        error, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         # Standard errors by which each part differs from an even spread.
         deviation = np.abs(np.subtract(sums, expected, out=expected), out=expected)
         deviation /= max(error, 1e-12)
@@ -220,7 +210,8 @@ class Values:
     ----------
     names : (m,) of the regions. shapes : (m,) their polygons within the map, in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
-    doubtful : (m,) whether a value does not stand out from the noise.
+    doubtful : (m,) whether a value does not stand out from the noise: its interval holds zero, or its standard error
+        is more than a third of it.
     unit : of the values, in words. estimator : name of the estimates.
     bounds : west, south, east, north of the part of the map that is drawn.
     """
@@ -298,7 +289,7 @@ def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area"
         estimate / size,
         low / size,
         high / size,
-        ~(known & ground.exceeds_zero(estimate, error, low)),
+        ~(known & (low > 0) & (3 * error <= estimate)),
         f"points per {ground.unit_of_area(domain)}" if per == "area" else "points per region",
         estimator,
         tuple(map(float, bounds)),

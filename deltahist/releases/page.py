@@ -75,7 +75,7 @@ def render_page(release: BaseRelease | Series, form: str, title: str | None = No
 
 
 def _draw(release: BaseRelease | Series) -> list[dict[str, Any]]:
-    """Return the pictures of a page: the map or the steps if there are any, and the curve of protection."""
+    """Return the pictures of a page: the map if there is one, and the curve of protection."""
     from deltahist import plots
 
     def on_axes(plot: Callable[[Any], Any]) -> Callable[[], Figure]:
@@ -88,11 +88,7 @@ def _draw(release: BaseRelease | Series) -> list[dict[str, Any]]:
 
     curve = on_axes(lambda axes: plots.plot_protection(release, axes))
     pictures = [_embed("curve", curve, "Curve of costs by distance", "Cost of a move by its distance.")]
-    if isinstance(release, Series):
-        steps: Series = release
-        maps = _embed("steps", lambda: plots.draw_steps(steps), "Maps of the steps", "The steps, in order of time.")
-        return [{**maps, "wide": True}, *pictures]
-    if release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
+    if not isinstance(release, Series) and release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
         caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
         draw = on_axes(lambda axes: plots.plot_map(release, axes))
         pictures.append(_embed("map", draw, "Map of the estimates of points per cell", caption))

@@ -62,7 +62,7 @@ def test_a_folder_says_what_all_its_releases_cost(year, run):
     assert "every 4 steps in a row, of 1 day each, spend at most ε = 2 together" in said
     assert "All 7 releases together cost ε = 3.5" in said
     run("statement", year / "city", "--out", year / "year.html")
-    assert (year / "year.html").read_text(encoding="utf-8").count("data:image/svg+xml") == 2
+    assert (year / "year.html").read_text(encoding="utf-8").count("data:image/svg+xml") == 1
 
 
 def test_missing_and_withdrawn_steps_are_named_and_what_was_spent_stays_spent(year, run):
@@ -80,6 +80,5 @@ def test_a_folder_is_drawn(year, run, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they have no CRS
         gpd.GeoDataFrame({"name": ["west", "east"]}, geometry=halves).to_file("halves.gpkg")
-    for name, more in (("part.png", ()), ("lines.svg", ("--regions", "halves.gpkg"))):
-        run("plot", "city", "--out", name, "--between", DAYS[1], DAYS[3], *more)
-        assert (year / name).stat().st_size > 1000
+    run("plot", "city", "--out", "lines.svg", "--between", DAYS[1], DAYS[3], "--regions", "halves.gpkg")
+    assert (year / "lines.svg").stat().st_size > 1000
