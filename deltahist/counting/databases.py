@@ -188,17 +188,17 @@ class _Spark:
         raise InputError("Spark hands out no rows, as points of a line need: take a file or another database")
 
     def project(self, statement: str, operation: Operation) -> str:
-        take, view = operation.to_send(), f"deltahist_{uuid.uuid4().hex}"
+        transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
 
         # Only what workers have is named in here: they need no more than PySpark and pyproj.
         def bring(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
 
-            forward = take()
             for batch in batches:
                 read = [batch.column(axis).to_numpy(zero_copy_only=False) for axis in "xy"]
                 columns = {each: batch.column(each) for each in batch.schema.names}
-                columns |= {axis: pa.array(placed) for axis, placed in zip("xy", forward(*read), strict=True)}
+                x, y = transformer.transform(*read)
+                columns |= {"x": pa.array(x), "y": pa.array(y)}
                 yield pa.RecordBatch.from_pydict(columns)
 
         rows = self._session.sql(self.dialect.write(statement))

@@ -14,7 +14,6 @@ from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
-from deltahist.space.crs import epsg_code, is_crs84
 from deltahist.space.fitting import bend_boxes, clip_boxes, fit
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes, regions
@@ -63,12 +62,12 @@ def _check_boxes(corners: NDArray[np.float64]) -> None:
 def asks_degrees(release: Source, crs: str | None) -> bool:
     """Return whether coordinates in a CRS are longitude and latitude; InputError unless they are or the release's own.
 
-    None is longitude and latitude, or the plane without a CRS. Only codes are looked up: other texts could name files.
+    None is longitude and latitude, or the plane without a CRS. No text is looked up: it could name a file.
     """
     own = release.domain.crs
-    if crs is None or (own is not None and is_crs84(crs)):
+    if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84")):
         return own is not None
-    if own is not None and own in (crs, f"EPSG:{epsg_code(crs)}"):
+    if own is not None and crs in (own, own.replace("EPSG:", "http://www.opengis.net/def/crs/EPSG/0/")):
         return False
     rule = "leave it out" if own is None else f"it must be {own} or {CRS84} (longitude, latitude)"
     raise InputError(f"crs is {crs[:80]!r}: {rule}")

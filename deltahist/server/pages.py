@@ -124,7 +124,7 @@ def _summarize(service: Service, served: Served) -> dict[str, Any]:
         "may_be_published": release.may_be_published,
         "bounds": list(domain.bounds),
         "crs": domain.crs,
-        "extent": None if domain.crs is None else area_of(domain.crs, domain.low, domain.high),
+        "extent": None if domain.crs is None else area_of(domain.crs, domain.bounds),
         "shape": list(domain.shape),
         "digest": release.digest,
         **({} if release.withdrawn is None else {"withdrawn": service.describe_withdrawal(release)}),

@@ -11,9 +11,9 @@ import functools
 import math
 import re
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,8 +35,6 @@ _EQUATOR, _FLATTENING = 6378137.0, 1 / 298.257223563
 _DEGREES = "EPSG:4326"
 #: Usual names of columns of degrees.
 _ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
-#: Latitudes between which there are UTM zones.
-_UTM_LATITUDES = (-80.0, 84.0)
 #: The UTM zone is taken where the largest scale over the bounds is at most this many times the smallest.
 _UTM_DISTORTION = 1.01
 #: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
@@ -45,67 +43,14 @@ _ROUND = 1e-3
 _ROOM = 0.05
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(NamedTuple):
     """A box, (west, south, east, north), on a map with a projected CRS."""
 
     bounds: tuple[float, ...]
     crs: str
-    ndim = 2
-
-    @property
-    def low(self) -> tuple[float, ...]:
-        """Lower corner."""
-        return self.bounds[:2]
-
-    @property
-    def high(self) -> tuple[float, ...]:
-        """Upper corner."""
-        return self.bounds[2:]
-
-    @functools.cached_property
-    def distortion(self) -> float:
-        """How many times the smallest scale the largest one is."""
-        least, largest = scales(self)
-        return largest / least if least > 0 else math.inf
-
-
-def utm_code(lon: float, lat: float) -> str:
-    """Return the EPSG code of the UTM zone of a position, as a suggestion for a projection.
-
-    >>> utm_code(-73.99, 40.73)
-    'EPSG:32618'
-    """
-    zone = min(int((lon + 180) // 6) + 1, 60)
-    return f"EPSG:{(32600 if lat >= 0 else 32700) + zone}"
 
 
 # --- one operation for all coordinates ----------------------------------------------------------------------
-
-
-#: The names of longitude and latitude in OGC's services, in small letters.
-_CRS84 = {
-    *(f"{form}://www.opengis.net/def/crs/ogc/1.3/crs84" for form in ("http", "https")),
-    *("crs84", "ogc:crs84", "urn:ogc:def:crs:ogc:1.3:crs84"),
-}
-_EPSG = re.compile(
-    r"(?:EPSG:|https?://www\.opengis\.net/def/crs/EPSG/[\w.]+/|urn:ogc:def:crs:EPSG:[\w.]*:)([0-9]{1,6})", re.IGNORECASE
-)
-
-
-def is_crs84(text: str) -> bool:
-    """Return whether a text names OGC's longitude and latitude."""
-    return text.casefold() in _CRS84
-
-
-def epsg_code(text: str) -> int | None:
-    """Return the EPSG code that a text names; None if it is another text, which PROJ could take for a file's name.
-
-    >>> epsg_code("urn:ogc:def:crs:EPSG::32618")
-    32618
-    """
-    code = _EPSG.fullmatch(text)
-    return None if code is None else int(code[1])
 
 
 def read_crs(text: Any, name: str = "crs") -> Any:
@@ -123,36 +68,26 @@ def single(source: Any, target: Any, area: tuple[float, ...] | None) -> Any:
 
     Raises InputError if there is none without a grid of corrections.
     """
-    if not (found := _finder(source, target, area)()):
-        raise InputError(
-            f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: there is no "
-            "operation between them without a grid of corrections"
-        )
-    return found[0]
+    from pyproj.transformer import AreaOfInterest, TransformerGroup
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a more accurate one needs grids that are not installed
+        of_interest = None if area is None else AreaOfInterest(*area)
+        found = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest).transformers
+    for each in found:
+        if not re.search(r"\b(grids|file)=", each.definition):
+            return each
+    raise InputError(
+        f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: there is no "
+        "operation between them without a grid of corrections"
+    )
 
 
-def _finder(source: Any, target: Any, area: tuple[float, ...] | None) -> Callable[[], list[Any]]:
-    """Return a function that finds the transformers, the best one first; it needs pyproj alone where it is sent."""
-
-    def find() -> list[Any]:
-        import warnings
-
-        from pyproj.transformer import AreaOfInterest, TransformerGroup
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a more accurate one needs grids that are not installed
-            of_interest = None if area is None else AreaOfInterest(*area)
-            found = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest).transformers
-        return [each for each in found if not re.search(r"\b(grids|file)=", each.definition)]
-
-    return find
-
-
-def area_of(crs: Any, low: ArrayLike, high: ArrayLike) -> tuple[float, float, float, float] | None:
+def area_of(crs: Any, bounds: tuple[float, ...]) -> tuple[float, float, float, float] | None:
     """Return west, south, east and north, in degrees, of a box on a map; None if they cannot be worked out."""
     import pyproj
 
-    x, y = lattice_of(low, high, 9)
+    x, y = lattice_of(bounds[:2], bounds[2:], 9)
     # Which of several operations it is makes no difference for a rough area.
     back = pyproj.Transformer.from_crs(read_crs(crs), "EPSG:4326", always_xy=True)
     lon, lat = (np.asarray(v)[np.isfinite(v)] for v in back.transform(x, y))
@@ -175,62 +110,59 @@ def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> Places:
     return x, y
 
 
+@dataclass(frozen=True, eq=False)
 class Operation:
-    """One operation between a domain's map and another CRS, for all coordinates alike; `projection` is its name."""
+    """One operation between a domain's map and another CRS, for all coordinates alike.
 
-    def __init__(self, projection: str, transformer: Any, find: Callable[[], list[Any]] | None = None) -> None:
-        self.projection, self._transformer, self._find = projection, transformer, find
+    `projection` is its name. `transformer` is pyproj's, which can be sent to other processes.
+    """
+
+    projection: str
+    transformer: Any
 
     @classmethod
-    def onto(cls, domain: Domain, source: Any) -> Operation | None:
+    def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
+        """Return the operation that `single` finds."""
+        import pyproj
+
+        found = single(source, target, area)
+        # A transformer of a pipeline can be pickled.
+        return cls(found.description, pyproj.Transformer.from_pipeline(found.definition))
+
+    @staticmethod
+    @functools.lru_cache(maxsize=64)
+    def onto(domain: Domain, source: Any) -> Operation | None:
         """Return the operation that brings coordinates in a CRS to the map; None if they are in the map's.
 
         Raises InputError if there is none.
         """
-        found = _onto(domain, source)
-        if found is not None and "ballpark" in (description := found._transformer.description).lower():
+        given, own = read_crs(source), read_crs(domain.crs)
+        if given.equals(own, ignore_axis_order=True):
+            return None
+        found = Operation.between(given, own, area_of(domain.crs, domain.bounds))
+        if "ballpark" in found.projection.lower():
             warnings.warn(
-                f"coordinates come to {domain.crs} by {description!r}, which shifts nothing between the two "
-                "datums: places may be off by a hundred metres or more (a grid that is not installed, or a "
-                "CRS that says too little?)",
+                f"coordinates come to {domain.crs} by {found.projection!r}, which shifts nothing between the two "
+                "datums: places may be off by a hundred metres or more",
                 DeltaHistWarning,
                 stacklevel=2,
             )
+        if found.projection == "unknown":  # of a CRS that is not registered
+            found = replace(found, projection=own.coordinate_operation.method_name)
         return found
 
-    @classmethod
-    def off(cls, domain: Domain | Extent, target: Any) -> Operation:
+    @staticmethod
+    def off(domain: Domain, target: Any) -> Operation:
         """Return the operation from the map to another CRS, for public coordinates."""
-        return off(domain.crs, domain.low, domain.high, target)
+        return off(domain.crs, domain.bounds, target)
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Return coordinates x and y after the operation; infinite where there are none."""
-        return [np.asarray(c) for c in self._transformer.transform(*columns)]
-
-    def to_send(self) -> Callable[[], Callable[..., Places]]:
-        """Return a function for other processes, which need pyproj alone: there it returns this operation.
-
-        It raises ValueError there if PROJ is of another version, or takes another operation.
-        """
-        import pyproj
-
-        assert self._find is not None
-        # Transformers cannot be pickled, and what PROJ writes of one has fewer digits: it is found anew.
-        find, known = self._find, (pyproj.__proj_version__, self._transformer.definition)
-
-        def take() -> Callable[..., Places]:
-            import pyproj
-
-            found = find()
-            if not found or (pyproj.__proj_version__, found[0].definition) != known:
-                raise ValueError
-            return found[0].transform  # type: ignore[no-any-return]
-
-        return take
+        return [np.asarray(c) for c in self.transformer.transform(*columns)]
 
     def back(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Return coordinates x and y before the operation."""
-        return [np.asarray(c) for c in self._transformer.transform(*columns, direction="INVERSE")]
+        return [np.asarray(c) for c in self.transformer.transform(*columns, direction="INVERSE")]
 
     def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
         """Return geometries (m,) after the operation; None where there was none, or a vertex has no place there."""
@@ -257,123 +189,76 @@ class Operation:
 
 
 @functools.lru_cache(maxsize=64)
-def _onto(domain: Domain, source: Any) -> Operation | None:
-    """Return `Operation.onto` without its warning, kept for the maps asked last."""
-    given, own = read_crs(source), read_crs(domain.crs)
-    if given.equals(own, ignore_axis_order=True):
-        return None
-    area = area_of(domain.crs, domain.low, domain.high)
-    chosen = single(given, own, area)
-    name = chosen.description
-    if name == "unknown":  # of a CRS that is not registered
-        name = own.coordinate_operation.method_name
-    return Operation(name, chosen, _finder(given, own, area))
-
-
-@functools.lru_cache(maxsize=64)
-def off(crs: Any, low: tuple[float, ...], high: tuple[float, ...], target: Any) -> Operation:
+def off(crs: Any, bounds: tuple[float, ...], target: Any) -> Operation:
     """Return `Operation.off`, kept for the boxes asked last."""
-    chosen = single(read_crs(crs), read_crs(target), area_of(crs, low, high))
-    return Operation(chosen.description, chosen)
+    return Operation.between(read_crs(crs), read_crs(target), area_of(crs, bounds))
 
 
 # --- a map over a box ---------------------------------------------------------------------------------------
 
 
-def check_map(domain: Domain | Extent) -> float:
-    """Return the largest ratio of map units to ground metres, in any direction, over a domain.
-
-    Raises InputError unless its CRS is projected, horizontal, and unbroken over the domain: places near each other on
-    the ground must not lie far apart on the map.
-    """
-    crs = read_crs(str(domain.crs))
-    if crs.is_geographic:
-        raise InputError(
-            f"crs is {domain.crs!r}: degrees are not lengths, so a domain needs a projected CRS; "
-            "Domain.from_degrees chooses one for bounds in degrees, or give the bounds in the metres of one"
-        )
-    if not crs.is_projected or domain.ndim != 2:
-        raise InputError(f"crs is {domain.crs!r}: it must be a projected CRS, on a 2-D domain")
-    box = domain.crs, domain.low, domain.high
-    if not _on_earth(*box):
-        raise InputError(
-            f"bounds are {domain.bounds}: they leave the area where {domain.crs} is defined "
-            "(are they in metres of that CRS, in the order west, south, east, north?)"
-        )
-    largest = _scales(*box)[1]
-    if not largest < 100:
-        raise InputError(
-            f"bounds are {domain.bounds} in {domain.crs}: lengths on this map are up to {largest:.3g} times "
-            "those on the ground; choose a projection made for the region"
-        )
-    # Between two places the map's length is at most the largest scale times the ground's along a geodesic that
-    # stays inside. Three times as much between places on the rim means a seam that is reached from both sides.
-    if _stretched(*box) > 3 * largest:
-        raise InputError(
-            f"bounds are {domain.bounds} in {domain.crs}: the domain reaches the antimeridian (or another seam of the "
-            "map) from both sides, so that points near each other on the ground lie far apart on the map; "
-            "use two domains or another projection"
-        )
-    return largest
-
-
-def scales(domain: Domain | Extent) -> tuple[float, float]:
-    """Return the smallest and largest ratio of map units to ground metres, in any direction, over the domain's bounds.
+# Kept: cells of every size lie on the same few boxes.
+@functools.lru_cache(maxsize=64)
+def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
+    """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
 
     At each of a lattice of places that includes the rim, the derivatives along the map's axes of the place in space,
     in metres from the centre of the ellipsoid, make a 3 × 2 matrix; the inverses of its singular values are the
     extremes of the local scale. (Some projections state the factors of a sphere instead.)
-    Rounded outwards in the seventh digit; (0, inf) where there are none.
+    Rounded outwards in the seventh digit.
+
+    Raises InputError unless the CRS is projected, horizontal, and unbroken over the box: places near each other on
+    the ground must not lie far apart on the map.
     """
-    return _scales(domain.crs, domain.low, domain.high)
-
-
-# Kept: cells of every size lie on the same few boxes.
-@functools.lru_cache(maxsize=64)
-def _on_earth(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> bool:
-    """Return whether all places of a box have a position."""
-    places = off(crs, low, high, _DEGREES)(*lattice_of(low, high, _SAMPLES))
-    return bool(np.isfinite(places).all())
-
-
-@functools.lru_cache(maxsize=64)
-def _stretched(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> float:
-    """Return the largest ratio of the map's length to the ground's between two places on the rim."""
     import pyproj
 
-    to_ground = off(crs, low, high, _DEGREES)
-    x, y = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in lattice_of(low, high, _SAMPLES))
+    system = read_crs(crs)
+    if system.is_geographic:
+        raise InputError(
+            f"crs is {crs!r}: degrees are not lengths, so a domain needs a projected CRS; "
+            "Domain.from_degrees chooses one for bounds in degrees, or give the bounds in the metres of one"
+        )
+    if not system.is_projected or len(bounds) != 4:
+        raise InputError(f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain")
+    to_ground = off(crs, bounds, _DEGREES)
+    x, y = lattice_of(bounds[:2], bounds[2:], _SAMPLES)
     lon, lat = to_ground(x, y)
+    if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
+        raise InputError(
+            f"bounds are {bounds}: they leave the area where {crs} is defined "
+            "(are they in metres of that CRS, in the order west, south, east, north?)"
+        )
+    # Wide enough that positions keep their digits, narrow enough that scales do not change.
+    h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
+    ahead = (_in_space(*to_ground(x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
+    behind = (_in_space(*to_ground(x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
+    ground = np.stack([(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)], axis=-1)
+    # Latitudes lose half of their digits at a pole; places a little further off stand for it.
+    sure = _EQUATOR * np.cos(np.radians(lat)) > 1e3 * h
+    singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
+    most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
+    largest = math.ceil(1e7 / least) / 1e7 if 0 < least < math.inf else math.inf
+    if not largest < 100:
+        raise InputError(
+            f"bounds are {bounds} in {crs}: lengths on this map are up to {largest:.3g} times "
+            "those on the ground; choose a projection made for the region"
+        )
+    # Between two places the map's length is at most the largest scale times the ground's along a geodesic that
+    # stays inside. Three times as much between places on the rim means a seam that is reached from both sides.
+    x, y, lon, lat = (np.concatenate([a[0], a[-1], a[:, 0], a[:, -1]])[::4] for a in (x, y, lon, lat))
     i, j = np.triu_indices(len(x), 1)
     metres = np.asarray(pyproj.Geod(ellps="WGS84").inv(lon[i], lat[i], lon[j], lat[j])[2])
     on_map = np.hypot(x[i] - x[j], y[i] - y[j])
     # Beyond a seam the map goes on, but no position is ever drawn there: it comes back on the other side.
     again = to_ground.back(lon, lat)
-    if (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any():
-        return math.inf
+    beyond = (np.hypot(again[0] - x, again[1] - y) > 1e-3 * on_map.max()).any()
     # Corners stand on the rim twice: a millionth of the box is rounding.
-    return float(
-        (np.maximum(on_map - 1e-6 * on_map.max(), 0.0) / np.maximum(metres, np.finfo(float).tiny)).max()
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _scales(crs: str | None, low: tuple[float, ...], high: tuple[float, ...]) -> tuple[float, float]:
-    to_ground = off(crs, low, high, _DEGREES)
-    x, y = lattice_of(low, high, _SAMPLES)
-    # Wide enough that positions keep their digits, narrow enough that scales do not change.
-    h = max(max(abs(b) for b in (*low, *high)) * 1e-6, 1e-3)
-    ahead = (_in_space(*to_ground(x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
-    behind = (_in_space(*to_ground(x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
-    ground = np.stack([(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)], axis=-1)
-    # Latitudes lose half of their digits at a pole; places a little further off stand for it.
-    sure = _EQUATOR * np.cos(np.radians(to_ground(x, y)[1])) > 1e3 * h
-    ground = ground[np.isfinite(ground).all(axis=(-1, -2)) & sure]
-    if not len(ground):
-        return 0.0, math.inf
-    singular = np.linalg.svd(ground, compute_uv=False)
-    most, least = float(singular[..., 0].max()), float(singular[..., -1].min())
-    largest = math.ceil(1e7 / least) / 1e7 if least > 0 else math.inf
+    if beyond or (on_map - 1e-6 * on_map.max() > 3 * largest * metres).any():
+        raise InputError(
+            f"bounds are {bounds} in {crs}: the domain reaches the antimeridian (or another seam of the "
+            "map) from both sides, so that points near each other on the ground lie far apart on the map; "
+            "use two domains or another projection"
+        )
     return math.floor(1e7 / most) / 1e7, largest
 
 
@@ -389,7 +274,7 @@ def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.
         )
 
 
-def words(domain: Domain | Extent) -> str:
+def words(domain: Domain) -> str:
     """Describe a domain's map in words: the name of its CRS, and how its lengths compare with the ground's.
 
     >>> from deltahist.space.domain import Domain
@@ -400,7 +285,7 @@ def words(domain: Domain | Extent) -> str:
     name = crs.name
     if name == "unknown" and crs.coordinate_operation is not None:  # made up, not registered
         name = crs.coordinate_operation.method_name
-    least, largest = scales(domain)
+    least, largest = scales(str(domain.crs), domain.bounds)
     return f"{name}; a metre on the ground is {least:.5g} to {largest:.5g} {unit_of(domain.crs)} of the map"
 
 
@@ -445,10 +330,10 @@ def extent_on(bounds: Sequence[float], crs: str) -> Extent:
     """
     box = _check_degrees(bounds)
     west, south, east, north = box
-    width, operation = (east - west) % 360 or 360.0, single(read_crs(_DEGREES), read_crs(crs), box)
+    width, transformer = (east - west) % 360 or 360.0, single(read_crs(_DEGREES), read_crs(crs), box)
     around = (-180.0, south, 180.0, north) if width == 360 else box
-    found = np.array(operation.transform_bounds(*around, densify_pts=1000))
-    inside = operation.transform(*lattice_of((west, south), (west + width, north), 33))
+    found = np.array(transformer.transform_bounds(*around, densify_pts=1000))
+    inside = transformer.transform(*lattice_of((west, south), (west + width, north), 33))
     if not (np.isfinite(found).all() and np.isfinite(inside).all()):
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: they leave the area where {crs} is defined; choose a projection "
@@ -487,9 +372,10 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     width = (east - west) % 360 or 360.0
     middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
     if south >= -80 and north <= 84:  # there are no UTM zones around the poles
-        zone = _with_room(bounds, utm_code(middle, (south + north) / 2))
-        if zone is not None and zone.distortion <= _UTM_DISTORTION:
-            return zone
+        zone = (32600 if south + north >= 0 else 32700) + min(int((middle + 180) // 6) + 1, 60)
+        distortion, extent = _with_room(bounds, f"EPSG:{zone}")
+        if extent is not None and distortion <= _UTM_DISTORTION:
+            return extent
     # The latitude of the centre of mass of the bounds on a sphere.
     low, high, half = np.radians([south, north, width / 2])
     up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
@@ -497,21 +383,26 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     latitude = round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # no minus before a zero
     kinds = (f"laea +lat_0={latitude:g}", "cea +lat_ts=30")
     maps = (f"+proj={kind} +lon_0={middle:.10g} +datum=WGS84 +units=m" for kind in kinds)
-    found = [extent for crs in maps if (extent := _with_room(bounds, crs)) is not None]
-    if not found:
+    _, extent = min((_with_room(bounds, crs) for crs in maps), key=lambda each: each[0])
+    if extent is None:
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: no map holds so much of the earth in one piece; up to 240 degrees "
             "of longitude fit, or most of a hemisphere"
         )
-    return min(found, key=lambda extent: extent.distortion)
+    return extent
 
 
-def _with_room(bounds: Sequence[float], crs: str) -> Extent | None:
-    """Return the extent on a map that holds it in one piece, with room for whole cells; else None."""
+def _with_room(bounds: Sequence[float], crs: str) -> tuple[float, Extent | None]:
+    """Return the extent on a map, and how many times the smallest scale the largest one is.
+
+    Infinity and None if the map does not hold it in one piece, with room for whole cells.
+    """
     try:
         extent = extent_on(bounds, crs)
-        room = _ROOM * np.subtract(extent.high, extent.low)
-        check_map(Extent((*(extent.low - room).tolist(), *(extent.high + room).tolist()), crs))
+        low, high = np.split(np.array(extent.bounds), 2)
+        room = _ROOM * (high - low)
+        scales(crs, (*(low - room).tolist(), *(high + room).tolist()))
+        least, largest = scales(crs, extent.bounds)
     except InputError:
-        return None
-    return extent
+        return math.inf, None
+    return largest / least, extent

@@ -166,9 +166,9 @@ class Domain:
                 f"scale is {self.scale!r} without a CRS: lengths on a plane are what they are; leave it out"
             )
         if self.crs is not None:
-            from deltahist.space.crs import check_map
+            from deltahist.space.crs import scales
 
-            needed = check_map(self)
+            needed = scales(str(self.crs), bounds)[1]
             if self.scale is None:
                 object.__setattr__(self, "scale", needed)
             elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):

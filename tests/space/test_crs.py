@@ -7,7 +7,7 @@ import pyproj
 import pytest
 
 import deltahist as dh
-from deltahist.space.crs import scales, utm_code
+from deltahist.space.crs import scales
 
 UTM, EUROPE, FEET, MERCATOR = "EPSG:32618", "EPSG:3035", "EPSG:2263", "EPSG:3857"
 PLACES = {
@@ -63,7 +63,7 @@ def test_whole_cells_reach_no_further_than_their_scale(crs):
         low = rng.uniform((west, south), ((west + east) / 2, (south + north) / 2))
         domain = dh.Domain.from_cell((*low, east, north), float(rng.uniform(300, 3000)), crs)
         # The extreme is looked for at points of a lattice, whose place moves with the bounds.
-        assert scales(domain)[1] <= domain.scale * (1 + 1e-6)
+        assert scales(domain.crs, domain.bounds)[1] <= domain.scale * (1 + 1e-6)
         assert domain.high[0] >= east
         assert domain.high[1] >= north
         assert domain.cell[0] == pytest.approx(domain.cell[1])
@@ -77,13 +77,6 @@ def test_a_delta_of_k_cells_reaches_k_cells(crs, cell):
         near = dh.Neighbourhood(domain, k * ground)
         assert near.reach[0] == k
         assert near.radius == k * domain.steps[0]
-
-
-def test_a_suggested_zone_holds_the_place():
-    assert utm_code(2.35, 48.86) == "EPSG:32631"
-    assert utm_code(151.2, -33.9) == "EPSG:32756"
-    assert utm_code(180, 0) == "EPSG:32660"
-    assert utm_code(-180, -1) == "EPSG:32701"
 
 
 @pytest.mark.parametrize(

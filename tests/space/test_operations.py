@@ -83,7 +83,7 @@ def test_operations_do_not_tear(crs, bounds, source):
 
 
 def test_an_area_may_lie_across_the_antimeridian():
-    west, south, east, north = area_of("EPSG:3832", (2.5e6, -1e6), (4.5e6, 1e6))
+    west, south, east, north = area_of("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6))
     assert west > 0 > east
     assert south < 0 < north
 
