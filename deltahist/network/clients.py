@@ -11,20 +11,21 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.mechanisms.base import stamp
+from deltahist.mechanisms.base import MOST_CERTAIN, stamp
 from deltahist.network.rappor import Channel, Rappor, Reports, check_cohorts, list_texts
 from deltahist.noise.exact import coins, source
 from deltahist.publishers.gradual import new_token, read_state, write_state
 
 #: Name of the file format of their states.
 _FORMAT = "deltahist-rappor-state"
+Bits = NDArray[np.uint8]
 
 
 class Clients:
@@ -65,33 +66,26 @@ class Clients:
         _check_protection(mechanism, weak_protection_accepted, rng)
         texts = list_texts(texts)
         if cohorts is None:
-            cohorts = (source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)).astype(np.int64)
+            cohorts = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
         cohorts = check_cohorts(cohorts, mechanism)
         if len(cohorts) != len(texts):
             raise InputError(f"cohorts are {len(cohorts)} and texts {len(texts)}: each user has one of both")
-        true = _filters(texts, mechanism, cohorts)
+        # Bloom filters (users, m), worked out once for each different text.
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        which = np.array([places[text] for text in texts], dtype=np.int64)
+        true = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
+        np.put_along_axis(true, mechanism.positions(list(places))[which, cohorts], 1, axis=1)
         permanent = _drawn(mechanism.permanent, true, rng)
         self._begin(mechanism, cohorts, true, permanent, None, rng is None)
 
     def _begin(
-        self,
-        mechanism: Rappor,
-        cohorts: NDArray[np.int64],
-        true: NDArray[np.uint8],
-        permanent: NDArray[np.uint8],
-        report: tuple[Rappor, NDArray[np.uint8]] | None,
-        publishable: bool,
-        file: Path | None = None,
-        token: str = "",
-    ) -> Self:
+        self, mechanism: Rappor, cohorts: NDArray[np.int64], true: Bits, permanent: Bits,
+        report: tuple[Rappor, Bits] | None, publishable: bool, file: Path | None = None, token: str = "",
+    ) -> None:  # fmt: skip
         """Set the state: `report` is the last one with its settings, and `token` identifies the file's last write."""
         self.mechanism, self.cohorts, self._true, self._permanent = mechanism, cohorts, true, permanent
         self._report, self._publishable, self._file, self._token = report, publishable, file, token
         self._relaxed, self._alone, self._process = False, threading.Lock(), os.getpid()
-        return self
-
-    def __len__(self) -> int:
-        return len(self.cohorts)
 
     def report(self, *, rng: np.random.Generator | None = None) -> Reports:
         """Report the permanent bits of each user with new noise. Raises InputError if the users were relaxed."""
@@ -113,11 +107,7 @@ class Clients:
             return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng)
 
     def relax(
-        self,
-        mechanism: Rappor,
-        *,
-        weak_protection_accepted: bool = False,
-        rng: np.random.Generator | None = None,
+        self, mechanism: Rappor, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None
     ) -> Clients:
         """Return the same users at finer settings (`Rappor.relaxed`), whose permanent bits have less noise.
 
@@ -132,9 +122,8 @@ class Clients:
             self._check_current()
             permanent = _refined(self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng)
             publishable = self._publishable and rng is None
-            out = object.__new__(Clients)._begin(
-                mechanism, self.cohorts, self._true, permanent, self._report, publishable
-            )
+            out = object.__new__(Clients)
+            out._begin(mechanism, self.cohorts, self._true, permanent, self._report, publishable)
             out._write(self._file, self._token)
             self._relaxed = True
             return out
@@ -169,23 +158,20 @@ class Clients:
             publishable = bool(description["publishable"])
         except (KeyError, TypeError, ValueError) as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: {problem}") from None
-        return object.__new__(cls)._begin(
-            mechanism, cohorts, true, permanent, report, publishable, Path(path), token
-        )
+        users = object.__new__(cls)
+        users._begin(mechanism, cohorts, true, permanent, report, publishable, Path(path), token)
+        return users
 
     def _write(self, file: Path | None, token: str) -> None:
         """Update the file, if there is one and its last write is `token`; "" for a new file."""
         if file is None:
             return
-        description = {
-            "mechanism": self.mechanism.describe(),
-            "report": None if self._report is None else self._report[0].describe(),
-            "publishable": self._publishable,
-        }
+        said = None if self._report is None else self._report[0].describe()
+        description = {"mechanism": self.mechanism.describe(), "report": said, "publishable": self._publishable}
         bits = {"true": self._true, "permanent": self._permanent}
         bits |= {} if self._report is None else {"report": self._report[1]}
-        packed = {name: np.packbits(each, axis=1) for name, each in bits.items()}
-        arrays: dict[str, NDArray[Any]] = {"cohorts": self.cohorts, **packed}
+        arrays: dict[str, NDArray[Any]] = {name: np.packbits(each, axis=1) for name, each in bits.items()}
+        arrays["cohorts"] = self.cohorts
         with exclusive(file, "state") if token else contextlib.nullcontext():
             if token and read_state(file, _FORMAT)[2] != token:
                 raise InputError(f"state {str(file)!r} was changed by another run: load it again")
@@ -199,7 +185,7 @@ class Clients:
         if self._relaxed:
             raise InputError("these users were relaxed: use the users that relax() returned")
 
-    def _publish(self, drawn: NDArray[np.uint8], rng: np.random.Generator | None) -> Reports:
+    def _publish(self, drawn: Bits, rng: np.random.Generator | None) -> Reports:
         """Keep a report, durably if there is a file, and return it."""
         before = self._report, self._publishable
         self._report, self._publishable = (self.mechanism, drawn), self._publishable and rng is None
@@ -215,47 +201,32 @@ class Clients:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")
 
 
-def _drawn(law: Channel, true: NDArray[np.uint8], rng: np.random.Generator | None) -> NDArray[np.uint8]:
+def _drawn(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw noise on bits."""
     if law.exact:
         return true
     return coins((law.zero, law.one), true, source(rng)).view(np.uint8)
 
 
-def _refined(
-    coarse: Channel,
-    law: Channel,
-    true: NDArray[np.uint8],
-    before: NDArray[np.uint8],
-    rng: np.random.Generator | None,
-) -> NDArray[np.uint8]:
+def _refined(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw bits with less noise, given `before`: the bits that `coarse` noise made."""
     if law.exact:
         return true
     return coins(law.refining(coarse), 2 * true + before, source(rng)).view(np.uint8)
 
 
-def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> NDArray[np.uint8]:
+def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:
     """Read bits of a file, or raise ValueError."""
     if packed.dtype != np.uint8 or packed.shape != (shape[0], -(-shape[1] // 8)):
         raise ValueError(f"bits of the shape {packed.shape}")
     return np.unpackbits(packed, axis=1, count=shape[1])
 
 
-def _filters(texts: Sequence[str], mechanism: Rappor, cohorts: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the Bloom filters, (users, m)."""
-    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    which = np.fromiter((places[text] for text in texts), dtype=np.int64, count=len(texts))
-    out = np.zeros((len(texts), mechanism.bits), dtype=np.uint8)
-    np.put_along_axis(out, mechanism.positions(list(places))[which, cohorts], 1, axis=1)
-    return out
-
-
 def _check_protection(mechanism: Rappor, accepted: bool, rng: np.random.Generator | None) -> None:
-    """Refuse settings that hardly protect anything, unless they are accepted or nothing is published."""
-    weakness = None if accepted or rng is not None else mechanism.weakness
-    if weakness is not None:
+    """Refuse settings that hardly protect anything (docs/privacy/weak.md), unless accepted or not for publication."""
+    sure = mechanism.guarantee.certainty
+    if sure > MOST_CERTAIN and rng is None and not accepted:
         raise InputError(
-            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g} for all reports of a user: {weakness}; use a "
-            "larger f, or pass weak_protection_accepted=True"
+            f"epsilon is {float(mechanism.guarantee.epsilon or 0):g}: many reports tell two equally likely texts apart "
+            f"with {100 * sure:.4g}% certainty; use a larger f, or pass weak_protection_accepted=True"
         )

@@ -127,8 +127,8 @@ class Diffusion:
         frame = first_columns(pairs, 2, "pairs")
         index = self.mechanism.network.index
         owners, requesters = index(frame.iloc[:, 0], "owner"), index(frame.iloc[:, 1], "requester")
-        rows = self._rows_of(owners)
-        return self._answer(owners, requesters, rows, self.mechanism.distances_between(owners, requesters))
+        self._rows_of(owners)  # raises without data
+        return self._answer(owners, requesters, self.mechanism.distances_between(owners, requesters))
 
     @progress("working out answers")
     def to(self, requester: str) -> pd.DataFrame:
@@ -147,12 +147,8 @@ class Diffusion:
         fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
-    def signal(
-        self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None
-    ) -> Signal:
-        """Return the responses about a user at all levels up to that of a requester, or up to an ε.
-
-        Its holder can trim it for users who are further away (2018, section IV-A).
+    def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:
+        """Return the responses about a user up to the level of a requester, or up to an ε (2018, section IV-A).
 
         Raises InputError unless one of `requester` and `epsilon` is given, or as `responses` does.
         """
@@ -182,30 +178,22 @@ class Diffusion:
         return rows
 
     def _answer_connected(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> pd.DataFrame:
-        """Answer the pairs of different users that may be answered; owners have data."""
+        """Answer the pairs of different users that are connected, or have a least ε; owners have data."""
         distances = self.mechanism.distances.between(owners, requesters)
         there = (owners != requesters) & ((distances < np.inf) | (self.mechanism.epsilon.least is not None))
         owners, requesters, distances = owners[there], requesters[there], distances[there]
-        return self._answer(owners, requesters, self._rows[owners], distances)
+        return self._answer(owners, requesters, distances)
 
     def _answer(
-        self,
-        owners: NDArray[np.int64],
-        requesters: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        distances: NDArray[np.float64],
+        self, owners: NDArray[np.int64], requesters: NDArray[np.int64], distances: NDArray[np.float64]
     ) -> pd.DataFrame:
         import pandas as pd
 
         mechanism = self.mechanism
-        levels = mechanism.epsilon.billionths(distances)
+        rows, levels = self._rows[owners], mechanism.epsilon.billionths(distances)
         names = pd.Series(mechanism.network.nodes, dtype=str).array
-        answers = {
-            "owner": names.take(owners),
-            "requester": names.take(requesters),
-            "distance": distances,
-            "epsilon": levels / NANO,
-        }
+        answers = {"owner": names.take(owners), "requester": names.take(requesters), "distance": distances}
+        answers["epsilon"] = levels / NANO
         if mechanism.bits:
             answers[mechanism.columns[0]] = self._paths.at(rows, levels, self._values[rows, 0])
             answers["flipped"] = mechanism.flipped(levels)
@@ -225,20 +213,18 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     columns = list(mechanism.columns)
     try:
         if isinstance(data, Mapping):
-            rows = np.array([np.ravel(value) for value in data.values()])
-            frame = pd.DataFrame(rows, index=list(data), columns=columns)
+            data = pd.DataFrame(np.array([np.ravel(v) for v in data.values()]), index=list(data), columns=columns)
         elif isinstance(data, pd.Series):
-            frame = data.to_frame(columns[0])
-        else:
-            frame = pd.DataFrame(data)[columns]
+            data = data.to_frame(columns[0])
+        frame = pd.DataFrame(data)[columns]
         values = frame.to_numpy(np.float64)
     except (KeyError, TypeError, ValueError) as why:
-        raise InputError(f"data are not {len(columns)} number(s) ({', '.join(columns)}) per user: {why}") from None
+        raise InputError(f"data are not numbers of each user in the columns {', '.join(columns)}: {why}") from None
     names = [str(name) for name in frame.index]
     if not names or len(set(names)) < len(names) or values.shape[1] != len(columns):
         raise InputError(f"data have the shape {values.shape}: each user must have one row of {len(columns)} numbers")
     if not np.isfinite(values).all():
-        raise InputError("data are missing or infinite for some users: they must be finite numbers")
+        raise InputError("data are missing or infinite for some users")
     if mechanism.bits:
         if not np.isin(values, (0, 1)).all():
             raise InputError("data are other numbers than the bits 0 and 1: numbers need alpha")

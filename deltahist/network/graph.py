@@ -13,7 +13,6 @@ import scipy
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
-from deltahist._progress import progress
 from deltahist.errors import InputError, fits_memory, one_of
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Network:
     Raises InputError if a name is empty or repeated, or the matrix has another shape, other numbers, or no symmetry.
 
     >>> Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "bob")])
-    Network of 3 users and 2 edges
+    Network(users=3, edges=2, directed=False)
     """
 
     nodes: tuple[str, ...]
@@ -102,8 +101,7 @@ class Network:
 
     def __repr__(self) -> str:
         number = self.adjacency.nnz // (1 if self.directed else 2)
-        kind = "Directed network" if self.directed else "Network"
-        return f"{kind} of {len(self.nodes):,} users and {number:,} edge{'' if number == 1 else 's'}"
+        return f"Network(users={len(self)}, edges={number}, directed={self.directed})"
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -140,7 +138,7 @@ class Network:
         They are put in the order of their names: the order of a private table may reveal something about its rows.
 
         >>> Network.from_edges([("ann", "bob")]).with_users(["bob", "cem"])
-        Network of 3 users and 1 edge
+        Network(users=3, edges=1, directed=False)
         """
         more = sorted(set(map(str, users)).difference(self.nodes))
         matrix = self.adjacency.copy()
@@ -160,7 +158,6 @@ def first_columns(table: Any, number: int, name: str) -> pd.DataFrame:
     return frame.iloc[:, :number]
 
 
-@progress("reading the network")
 def read_network(path: str | Path, *, directed: bool = False) -> Network:
     """Read a network from a text file with an edge on each line (`read_pairs`)."""
     return Network.from_edges(read_pairs(path), directed=directed)
@@ -190,17 +187,12 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=range(columns), dtype=object)
 
 
-# ------------------------------------------------------------------------------------------------ distances
-
-
 @dataclass(frozen=True, eq=False)
 class Distances:
     """Distances d(i, j) from the owner i of data to a requester j; public.
 
-    Parameters
-    ----------
-    name : used in statements.
-    between : returns the distances (m,) of owners and requesters, (m,) places among the nodes; infinite without a path.
+    `name` appears in statements. `between` returns the distances (m,) of owners and requesters, given by their places
+    (m,) among the nodes; it is infinite without a path.
     """
 
     name: str
@@ -214,11 +206,10 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     ----------
     network : Network.
     kind : "hops" (edges of the shortest path), "resistance" (with a unit resistor on each edge; 2018, eq. (2)), or the
-        distances themselves: an (N, N) array in the order of the nodes, or a frame whose first three columns are
-        owner, requester and distance. Given distances hold in one direction. Pairs that a frame lacks are not
-        connected.
+        distances in one direction: an (N, N) array in the order of the nodes, or a frame whose first three columns are
+        owner, requester and distance. Pairs that a frame lacks are not connected. `Distances` are returned unchanged.
 
-    Raises InputError if the distances are negative or NaN, an array has another shape, a frame has a pair twice or an
+    Raises InputError if distances are negative or NaN, an array has another shape, a frame has a pair twice or an
     unknown user, a directed network is asked for resistances, or the result does not fit into memory.
 
     >>> path = Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "ann"), ("cem", "dia")])
@@ -226,6 +217,8 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
     >>> distances_of(path).between(ann, dia), distances_of(path, "resistance").between(ann, dia).round(4)
     (array([2.]), array([1.6667]))
     """
+    if isinstance(kind, Distances):
+        return kind
     if not isinstance(kind, str):
         return _given(network, kind)
     return _hops(network) if one_of(("hops", "resistance"), distance=kind) == "hops" else _resistance(network)
@@ -291,7 +284,7 @@ def _given(network: Network, given: Any) -> Distances:
     if isinstance(given, pd.DataFrame):
         table = first_columns(given, 3, "distances")
         owners, requesters = network.index(table.iloc[:, 0], "owner"), network.index(table.iloc[:, 1], "requester")
-        values = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
+        values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
         known = pd.Series(values, index=owners * number + requesters)
         if not known.index.is_unique:
             raise InputError("distances have a pair twice: each may have one distance")

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._progress import progress
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, as_printed, positive
 from deltahist.mechanisms.base import stamp
@@ -125,9 +124,8 @@ def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -
         raise InputError(f"epsilon has the shape {values.shape}: it must be {distances.shape}, one per distance")
     if not ((values > 0) & (values <= _MOST)).all():
         raise InputError(f"epsilon is from {values.min():g} to {values.max():g}: it must be above zero, at most 10^6")
-    if (np.diff(values) > 0).any():
-        at = int(np.argmax(np.diff(values) > 0))
-        raise InputError(f"epsilon grows beyond distance {distances[at]:g}, from {values[at]:g} to {values[at + 1]:g}")
+    if (growth := np.diff(values) > 0).any():
+        raise InputError(f"epsilon grows beyond distance {distances[:-1][growth][0]:g}: it must not grow")
 
 
 def _read(text: str) -> Function | dict[float, float]:
@@ -182,8 +180,8 @@ class DiffusionMechanism:
     """Each user's data, shared with every other user: the larger their distance, the larger the noise.
 
     A requester at distance d gets a response that is ε(d)-private for data within α: u and u' are hidden in each other
-    if ‖u − u'‖₂ ≤ α. All responses about one user together are as private as the one with the largest ε, whoever
-    receives them. Source: 2018, eq. (1), Problem 2, Theorem 4. Proof: docs/privacy/diffusion.md.
+    if ‖u − u'‖₂ ≤ α. All responses about one user together are as private as the one with the largest ε.
+    Source: 2018, eq. (1), Problem 2, Theorem 4. Proof: docs/privacy/diffusion.md.
 
     Parameters
     ----------
@@ -227,8 +225,7 @@ class DiffusionMechanism:
     @functools.cached_property
     def distances(self) -> Distances:
         """Distances between users; public."""
-        given = self.distance
-        return given if isinstance(given, Distances) else distances_of(self.network, given)
+        return distances_of(self.network, self.distance)
 
     @property
     def bits(self) -> bool:
@@ -258,7 +255,7 @@ class DiffusionMechanism:
     @functools.cached_property
     def _radius(self) -> Fraction:
         """α in units of the data, exactly."""
-        if self.area is not None:
+        if self.area is not None and self.alpha is not None:
             return Fraction(self.area.length(self.alpha, name="alpha"))
         return as_printed(positive(alpha=self.alpha))
 
@@ -289,11 +286,6 @@ class DiffusionMechanism:
             raise InputError(f"alpha has {reach:,} steps of {float(self.lattice):g}: it may have {most:,} at most")
         return reach
 
-    @property
-    def unit(self) -> str:
-        """The unit of the data; "" if there is none."""
-        return "" if self.crs is None else unit_of(self.crs)
-
     def distances_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return d of pairs (m,) of places; InputError if one asks themselves, or has no path and ε no `least`."""
         nodes = self.network.nodes
@@ -311,15 +303,15 @@ class DiffusionMechanism:
     def levels(self, owners: Sequence[Any], requesters: Sequence[Any]) -> NDArray[np.int64]:
         """Return ε of responses to pairs (m,) of users, in whole billionths.
 
-        Raises InputError if a user is unknown, is both owner and requester, or has no path and ε no `least`.
+        Raises InputError if a user is unknown or both, or a pair has no path and ε no `least`.
         """
         first, second = self.network.index(owners, "owner"), self.network.index(requesters, "requester")
         return np.asarray(self.epsilon.billionths(self.distances_between(first, second)))
 
     def rmse(self, levels: ArrayLike) -> NDArray[np.float64]:
-        """Return the root mean square of a response's distance from the data: √(n(n+1)) α/ε, and the lattice's.
+        """Return the root mean square of a response's distance from the data, in their units: √(n(n+1)) α/ε.
 
-        Source: 2018, Theorem 4: the variance is n(n + 1)/ε². Data and noise are both rounded to the lattice.
+        Source: 2018, Theorem 4. Rounding data and noise to the lattice adds n/6 squared steps.
         """
         epsilon = np.asarray(levels, dtype=np.float64) / NANO
         noise = self.dimension * (self.dimension + 1) * (self.reach / epsilon) ** 2
@@ -333,13 +325,13 @@ class DiffusionMechanism:
         """Return whole lattice steps in the units of the data, to the last digit."""
         return np.asarray(steps * float(self.lattice.numerator) / float(self.lattice.denominator))
 
-    @progress("writing the statement")
     def statement(self, levels: ArrayLike = ()) -> str:
         """Return the promise as text; with the levels of some responses, also how good these are."""
         hidden, crs = "0 and 1 in each other", "" if self.crs is None else f" in {self.crs}"
+        unit = "" if self.crs is None else unit_of(self.crs)
         if not self.bits:
             alpha = f"{self.alpha}{' m' if crs and not isinstance(self.alpha, str) else ''} apart"
-            lattice = f"{self.reach:,} steps of a lattice of {float(self.lattice):g} {self.unit}".rstrip()
+            lattice = f"{self.reach:,} steps of a lattice of {float(self.lattice):g} {unit}".rstrip()
             hidden = f"values up to {alpha}{' on the ground' if crs else ''} in each other (α: {lattice})"
         lines = {
             "data": f"{', '.join(self.columns)}{crs}, one row per user",
@@ -351,22 +343,18 @@ class DiffusionMechanism:
         }
         if np.size(levels):
             most, least = int(np.max(levels)), int(np.min(levels))
-            lines["responses"] = f"ε from {least / NANO:.4g} to {most / NANO:.4g}, {self._describe_error(most, least)}"
+            if self.bits:
+                error = f"wrong with a probability of {self.flipped(most):.3g} to {self.flipped(least):.3g}"
+            else:
+                small, large = (f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in self.rmse([most, least]).tolist())
+                error = f"off by {small} to {large} {unit}".rstrip() + " (root mean square)"
+            lines["responses"] = f"ε from {least / NANO:.4g} to {most / NANO:.4g}, {error}"
             right = Guarantee(epsilon=Fraction(most, NANO)).certainty
-            lines["at most"] = (
-                "an attacker who holds two values that are hidden in each other for equally likely, and sees all "
-                f"responses, names the right one in {100 * right:.7g}% of all cases"
-            )
-        lines["public"] = "users, network, distances, ε(d), and who has data; requests are not hidden"
+            guess = f"the right one of two equally likely values within α in {100 * right:.7g}% of cases"
+            lines["at most"] = f"an attacker with all responses names {guess}"
+        lines["public"] = "users, network, distances, ε(d), and who has data; the operator sees who requests"
         lines["not covered"] = "other data about the same users, data that change, what users reveal about each other"
         return "\n".join(f"{name:<12} {text}" for name, text in lines.items())
-
-    def _describe_error(self, most: int, least: int) -> str:
-        if self.bits:
-            return f"wrong with a probability of {self.flipped(most):.3g} to {self.flipped(least):.3g}"
-        errors = [float(self.rmse(level)) for level in (most, least)]
-        small, large = (f"{error:,.0f}" if error >= 1000 else f"{error:.4g}" for error in errors)
-        return f"off by {small} to {large} {self.unit}".rstrip() + " (root mean square)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,18 +404,13 @@ class Signal:
         """
         level = floor_nano(epsilon=epsilon)
         if not self.starts[0] <= level <= self.most:
-            raise InputError(
-                f"epsilon is {float(epsilon):g}: the signal has {self.starts[0] / NANO:g} to {float(self.epsilon):g}"
-            )
+            raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, to {float(self.epsilon):g}")
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
         return stamp(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)
 
     def to(self, requester: str) -> Signal:
-        """Return the part for a user of the network.
-
-        Raises InputError if they are unknown, not connected, or closer to the owner than the signal reaches.
-        """
+        """Return the part for a user of the network. Raises InputError as `levels` and `trim` do."""
         return self.trim(Fraction(int(self.mechanism.levels([self.owner], [requester])[0]), NANO))
 
     def __repr__(self) -> str:

@@ -22,7 +22,6 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, is_number, positive, whole
-from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
@@ -46,8 +45,8 @@ class Channel:
     one: Fraction
 
     def __post_init__(self) -> None:
-        for name in ("zero", "one"):
-            object.__setattr__(self, name, probability(**{name: getattr(self, name)}))
+        object.__setattr__(self, "zero", probability(zero=self.zero))
+        object.__setattr__(self, "one", probability(one=self.one))
 
     @classmethod
     def flips(cls, chance: Fraction) -> Channel:
@@ -188,7 +187,7 @@ class Rappor:
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε_∞: all that one user ever reports, now and at all coarser settings before, under another text.
+        """ε_∞: everything that one user ever reports, now and at coarser settings before.
 
         Two texts differ in at most 2k bits, and a permanent bit costs ln((1 − f/2)/(f/2)).
         """
@@ -196,19 +195,11 @@ class Rappor:
 
     @property
     def report_guarantee(self) -> Guarantee:
-        """ε_1: one report with all its coarser versions before.
+        """ε_1: one report and all its coarser versions, k ln(q* (1 − p*) / (p* (1 − q*))).
 
-        k ln(q* (1 − p*) / (p* (1 − q*))), since of the bits in which two texts differ each sets k at most.
+        Of the bits in which two texts differ each text sets k at most.
         """
         return _guarantee(self.report, self.hashes)
-
-    @property
-    def weakness(self) -> str | None:
-        """Why hardly anything is protected, or None (docs/privacy/weak.md, rule 1)."""
-        sure = self.guarantee.certainty
-        if sure <= MOST_CERTAIN:
-            return None
-        return f"many reports let an attacker tell two equally likely texts apart with {100 * sure:.4g}% certainty"
 
     def relaxed(self, **changes: Fraction | float) -> Rappor:
         """Return settings with less noise: another f, p or q. Raises InputError as `check_relaxes` does."""
@@ -284,11 +275,9 @@ class Rappor:
         [True, False]
         """
         names = list_texts(candidates)
-        if len(set(names)) < len(names):
-            raise InputError("candidates are repeated: list each text once")
         ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
-        if ones.shape != shape or users.shape != shape[:1]:
-            raise InputError(f"ones, users have shapes {ones.shape}, {users.shape}: they must be {shape}, {shape[:1]}")
+        if ones.shape != shape or users.shape != shape[:1] or len(set(names)) < len(names):
+            raise InputError(f"ones must have the shape {shape}, users {shape[:1]}, and candidates must differ")
         return decode_counts(ones, users, self.positions(names), self.report, names, level)
 
 
@@ -315,10 +304,9 @@ class Reports:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))
-        bits = np.asarray(self.bits)
-        if bits.shape != (len(self), self.mechanism.bits) or not np.isin(bits, (0, 1)).all():
-            wanted = len(self), self.mechanism.bits
-            raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, in the shape {wanted}")
+        bits, shape = np.asarray(self.bits), (len(self), self.mechanism.bits)
+        if bits.shape != shape or not np.isin(bits, (0, 1)).all():
+            raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, in the shape {shape}")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
 
     def __len__(self) -> int:
@@ -336,17 +324,15 @@ class Reports:
         return np.bincount(self.cohorts, minlength=self.mechanism.cohorts)
 
     def decode(self, candidates: Sequence[str], *, level: float = 0.05) -> pd.DataFrame:
-        """Estimate how many users have each candidate: `Rappor.decode`."""
+        """Estimate how many users have each candidate, as `Rappor.decode` does."""
         return self.mechanism.decode(self.ones, self.users, candidates, level=level)
 
 
 def check_cohorts(cohorts: ArrayLike, mechanism: Rappor) -> NDArray[np.int64]:
     """Return cohorts as (users,) int64; InputError unless they are whole numbers below `mechanism.cohorts`."""
     array = np.asarray(cohorts)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"cohorts have type {array.dtype} and shape {array.shape}: each user has one whole number")
-    if ((array < 0) | (array >= mechanism.cohorts)).any():
-        raise InputError(f"cohorts are from {array.min()} to {array.max()}: they must be below {mechanism.cohorts}")
+    if array.ndim != 1 or not np.isin(array, range(mechanism.cohorts)).all():
+        raise InputError(f"cohorts must be one whole number from 0 to {mechanism.cohorts - 1} per user")
     return array.astype(np.int64)
 
 
@@ -368,25 +354,25 @@ def decode_counts(
     users: NDArray[Any],
     positions: NDArray[np.int64],
     channel: Channel,
-    candidates: Sequence[str],
+    names: Sequence[str],
     level: float,
 ) -> pd.DataFrame:
     """Estimate candidates from counts of ones that were reported through a channel, as `Rappor.decode` does.
 
-    Unbiased counts of bits, a non-negative LASSO that selects candidates, least squares on the selected ones, with the
-    exact variance of the channel and of the users' cohorts. Source: Erlingsson, Pihur and Korolova 2014,
-    section 4. `positions` (candidates, cohorts, k) are the bits that each candidate sets.
+    A non-negative LASSO selects candidates. Least squares estimates them, with the exact variance of the channel and of
+    the users' cohorts. `positions` (candidates, cohorts, k) are the bits that each candidate sets.
+    Source: Erlingsson, Pihur and Korolova 2014, section 4.
     """
     import pandas as pd
     import scipy.stats
 
-    if not is_number(level) or not 0 < level < 1:
+    if not 0 < level < 1:
         raise InputError(f"level is {level!r}: it must be between 0 and 1, such as 0.05")
-    if not ((users >= 0).all() and (ones >= 0).all() and (ones <= users[:, None]).all()):
+    if not ((ones >= 0) & (ones <= users[:, None])).all():
         raise InputError("ones are negative or more than users: both must count the same reports")
     if channel.zero >= channel.one:
         raise InputError("f is 1: reports do not depend on texts and cannot be decoded")
-    number = len(candidates)
+    number = len(names)
     estimate, error, p_value = np.zeros(number), np.full(number, np.nan), np.ones(number)
     if users.sum() and number:
         seen = _Seen(ones, users, channel)
@@ -395,15 +381,8 @@ def decode_counts(
         if len(chosen):
             estimate[chosen], error[chosen] = _least_squares(design[:, chosen].toarray(), seen)
             p_value[chosen] = scipy.stats.norm.sf(estimate[chosen] / error[chosen])
-    return pd.DataFrame(
-        {
-            "candidate": list(candidates),
-            "estimate": estimate,
-            "std_error": error,
-            "p_value": p_value,
-            "significant": p_value <= level / max(1, number),
-        }
-    )
+    table = {"candidate": list(names), "estimate": estimate, "std_error": error, "p_value": p_value}
+    return pd.DataFrame(table | {"significant": p_value <= level / max(1, number)})
 
 
 class _Seen:

@@ -33,7 +33,7 @@ def test_all_ways_lead_to_the_same_network():
     ]
     for network in ways:
         assert sorted(network.nodes) == ["ann", "bob", "cem", "dia"]
-        assert repr(network) == "Network of 4 users and 4 edges"
+        assert repr(network) == "Network(users=4, edges=4, directed=False)"
         order = network.index(["ann", "bob", "cem", "dia"])
         matrix = network.adjacency.toarray()[np.ix_(order, order)].astype(int)
         assert matrix.tolist() == [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]]
