@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import DeltaHistWarning, InputError, finite
 
 if TYPE_CHECKING:
-    import geopandas as gpd
 
     from deltahist.space.domain import Domain
 
@@ -172,21 +171,6 @@ class Operation:
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
         return moved
-
-    def frame(self, frame: gpd.GeoDataFrame, crs: Any) -> gpd.GeoDataFrame:
-        """Return a frame of geometries after the operation, which is to a CRS.
-
-        Raises InputError if a vertex has no place there.
-        """
-        import shapely
-
-        moved = self.shapes(frame.geometry.to_numpy())
-        if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
-            raise InputError(
-                f"some geometries lie outside the area of {self.projection!r}: they must have a place in {crs}"
-            )
-        return frame.set_geometry(moved, crs=read_crs(crs))
-
 
 @functools.lru_cache(maxsize=64)
 def off(crs: Any, bounds: tuple[float, ...], target: Any) -> Operation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.space.crs import Operation, looks_like_degrees
+from deltahist.errors import InputError
+from deltahist.space.crs import Operation, read_crs
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -42,11 +41,15 @@ def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataF
 
     Raises InputError as of `way_to_map`, or if a vertex has no place on the map.
     """
+    import shapely
+
     operation = way_to_map(frame.crs, domain, name)
-    try:
-        return frame if operation is None else operation.frame(frame, domain.crs)
-    except InputError as problem:
-        raise InputError(f"{name} cannot be projected to {domain.crs}: {problem}") from None
+    if operation is None:
+        return frame
+    moved = operation.shapes(frame.geometry.to_numpy())
+    if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
+        raise InputError(f"{name} lies partly outside the area where {domain.crs} is defined: cut it to the map")
+    return frame.set_geometry(moved, crs=read_crs(domain.crs))
 
 
 def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
@@ -70,9 +73,8 @@ def read_geometries(
     """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
 
     The file is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. `choosable` is whether
-    the caller can name a layer. A file that says degrees, as all GeoJSON does, but whose figures cannot be degrees, is
-    taken to be in the domain's coordinates; it warns where there is a map. Raises InputError if the file is missing or
-    unreadable, has no geometries, or has several layers and none is chosen.
+    the caller can name a layer. GeoJSON always says degrees; for a plane it is in the plane's coordinates all the same.
+    Raises InputError if the file is missing or unreadable, has no geometries, or has several layers and none is chosen.
     """
     import geopandas as gpd
     import shapely
@@ -81,7 +83,6 @@ def read_geometries(
     file = Path(file)
     if not file.is_file():
         raise InputError(f"{name} is {str(file)!r}: there is no such file")
-    geojson = file.suffix.lower() in (".geojson", ".json")
     try:
         with warnings.catch_warnings():
             # What the readers notice (empty geometries) is no matter here, and may quote the file.
@@ -99,37 +100,22 @@ def read_geometries(
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
     if (shapely.is_missing(shapes) | shapely.is_empty(shapes)).all():
         raise InputError(f"{name} {str(file)!r} has no geometries")
-    possible = looks_like_degrees(shapely.total_bounds(shapes).tolist())
-    if frame.crs is None or not frame.crs.is_geographic or (possible and not (geojson and domain.crs is None)):
-        return frame
-    if domain.crs is not None:
-        warnings.warn(
-            f"{name} {str(file)!r} says {frame.crs.to_string()}, but its coordinates cannot be degrees: they are taken "
-            f"to be in {domain.crs}, as the map is",
-            DeltaHistWarning,
-            stacklevel=2,
-        )
-    return frame.set_crs(None, allow_override=True)
+    plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
+    return frame.set_crs(None, allow_override=True) if plain else frame
 
 
 def _layer_of(file: Path, layer: str | None, choosable: bool) -> tuple[str, str]:
-    """Return what GDAL opens, of an archive its one file of geometries, and the layer.
+    """Return what GDAL opens, and the layer.
 
     Raises InputError if the file is of another kind than its ending says, or has several layers and none is chosen.
     """
     import pyogrio
 
     pyogrio.set_gdal_config_options(_NO_NETWORK)
-    place, suffix = str(file), file.suffix.lower()
-    if suffix == ".zip":
-        with zipfile.ZipFile(file) as archive:
-            members = [Path(each) for each in archive.namelist()]
-        found = [each for each in members if each.suffix.lower() in DRIVERS and "__MACOSX" not in each.parts]
-        if len(found) != 1:
-            raise ValueError(f"it is an archive of {len(found):,} files of geometries: it must hold one")
-        place, suffix = f"/vsizip/{file}/{found[0].as_posix()}", found[0].suffix.lower()
-    if suffix not in DRIVERS:
+    suffix = file.suffix.lower()
+    if suffix not in (*DRIVERS, ".zip"):
         raise ValueError(f"its ending is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
+    place = f"/vsizip/{file}" if suffix == ".zip" else str(file)
     layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
     if layer is None and len(layers) == 1:
         layer = layers[0]
@@ -137,8 +123,8 @@ def _layer_of(file: Path, layer: str | None, choosable: bool) -> tuple[str, str]
         ask = "choose one with layer=" if choosable else "make a file of one"
         raise InputError(f"layer is {layer!r}: {file.name!r} has the layers {', '.join(layers) or 'none'}; {ask}")
     driver = pyogrio.read_info(place, layer=layer)["driver"]
-    if driver != DRIVERS[suffix]:
-        raise ValueError(f"it is of the kind {driver}: with this ending it must be {DRIVERS[suffix]}")
+    if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
+        raise ValueError(f"it is of the kind {driver}, which its ending does not say")
     return place, layer
 
 
@@ -187,7 +173,7 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
             warnings.simplefilter("error")  # of rows that are longer than the header
             how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "index_col": False, "skipinitialspace": True}
             frame = pd.read_csv(file, **how)
-            if len(frame.columns) == wanted and all(map(reads_as_number, frame.columns)):
+            if len(frame.columns) == wanted and pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
                 frame = pd.read_csv(file, header=None, names=columns, **how)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         figures = frame[columns].to_numpy(np.float64)
@@ -199,21 +185,12 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     return figures, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
 
 
-def reads_as_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
     """Return a frame with the names of its regions in front, as texts, in the column `name`.
 
     They come from a column or, where none is chosen, from one that is called as names are (name, nom, id, code, ...),
-    else the first text column that tells all regions apart, else the only column, else they are numbers. Another column
-    that is called `name`, in any case, gets "_region" behind it. Raises InputError if the column is missing.
+    else the first text column that tells all regions apart, else they are numbers. Another column that is called
+    `name`, in any case, gets "_region" behind it. Raises InputError if the column is missing.
 
     >>> import geopandas as gpd, shapely
     >>> zones = gpd.GeoDataFrame({"code": [7, 8]}, geometry=[shapely.Point(0, 0), shapely.Point(1, 1)])
@@ -231,8 +208,7 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
         filled = [c for c in others if frame[c].notna().any()]
         called = {c.lower(): c for c in reversed(filled)}
         known = [called[word] for word in _NAMES if word in called]
-        texts = [c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])]
-        known += [*(c for c in texts if "name" in c.lower()), *texts, *(filled if len(filled) == 1 else ())]
+        known += [c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])]
         column = known[0] if known else None
     names: list[str | None] = [str(number) for number in range(len(frame))]
     if column is not None:

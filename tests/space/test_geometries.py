@@ -77,12 +77,9 @@ def test_a_file_is_read_by_the_driver_of_its_ending_alone(tmp_path, ending):
         read_geometries(tmp_path / "zones.shp", PLANE)
 
 
-def test_figures_that_cannot_be_degrees_are_in_the_maps_coordinates(tmp_path):
+def test_geojson_is_in_the_coordinates_of_a_plane(tmp_path):
     far = [shapely.transform(square, lambda v: v + np.array([583_000, 4_505_000])) for square in SQUARES]
     file = write(tmp_path / "z.geojson", far, zone=list("abc"))
-    domain = dh.Domain((583_000, 4_505_000, 584_000, 4_506_000), (4, 4), "EPSG:32618")
-    with pytest.warns(dh.DeltaHistWarning, match="cannot be degrees"):
-        assert read_geometries(file, domain).crs is None
     assert read_geometries(file, PLANE).crs is None
 
 
@@ -101,7 +98,7 @@ def frame(**columns):
         ({"group": [1, 1, 2], "zone": ["a", "b", "c"]}, ["a", "b", "c"]),
         ({"kind": ["p", "p", "q"], "district": ["a", "b", "c"], "pop": [1, 2, 3]}, ["a", "b", "c"]),
         ({"BoroName": ["a", "b", "c"], "BoroCD": ["x", "y", "z"]}, ["a", "b", "c"]),
-        ({"zone_nr": [4, 5, 6]}, ["4", "5", "6"]),
+        ({"zone_nr": [4, 5, 6]}, ["0", "1", "2"]),
         ({}, ["0", "1", "2"]),
     ],
 )

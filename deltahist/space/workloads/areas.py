@@ -19,8 +19,6 @@ from deltahist.space.workloads.cover import in_parts
 _NEAR_EDGE = 1e-8
 #: Cells at the rims of polygons that are looked at a time: what is worked out stays near the processor.
 _AT_A_TIME = 1 << 17
-#: Cells of the box around polygons, for each piece of their rims, from which on those with pieces are sorted instead.
-_SPARSE = 8
 #: Running sums are taken in whole multiples of one by this, exactly: a sum does not depend on the polygons before it.
 _WHOLE = 1 << 52
 
@@ -104,16 +102,7 @@ def _parts(
     flat = (before[owner] + i * wide[owner, 1] + j)[inside]
     v0, v1, u0, u1 = v0[inside], v1[inside], u0[inside], u1[inside]
     east, r0, r1 = v1 - v0, 0.5 - u0, 0.5 - u1
-    if behind[-1] > _SPARSE * len(flat):
-        # A large region: memory and time must follow its rim, not the box around it.
-        held, number = np.unique(flat, return_inverse=True)
-    else:
-        crossed = np.zeros(behind[-1], dtype=bool)
-        crossed[flat] = True
-        held = np.flatnonzero(crossed)
-        place = np.empty(behind[-1], dtype=np.int32)
-        place[held] = np.arange(len(held))
-        number = place[flat]
+    held, number = np.unique(flat, return_inverse=True)
 
     def per_cell(weight: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.bincount(number, weight, len(held)).astype(np.float64, copy=False)
