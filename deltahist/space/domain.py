@@ -45,9 +45,7 @@ def read_length(value: float | str, name: str = "length") -> float:
     try:
         return float(value) if match is None else float(match[1]) * _METRES[match[2]]
     except ValueError:
-        raise InputError(
-            f"{name} is {value!r}: it must be a number, or a number with a unit such as 250m or 0.5km"
-        ) from None
+        raise InputError(f"{name} is {value!r}: it must be a number, with a unit or without, such as 250m") from None
 
 
 def length_times(length: float | str, factor: float) -> float | str:
@@ -58,19 +56,6 @@ def length_times(length: float | str, factor: float) -> float | str:
     """
     product = read_length(length) * factor
     return f"{product:.15g}m" if has_unit(length) else product
-
-
-def _plain_length(value: float | str, crs: str | None, name: str) -> float:
-    """Return a length without its unit, metres if it has one, which needs a CRS; raise InputError unless above zero."""
-    if crs is None and has_unit(value):
-        raise InputError(
-            f"{name} is {value!r}, but the domain has no CRS and so no metres: "
-            "give a plain number, or state the CRS of the bounds"
-        )
-    found = read_length(value, name)
-    if isinstance(value, str) and not (math.isfinite(found) and found > 0):  # the text, not its metres
-        raise InputError(f"{name} is {value!r}: it must be a finite length above zero")
-    return float(positive(**{name: found}))
 
 
 def check_room(domain: Domain) -> None:
@@ -122,9 +107,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         bounds = tuple(float(finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
-        shape = tuple(
-            whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object))
-        )
+        shape = tuple(whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
         if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
             number = isinstance(self.crs, int)
             object.__setattr__(self, "crs", f"EPSG:{self.crs}" if number else self.crs.to_string())
@@ -132,39 +115,24 @@ class Domain:
         object.__setattr__(self, "shape", shape)
         if len(bounds) not in (2, 4) or len(shape) * 2 != len(bounds):
             raise InputError(
-                f"bounds have {len(bounds)} numbers and shape {len(shape)}: "
-                "1-D takes bounds=(lo, hi), shape=(n,); 2-D takes bounds=(w, s, e, n), shape=(nx, ny)"
+                f"bounds are {bounds} and shape {shape}: they must be (lo, hi) and (n,), or (w, s, e, n) and (nx, ny)"
             )
         for lo, hi in zip(self.low, self.high, strict=True):
             if not lo < hi:
-                raise InputError(
-                    f"bounds are {bounds}: {lo:g} must be less than {hi:g} "
-                    "(the order is west, south, east, north)"
-                )
+                raise InputError(f"bounds are {bounds}: {lo:g} must be less than {hi:g} (west, south, east, north)")
         sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
         if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
-            raise InputError(
-                f"bounds are {bounds} with {shape} cells: a cell's sides, {' and '.join(f'{s:.3g}' for s in sides)}, "
-                "must be of like size and within what floats hold"
-            )
-        if min(self.step) < _LEAST_STEP:
-            raise InputError(
-                f"bounds are {bounds} with {shape} cells: a lattice step of {min(self.step):.3g} is too short for "
-                "floats; use other units"
-            )
+            raise InputError(f"bounds are {bounds} with {shape} cells: sides of a cell must be of like size")
         farthest = max(abs(b) for b in bounds)
-        if farthest >= 2**53 and np.spacing(farthest) > min(self.step):
+        if min(self.step) < _LEAST_STEP or (farthest >= 2**53 and np.spacing(farthest) > min(self.step)):
             raise InputError(
-                f"bounds are {bounds} with {shape} cells: coordinates of this size are rounded by "
-                f"{np.spacing(farthest):g}, more than a lattice step of {min(self.step):.3g}; subtract the lower bound "
-                "from the points and from the bounds first"
+                f"bounds are {bounds} with {shape} cells: floats of this size must hold a lattice step of "
+                f"{min(self.step):.3g}; use other units, or subtract the lower bound first"
             )
         if max(self.lattice_shape) > _MOST_STEPS:
             raise InputError(f"shape is {shape}: too many cells for the integer lattice; use larger cells")
         if self.crs is None and self.scale not in (None, 1):
-            raise InputError(
-                f"scale is {self.scale!r} without a CRS: lengths on a plane are what they are; leave it out"
-            )
+            raise InputError(f"scale is {self.scale!r} without a CRS: it must be left out")
         if self.crs is not None:
             from deltahist.space.crs import scales
 
@@ -173,8 +141,7 @@ class Domain:
                 object.__setattr__(self, "scale", needed)
             elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
                 raise InputError(
-                    f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground "
-                    "there, and a smaller figure would promise more than is kept; leave it out"
+                    f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground"
                 )
 
     @classmethod
@@ -198,10 +165,7 @@ class Domain:
         extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
         if side > max(extent) * (1 + 1e-9):
             sides = " × ".join(f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in map(rough.ground, extent))
-            raise CellTooLarge(
-                f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}, and a map of one cell "
-                "says nothing; take smaller cells (are the bounds in other units, such as km or degrees?)"
-            )
+            raise CellTooLarge(f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}")
         # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
         shape = tuple(
             max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True)
@@ -299,7 +263,9 @@ class Domain:
 
         Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
         """
-        return _plain_length(value, self.crs, name) * (self.scale or 1.0)
+        if self.crs is None and has_unit(value):
+            raise InputError(f"{name} is {value!r}: without a CRS there are no metres, so it must be a plain number")
+        return float(positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
         """Return a length in units of the CRS as ground units of the largest scale; the inverse of `length`."""
@@ -320,10 +286,7 @@ class Domain:
         if points.ndim != 2 or points.shape[1] != self.ndim:
             raise InputError(f"points have shape {points.shape}: it must be (m, {self.ndim})")
         if not np.isfinite(points).all():
-            bad = int((~np.isfinite(points)).any(axis=1).sum())
-            raise InputError(
-                f"{bad} of {len(points)} points have NaN or infinite coordinates: all must be finite"
-            )
+            raise InputError("points have NaN or infinite coordinates: all must be finite")
         steps = [self._steps_along(axis, points[:, axis]) for axis in range(self.ndim)]
         return np.stack(steps, axis=1).astype(np.int64)
 

@@ -260,11 +260,10 @@ def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> 
     if not (found.outside == 1).any():
         first = str(found.notes[0]).removeprefix("not answered: ")
         return f"0 of {len(regions):,} regions can be answered (the first: {first}): they must be polygons"
-    theirs, bounds = (tuple(round(float(v), 6) for v in box) for box in (shapely.total_bounds(regions), domain.bounds))
     stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
     return (
-        f"0 of {len(regions):,} regions are on the map, whose bounds are {bounds}: theirs are {theirs} {stated} (in "
-        "another CRS, or x and y swapped?)"
+        f"0 of {len(regions):,} regions are on the map, whose bounds are {domain.bounds}: theirs are "
+        f"{tuple(shapely.total_bounds(regions).round(6).tolist())} {stated} (in another CRS, or x and y swapped?)"
     )
 
 

@@ -115,10 +115,7 @@ class Neighbourhood:
             object.__setattr__(self, "delta", plain)
         length = self.domain.length(self.delta, name="delta")
         if length < max(self.domain.step):
-            raise InputError(
-                f"delta is {self.delta!r}: it is smaller than a lattice step ({max(self.domain.step):.3g}), "
-                "the shortest move there is (is it in the units of the domain?)"
-            )
+            raise InputError(f"delta is {self.delta!r}: it must be at least a step of {max(self.domain.step):.3g}")
         if isinstance(self.sources, str):
             allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
             one_of(allowed, sources=self.sources)
@@ -331,11 +328,8 @@ class Neighbourhood:
     def check_on_map(self) -> None:
         """Raise InputError if δ is longer than any move on the map: there is nowhere else to be hidden."""
         if self.delta_ground > self.diameter * (1 + 1e-9):
-            across, unit = f"{self.diameter:,.6g}", self.domain.unit
             raise InputError(
-                f"delta is {self.delta!r}, but the map is only {across} {unit} across: nobody can be hidden among "
-                f"places that are not on it, and at {across} {unit} everybody may be anywhere on it already; take a "
-                "smaller δ, or larger bounds (are they in other units?)"
+                f"delta is {self.delta!r}: it must not be longer than the map, {self.diameter:,.6g} {self.domain.unit}"
             )
 
 
@@ -435,10 +429,7 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
     import shapely
 
     if not isinstance(geometry, shapely.Geometry):
-        raise InputError(
-            f'sources is {geometry!r}: it must be None, "boundary", "left" or "right" (1-D), '
-            "or a shapely geometry"
-        )
+        raise InputError(f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry')
     if shapely.is_empty(geometry) or not np.isfinite(shapely.get_coordinates(geometry)).all():
         raise InputError("sources is an empty or unbounded geometry: it must have finite coordinates")
     if not shapely.is_valid(geometry):
@@ -447,8 +438,8 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
     farthest = float((away / domain.step).max())
     if not farthest < _FARTHEST:
         raise InputError(
-            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner: over so many "
-            "lattice steps distances are not exact; use larger cells, or cut the geometry (is it in another CRS?)"
+            f"sources reach {farthest * max(domain.step):.3g} {domain.unit} from the domain's corner, where distances "
+            "are not exact: they must be nearer (are they in another CRS?)"
         )
 
 

@@ -67,13 +67,13 @@ def test_bounds_are_extended_to_whole_cells(bounds, cell, shape, high):
         ({"bounds": (0, 0, math.nan, 1), "shape": (2, 2)}, "nan"),
         ({"bounds": (0, 0, math.inf, 1), "shape": (2, 2)}, "inf"),
         ({"bounds": (0, 1), "shape": (2, 2)}, "shape"),
-        ({"bounds": (0, 1, 2), "shape": (2,)}, "bounds have 3"),
+        ({"bounds": (0, 1, 2), "shape": (2,)}, "they must be"),
         ({"bounds": (0, 1), "shape": (0,)}, "at least 1"),
         ({"bounds": (0, 1), "shape": (2.5,)}, "2.5"),
         ({"bounds": (0, 1), "shape": (10**12,)}, "lattice"),
         ({"bounds": (0, 1), "shape": (2,), "crs": "EPSG:32618"}, "2-D"),
-        ({"bounds": (0, 1e-303), "shape": (10,)}, "too short for floats"),
-        ({"bounds": (2**60, 2**60 + 5000), "shape": (10,)}, "are rounded by 256, more than a lattice step"),
+        ({"bounds": (0, 1e-303), "shape": (10,)}, "must hold a lattice step"),
+        ({"bounds": (2**60, 2**60 + 5000), "shape": (10,)}, "must hold a lattice step"),
         ({"bounds": (0, 8), "shape": (8,), "scale": 0.5}, "without a CRS"),
         ({"bounds": (0, 8), "shape": (8,), "scale": 2}, "without a CRS"),
     ],
@@ -85,20 +85,20 @@ def test_bad_domains_are_refused_by_name(parameters, words):
 
 
 def test_metres_need_a_crs():
-    with pytest.raises(dh.InputError, match="no CRS"):
+    with pytest.raises(dh.InputError, match="without a CRS"):
         dh.Domain.from_cell((0, 0, 1, 1), "250m")
 
 
 @pytest.mark.parametrize("text", ["m", "x250m", "250 miles"])
 def test_lengths_are_numbers_with_or_without_a_unit(text):
     assert (read_length("250m"), read_length("2.5e2"), read_length(250)) == (250, 250, 250)
-    with pytest.raises(dh.InputError, match=r"250m or 0\.5km"):
+    with pytest.raises(dh.InputError, match=r"such as 250m"):
         read_length(text)
 
 
 @pytest.mark.parametrize("points", [[[0, math.nan]], [[math.inf, 0]]])
 def test_points_must_be_finite(points):
-    with pytest.raises(dh.InputError, match="1 of 1 points"):
+    with pytest.raises(dh.InputError, match="must be finite"):
         dh.Domain((0, 0, 1, 1), (2, 2)).lattice(points)
 
 

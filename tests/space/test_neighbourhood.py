@@ -81,7 +81,7 @@ def test_the_papers_source_reaches_the_first_cell_only():
         (math.nan, None, "delta is nan"),
         (math.inf, None, "delta is inf"),
         (1e-9, None, "lattice step"),
-        ("5m", None, "no CRS"),
+        ("5m", None, "without a CRS"),
         ("far", None, "far"),
         (0.1, "left", "boundary"),
         (0.1, "everywhere", "everywhere"),

@@ -89,7 +89,7 @@ def test_a_description_makes_the_same_limits_again(limits):
         ([(3, 5), (3, 2)], "must not fall"),
         ([("any", 4), (math.inf, 3)], "must not fall"),
         ([(3, 3), (5, 2)], "must not fall"),
-        ([("2km", 2)], "the distance of a limit is '2km', but the domain has no CRS"),
+        ([("2km", 2)], "the distance of a limit is '2km': without a CRS"),
         ([("2h", 2)], "the distance of a limit is '2h': it must be a number"),
         ([(math.nan, 2)], "the distance of a limit is nan"),
         ([(3, math.nan)], "the factor of a limit is nan: it must be a finite number"),
