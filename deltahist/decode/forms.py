@@ -162,9 +162,8 @@ class Form:
         raise NotImplementedError
 
     def rows(self, first: int, stop: int) -> Field:
-        """Return G from row `first` to the one before `stop`."""
-        i, j = np.divmod(np.arange(first * self.size, stop * self.size), self.size)
-        return self.entries(i, j).reshape(stop - first, self.size)
+        """Return G from row and column `first` on, to the row before `stop`."""
+        return self.entries(np.arange(first, stop)[:, None], np.arange(first, self.size))
 
     def whole(self, weight: Field) -> float:
         """Return wᵀ G w."""
@@ -213,7 +212,7 @@ class IntervalTable:
 
     Parameters
     ----------
-    rows : gives the forms' entries G (stop - first, size, k) from row `first` to the one before `stop`.
+    rows : gives the forms' entries G (stop - first, size - first, k), as `Form.rows` does.
     diagonal : their entries on the diagonal (size, k).
     """
 
@@ -225,9 +224,11 @@ class IntervalTable:
         step = max(1, _AT_A_TIME // max(1, size * k))
         for first in range(0, size - 1, step):
             stop = min(first + step, size - 1)
-            some = diagonal[first:stop, None] + diagonal - 2 * rows(first, stop)
+            some, form = diagonal[first:stop, None] + diagonal[first:], rows(first, stop)
+            form *= 2
+            some -= form
             for own, i in zip(some, range(first, stop), strict=True):
-                self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 :]
+                self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 - first :]
         #: From each edge to the next: small, unlike the table, so that it stays near the processor.
         self._next = np.zeros((size, k))
         self._next[:-1] = self._table[self._start[:-1] + np.arange(1, size)]

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,10 @@ class Placement:
         The slope g is half of what density grows by from the cell's centre to its edge, as a part of its mean.
         """
         twice = 2 * self.law.trust * own
-        return tuple(twice * slope for slope in _slopes(self.cells, math.sqrt(self.noise), chosen))
+        slopes = _slopes(self.cells, math.sqrt(self.noise), chosen)
+        for slope in slopes:
+            slope *= twice
+        return slopes
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
         """Return the fields u from which `joined_variance` takes the variance, of chosen cells: here one.
@@ -184,34 +187,36 @@ def _fit(sums: Field) -> tuple[float, float]:
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
     """Return how density grows across chosen cells (`Placement.slope_terms`), by their neighbours; little in noise."""
-    least, found = 2 * abs(cells[chosen]) + 4 * error, []
-    for axis in range(cells.ndim):
-        low, high = (_neighbours(cells, chosen, axis, by) for by in (-1, 1))
-        size = abs(high) + abs(low)
+    cells, chosen, beside = _with_neighbours(cells, chosen)
+    sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
+    least = 2 * abs(cells[chosen]) + 4 * error
+    for axis, places in enumerate(beside):
+        low, high = ((*chosen[:axis], place, *chosen[axis + 1 :]) for place in places)
+        slope = cells[high] - cells[low]
+        slope *= _OF_NEIGHBOURS
+        size = abs(cells[high]) + abs(cells[low]) if sizes is None else sizes[high] + sizes[low]
         size += least
-        slope = _OF_NEIGHBOURS * (high - low)
         slope /= np.maximum(size, np.finfo(np.float64).tiny, out=size)
         found.append(slope)
-    steep = _STEEPEST / np.maximum(sum(map(abs, found)), _STEEPEST)
-    return tuple(slope * steep for slope in found)
+    steep = np.maximum(sum(map(abs, found)), _STEEPEST)
+    np.divide(_STEEPEST, steep, out=steep)
+    for slope in found:
+        slope *= steep
+    return tuple(found)
 
 
-def _neighbours(cells: Field, chosen: Chosen, axis: int, by: int) -> Field:
-    """Return the neighbours of chosen cells along an axis; at an edge the cells themselves."""
-    some, n = chosen[axis], cells.shape[axis]
+def _with_neighbours(cells: Field, chosen: Chosen) -> tuple[Field, Chosen, list[tuple[Any, Any]]]:
+    """Return cells, where the chosen ones are among them, and the neighbours on both sides along each axis.
 
-    def take(place: slice | NDArray[np.int64]) -> Field:
-        return cells[(*chosen[:axis], place, *chosen[axis + 1 :])]
-
-    if not isinstance(some, slice):
-        return take(np.clip(some + by, 0, n - 1))
-    start, stop, _ = some.indices(n)
-    parts = [take(slice(max(start + by, 0), min(stop + by, n)))]
-    if start + by < 0:
-        parts.insert(0, take(slice(0, 1)))
-    elif stop + by > n:
-        parts.append(take(slice(n - 1, n)))
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
+    Slices are cut out with their neighbours. At an edge of the map a cell is its own neighbour.
+    """
+    if not isinstance(chosen[0], slice):
+        ends = zip(chosen, cells.shape, strict=True)
+        return cells, chosen, [(np.maximum(some - 1, 0), np.minimum(some + 1, n - 1)) for some, n in ends]
+    for axis, some in enumerate(chosen):
+        start, stop, _ = some.indices(cells.shape[axis])
+        cells = cells.take(np.arange(start - 1, stop + 1).clip(0, cells.shape[axis] - 1), axis)
+    return cells, (slice(1, -1),) * cells.ndim, [(slice(0, -2), slice(2, None))] * cells.ndim
 
 
 def _sums_of_two(cells: Field) -> Field:

@@ -291,7 +291,7 @@ class Rims:
             rows = slice(start, start + step)
             lean_x, lean_y, *spreads = self._fields((rows, slice(None)))
             for place, field in enumerate((lean_x, *spreads)):
-                blocks = field[:, : of_y * width].reshape(len(field), of_y, width).sum(axis=2)
+                blocks = field[:, : of_y * width].reshape(len(field), of_y, width) @ np.ones(width)
                 np.cumsum(blocks, axis=1, out=along_y[rows, 1:, place])
             for place, field in enumerate((lean_y, *spreads)):
                 blocks = field[: len(field) // width * width].reshape(-1, width, ny).sum(axis=1)

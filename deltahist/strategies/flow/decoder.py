@@ -114,8 +114,10 @@ class LowRank(Form):
         return self.base.entries(i, j) + both
 
     def rows(self, first: int, stop: int) -> Field:
-        both = self.a[first:stop] @ self.b.T + self.b[first:stop] @ self.a.T
-        return self.base.entries(np.arange(first, stop)[:, None], np.arange(self.size)) + both
+        found = self.a[first:stop] @ self.b[first:].T
+        found += self.b[first:stop] @ self.a[first:].T
+        found += self.base.rows(first, stop)
+        return found
 
     def of(self, intervals: Pieces) -> Field:
         a, b = weighted(self.a, intervals.edges), weighted(self.b, intervals.edges)
@@ -261,7 +263,8 @@ class _Waves:
         """(a·q)² @ weight of the intervals between all places."""
         waves, weight = self.waves, self.weight
         return IntervalTable(
-            lambda first, stop: np.swapaxes((waves[first:stop, None] * weight.T) @ waves.T, 1, 2), waves**2 @ weight
+            lambda first, stop: np.swapaxes((waves[first:stop, None] * weight.T) @ waves[first:].T, 1, 2),
+            waves**2 @ weight,
         )
 
     def __call__(self, low: Field, high: Field) -> tuple[Field, Field]:
