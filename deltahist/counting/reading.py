@@ -397,7 +397,8 @@ def count_file(
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user.
     layer : of a GeoPackage; the sheet of a workbook.
     where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
-        counted, before users are bounded. It is public, and releases state it.
+        counted, before users are bounded. It is public, and releases state it. Text that is compared with a number must
+        be one, or empty.
     decimal : "." or ",": of numbers in text.
     table : of a database, "visits" or "part.visits".
 
@@ -560,6 +561,11 @@ def _batch(rows: Any, axes: int) -> Batch:
         columns = [shapely.get_x(points), shapely.get_y(points)][:axes]
     else:
         columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
+    if unread := rows["chosen"].null_count:
+        raise InputError(
+            f"where compares a column with numbers, or with true and false, but {unread:,} of its rows hold something "
+            "else: mend them, leave them empty, or compare with text in single quotes"
+        )
     return Batch(columns, known("u"), known("step"), np.asarray(rows["chosen"].to_numpy(zero_copy_only=False)))
 
 

@@ -171,13 +171,16 @@ class Given:
         return f"CASE WHEN abs({since}) < {number(most)} AND {since} = floor({since}) THEN {bounded} END"
 
     def chosen(self, condition: Condition) -> str:
-        """Return whether rows meet a condition, in this dialect."""
+        """Return whether rows meet a condition, in this dialect; NULL where text that it compares cannot be read."""
+        unread: list[str] = []
 
         def column(asked: str, kind: str) -> str:
             name = self.column(asked)
             own = kind_of(self.types[name])
             if own == "text" and self.decimal is not None and kind in ("number", "truth"):
-                return self.number(name) if kind == "number" else f"TRY_CAST({self.name(name)} AS BOOLEAN)"
+                read = self.number(name) if kind == "number" else f"TRY_CAST({self.name(name)} AS BOOLEAN)"
+                unread.append(f"trim({self.name(name)}) <> '' AND ({read}) IS NULL")
+                return read
             if kind and own != kind and (kind, own) != ("text", "time"):
                 raise InputError(
                     f"where compares column {name!r} with {kind}, but it is of the type {self.types[name]}: numbers "
@@ -185,7 +188,8 @@ class Given:
                 )
             return self.name(name)
 
-        return f"coalesce({condition.sql('duckdb', column)}, false)"
+        met = f"coalesce({condition.sql('duckdb', column)}, false)"
+        return f"CASE WHEN NOT coalesce({' OR '.join(unread)}, false) THEN {met} END" if unread else met
 
 
 def place_sql(
