@@ -21,6 +21,9 @@ _WAITING = 1 << 21
 class Unshown:
     """Base of objects with private figures, which printing never shows: notebooks are handed on."""
 
+    #: Arithmetic by NumPy is refused: its result would not know how many points of a user it holds.
+    __array_ufunc__ = None
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(private: not shown)"
 

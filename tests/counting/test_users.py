@@ -149,3 +149,12 @@ def test_both_or_neither_and_at_least_one():
 def test_every_draw_has_a_key_of_its_own():
     one, other = UserBound(1), UserBound(1)
     assert not np.array_equal(one._draw(8), other._draw(8))
+
+
+def test_arithmetic_with_counts_is_refused():
+    """Its result would be taken for points of which each is somebody's only one."""
+    counts = dh.count([[0.5], [0.6]], LINE, user=["ann", "ann"], max_per_user=2)
+    for work in (lambda: counts + 1, lambda: 2 * counts, lambda: np.add(1, counts), lambda: np.maximum(counts, 0)):
+        with pytest.raises(TypeError):
+            work()
+    assert np.asarray(counts).sum() == 2
