@@ -258,12 +258,18 @@ class Memory(Database):
 
     def __init__(self) -> None:
         super().__init__()
+        self._process = os.getpid()
         settings = {"isolation_level": None, "check_same_thread": False}
         self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings)
         weakref.finalize(self, self._engine.dispose)
 
     def begin(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
-        """Begin a transaction: looks take turns, too, since all share one connection."""
+        """Begin a transaction: looks take turns, too, since all share one connection.
+
+        Raises InputError in a forked process, whose copy would pay once more.
+        """
+        if self._process != os.getpid():
+            raise InputError("the ledger is in the memory of another process: give a ledger a file to share it")
         return super().begin(write=True)
 
     def create(self) -> None:

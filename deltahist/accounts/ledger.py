@@ -81,6 +81,8 @@ class Ledger:
         return f"Ledger({self.place!r})"
 
     def __reduce__(self) -> Any:
+        if self._where is None:
+            raise InputError("the ledger is in memory, and a copy of it would pay again: give a ledger a file")
         return Ledger, (self._where,)
 
     @classmethod
@@ -136,8 +138,9 @@ class Ledger:
         Parameters
         ----------
         amount : in the account's unit, or a guarantee or budget; rounded up to billionths.
-        key : a charge with a key is made once; the same key and amount return it again. A text of at most 200
-            printable characters. Without a key every call charges.
+        key : a charge with a key is made once; the same key and amount return it again. It pays for one release: take
+            another key to publish again, with other noise. A text of at most 200 printable characters. Without a key
+            every call charges.
 
         Raises
         ------

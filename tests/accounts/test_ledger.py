@@ -244,6 +244,29 @@ def test_a_ledger_goes_to_other_processes_by_its_path(city):
     assert pickle.loads(pickle.dumps(city)).spent("city") == 0.5
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_ledger_in_memory_pays_in_its_own_process_alone():
+    """A copy in another process would pay a second time from the same budget."""
+    account = dh.Account.total(epsilon=1)
+    account.window.charge(0, 0.5)
+    for copied in (account, account.window, account.window.ledger):
+        with pytest.raises(dh.InputError):
+            pickle.dumps(copied)
+
+    def charge():
+        with pytest.raises(dh.InputError):
+            account.window.charge(0, 0.5)
+        with pytest.raises(dh.InputError):
+            account.spent  # noqa: B018
+
+    child = multiprocessing.get_context("fork").Process(target=charge)
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert account.left == Fraction(1, 2)
+
+
 def test_a_ledger_in_memory():
     ledger = Ledger(None)
     ledger.open("city", rho=1)
