@@ -55,6 +55,7 @@ def test_nothing_goes_round_the_contracts():
         for path in PACKAGE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
+        and path.relative_to(PACKAGE).parts[0].removesuffix(".py") not in TOP
         and ast.unparse(node.func).split(".")[-1] in ("import_module", "__import__", "run_module")
     ]
     assert called == []
