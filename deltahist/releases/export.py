@@ -290,7 +290,9 @@ def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     """Return a frame in longitude and latitude; a frame on a plane without a CRS is not changed."""
     if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
         return frame
-    return Operation.off(domain, LONGITUDE_LATITUDE).frame(_on_map(frame, domain), LONGITUDE_LATITUDE)
+    frame = _on_map(frame, domain)
+    moved = Operation.off(domain, LONGITUDE_LATITUDE).shapes(frame.geometry.to_numpy())
+    return frame.set_geometry(moved, crs=LONGITUDE_LATITUDE)
 
 
 def _plain(frame: Any) -> Any:

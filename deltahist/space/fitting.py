@@ -93,6 +93,8 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     >>> found.outside.tolist(), found.notes.tolist()
     ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
+    import shapely
+
     if domain.ndim != 2:
         raise InputError("regions are polygons: they need a 2-D domain")
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
@@ -102,13 +104,16 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     parts = (given[start : start + AT_A_TIME] for start in range(0, len(given), AT_A_TIME))
     found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
-        raise InputError(_explain(given, crs, found, domain))
-    kinds = {"clipped to the map": "clipped: ", "repaired": "repaired: ", "not answered": "not answered: "}
-    numbers = {kind: sum(note is not None and words in note for note in found.notes) for kind, words in kinds.items()}
-    if any(numbers.values()):
-        listed = ", ".join(f"{number:,} {kind}" for kind, number in numbers.items() if number)
+        stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
+        raise InputError(
+            f"0 of {len(given):,} regions can be answered (the first: {found.notes[0]}). The map's bounds are "
+            f"{domain.bounds}, theirs are {tuple(shapely.total_bounds(given).round(6).tolist())} {stated}"
+        )
+    if noted := int((found.notes != None).sum()):  # noqa: E711
         warnings.warn(
-            f"of {len(given):,} regions {listed}: the column note says which, and why", DeltaHistWarning, stacklevel=3
+            f"{noted:,} of {len(given):,} regions are clipped, repaired or not answered: the column note says why",
+            DeltaHistWarning,
+            stacklevel=3,
         )
     return found
 
@@ -174,20 +179,16 @@ def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     shapes, notes = given.copy(), np.full(len(given), None, dtype=object)
     for at in np.flatnonzero(~sound):
         shape, shapes[at] = given[at], None
-        if shape is None or shapely.is_empty(shape):
+        if shape is None or shapely.is_empty(shape) or not finite[at]:
             notes[at] = "not answered: no geometry"
-        elif not finite[at]:
-            notes[at] = "not answered: some of its coordinates are not finite"
+            continue
+        if not shapely.is_valid(shape):
+            notes[at] = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
+        part = polygons_of(_make_valid(shape))
+        if part.area > 0:
+            shapes[at] = part
         else:
-            if not shapely.is_valid(shape):
-                notes[at] = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
-                shape = _make_valid(shape)
-            part = polygons_of(shape)
-            if part.area > 0:
-                shapes[at] = part
-            else:
-                kind = given[at].geom_type
-                notes[at] = f"not answered: {'no area' if 'Polygon' in kind else kind + ', not a polygon'}"
+            notes[at] = f"not answered: {shape.geom_type} without an area"
     return shapes, notes
 
 
@@ -220,7 +221,10 @@ def _cut_surroundings(
     share, turns = np.ones(len(shapes)), [-360, 0, 360] if crs.is_geographic else [0]
     # The less where that is around a pole, which may be near though it is not on the map.
     for around in (1 / 2, 1 / 16):
-        west, south, east, north = _ends_around(domain, operation, around)
+        margin = around * (np.array(domain.high) - domain.low)
+        places = np.stack(operation.back(*lattice_of(domain.low - margin, domain.high + margin, 17)))
+        places[~np.isfinite(places)] = np.nan
+        (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
         if crs.is_geographic and east - west > HALF_WORLD:  # across the antimeridian longitudes jump
             west, east = longitudes_of(domain, around)
         if not crs.is_geographic or east - west <= HALF_WORLD:
@@ -242,29 +246,6 @@ def _cut_surroundings(
         share[at] = area(part) / area(shapes[at])
         shapes[at] = part
     return shapes, share
-
-
-def _ends_around(domain: Domain, operation: Operation, around: float) -> tuple[float, float, float, float]:
-    """Return west, south, east and north of a map and a share of its sides around it, before an operation."""
-    margin = around * (np.array(domain.high) - domain.low)
-    places = np.stack(operation.back(*lattice_of(domain.low - margin, domain.high + margin, 17)))
-    places[~np.isfinite(places)] = np.nan
-    (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
-    return west, south, east, north
-
-
-def _explain(regions: NDArray[Any], crs: Any, found: Fitted, domain: Domain) -> str:
-    """Return why no region can be answered: the fault of the first, or where they are instead."""
-    import shapely
-
-    if not (found.outside == 1).any():
-        first = str(found.notes[0]).removeprefix("not answered: ")
-        return f"0 of {len(regions):,} regions can be answered (the first: {first}): they must be polygons"
-    stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
-    return (
-        f"0 of {len(regions):,} regions are on the map, whose bounds are {domain.bounds}: theirs are "
-        f"{tuple(shapely.total_bounds(regions).round(6).tolist())} {stated} (in another CRS, or x and y swapped?)"
-    )
 
 
 # --- boxes --------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
         "query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "zone", "--out", out
     )
     assert not output
-    assert "warning: of 5 regions 1 clipped to the map" in notes
+    assert "warning: 4 of 5 regions are clipped" in notes
     found = read(out)
     with pytest.warns(dh.DeltaHistWarning):
         expected = dh.answer(dh.load(folder / "city.parquet"), gpd.read_file(folder / "zones.geojson"))

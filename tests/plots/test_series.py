@@ -13,7 +13,7 @@ from deltahist.preprocessing import Clock
 
 DOMAIN = dh.Domain((0, 0, 8, 6), (8, 6))
 NEAR = dh.Neighbourhood(DOMAIN, 1, "boundary")
-pytestmark = pytest.mark.filterwarnings("ignore:of 3 regions 1 not answered")
+pytestmark = pytest.mark.filterwarnings("ignore:1 of 3 regions are clipped")
 
 #: Two regions, the smaller one first, and one beyond the map.
 ZONES = gpd.GeoDataFrame(

@@ -282,17 +282,13 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
         raise InputError(
             f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each"
         )
-    known = np.array([isinstance(each, shapely.Geometry) for each in array])
-    plain = known.copy()
-    plain[known] = np.isin(shapely.get_type_id(array[known]), (3, 6)) & shapely.is_valid(array[known])
-    plain[known] &= ~shapely.is_empty(array[known])
+    # Type -1 stands for no geometry.
+    plain = np.isin(shapely.get_type_id(array), (3, 6)) & shapely.is_valid(array) & ~shapely.is_empty(array)
     if not plain.all():
         first = int(np.argmin(plain))
-        kind = getattr(array[first], "geom_type", type(array[first]).__name__)
-        why = f" ({shapely.is_valid_reason(array[first])})" if known[first] else ""
         raise InputError(
-            f"region {labels[first]!r} is {kind}{why}: it must be a valid, non-empty Polygon or MultiPolygon; repair "
-            "it (shapely.make_valid)"
+            f"region {labels[first]!r} is {getattr(array[first], 'geom_type', None)}: it must be a valid, non-empty "
+            "Polygon or MultiPolygon; repair it (shapely.make_valid)"
         )
     return Regions(array, tuple(labels))
 
