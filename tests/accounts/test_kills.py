@@ -124,6 +124,43 @@ def _die_within(where):
     Ledger(where).charge("city", 0.5, key="k")
 
 
+def _fill_windows(where, together, amount):
+    """Charge each step until its windows leave less, and wait for the others before the next one."""
+    plain = ledgers.sum_charges
+
+    def slowly(*asked):
+        found = plain(*asked)
+        time.sleep(0.02)  # whoever may look meanwhile sees the same sums
+        return found
+
+    ledgers.sum_charges = slowly
+    window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
+    for step in range(6):
+        together.wait(30)
+        with contextlib.suppress(dh.BudgetExceeded):
+            while True:
+                window.charge(step, amount)
+
+
+def test_processes_at_once_never_overspend_a_window(where):
+    """No constraint of a table knows windows: only one change at a time keeps them."""
+    window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
+    window.charge(0, 1e-9)
+    amounts, together = (0.3, 0.35, 0.4), SERVER.Barrier(3)
+    clients = [SERVER.Process(target=_fill_windows, args=(where, together, amount)) for amount in amounts]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    spent = window.charges()
+    for length, limit in window.rule.spans:
+        sums = [sum(spent.get(step, 0) for step in range(end - length + 1, end + 1)) for end in range(6)]
+        assert max(sums) <= limit
+        assert max(sums) > limit - 0.3e9
+    assert window.ledger.problems() == []
+    assert [client.exitcode for client in clients] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("charged", ["in memory", "as a window", "by name"])
 def test_two_threads_never_spend_what_one_has_seen(where, monkeypatch, charged):
     """Each looks at what is left and then waits for the other to look as well: only one may get it."""

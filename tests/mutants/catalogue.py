@@ -26,7 +26,7 @@ class Mutant:
     topic : the file that it is about, when it was written. name : what is wrong then.
     at : where: the name of a function, a class or a constant ("Class.method"), or a file below `deltahist/`.
     old : a passage that stands there once, however its lines are broken. new : what takes its place.
-    tests : files or folders below `tests/` that are tried first, the likeliest one first.
+    tests : files or folders below `tests/`, or single tests, that are tried first, the likeliest one first.
     harmless : why nobody is harmed if it is missed; empty where it must be caught.
     """
 

@@ -87,6 +87,7 @@ def test_a_description_makes_the_same_limits_again(limits):
         ([(1, 2)], "longer than delta=1"),
         ([(3, 0.5)], "the factor of a limit is 0.5: it must be a finite number of at least 1"),
         ([(3, 5), (3, 2)], "must not fall"),
+        ([(3, 2), (3, 5)], "must not fall"),
         ([("any", 4), (math.inf, 3)], "must not fall"),
         ([(3, 3), (5, 2)], "must not fall"),
         ([("2km", 2)], "the distance of a limit is '2km': without a CRS"),
