@@ -100,6 +100,13 @@ class Database:
     def __init__(self) -> None:
         self._turn, self._owner = threading.Lock(), 0
 
+    def _keep_connections(self, engine: sa.Engine) -> None:
+        """Take an engine whose connections serve one transaction after another, but no forked process."""
+        self._engine = engine
+        weakref.finalize(self, engine.dispose)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=functools.partial(_forget_connections, weakref.ref(engine)))
+
     def exists(self) -> bool:
         """Return whether a ledger is there."""
         return False
@@ -170,7 +177,7 @@ class Database:
 
 
 class SQLite(Database):
-    """A ledger in a file. Connections are kept for the next transaction, but not by a forked process."""
+    """A ledger in a file."""
 
     path: Path
 
@@ -179,10 +186,7 @@ class SQLite(Database):
         self.path, self.place = path, str(path)
         url = sa.URL.create("sqlite", database=path.absolute().as_uri(), query={"uri": "true", "mode": "rw"})
         settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
-        self._engine = engine = sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings)
-        weakref.finalize(self, engine.dispose)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=functools.partial(_forget_connections, weakref.ref(engine)))
+        self._keep_connections(sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings))
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -319,9 +323,16 @@ class PostgreSQL(Database):
         self._password = str(url.password) if url.password else None
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
-        patience = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
-        self._engine = sa.create_engine(
-            url, isolation_level="REPEATABLE READ", connect_args=patience, poolclass=sa.NullPool
+        # A pooler of connections may know nothing of statements that were prepared.
+        settings = {"prepare_threshold": None} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
+        self._keep_connections(
+            sa.create_engine(
+                url,
+                isolation_level="REPEATABLE READ",
+                connect_args=settings,
+                pool_pre_ping=True,
+                pool_timeout=PATIENCE,
+            )
         )
 
     def exists(self) -> bool:
