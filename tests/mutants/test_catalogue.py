@@ -24,7 +24,8 @@ def wrong(mutant):
             return "it changes nothing"
     except (LookupError, SyntaxError) as problem:
         return str(problem)
-    return None if mutant.tests and all((TESTS / test.partition("::")[0]).exists() for test in mutant.tests) else "a test is not there"
+    there = [(TESTS / test.partition("::")[0]).exists() for test in mutant.tests]
+    return None if there and all(there) else "a test is not there"
 
 
 def test_a_mutant_changes_one_passage_and_can_be_run():
