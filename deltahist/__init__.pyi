@@ -50,7 +50,6 @@ from .publishers.gradual import refine as refine, tighten as tighten
 from .publishers.points import (
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,
-    quantile as quantile,
 )
 from .publishers.withdrawal import withdraw as withdraw
 from .releases import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
-from deltahist.kinds.quantile import SmoothScale, smooth_sensitivity
+from deltahist.kinds.quantile import PointsAround, SmoothScale
 from experiments._common import BLUE, GREEN, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)
@@ -30,7 +30,7 @@ def run(out: Path, small: bool) -> Found:
         made = [points / points.max() for points in made]
         for delta in DELTAS:
             near = dh.Neighbourhood(dh.Domain((0, 1), (100,)), delta)
-            smooth = [smooth_sensitivity(points, 0.5, near, beta=noise.beta) for points in made]
+            smooth = [_smooth_sensitivity(points, near, noise.beta) for points in made]
             row: dict[str, object] = {
                 "points": number,
                 "delta": delta,
@@ -40,7 +40,7 @@ def run(out: Path, small: bool) -> Found:
             for method in METHODS:
                 errors = [
                     abs(
-                        dh.quantile(points, 0.5, near, EPSILON, method=method, rng=rng).value
+                        dh.publish_quantile(points, 0.5, near, EPSILON, method=method, rng=rng).value
                         - _median(points)
                     )
                     for points in made
@@ -54,6 +54,12 @@ def run(out: Path, small: bool) -> Found:
         f"mean smooth sensitivity at {n} points, δ = 1 and 0.01": f"{found[n, 1.0]:.4g} and {found[n, 0.01]:.4g}"
         for n in (numbers[0], numbers[-1])
     }
+
+
+def _smooth_sensitivity(points: np.ndarray, near: dh.Neighbourhood, beta: float) -> float:
+    steps = near.domain.lattice(points)[:, 0]
+    around = PointsAround(steps, (len(steps) + 1) // 2, near.domain.lattice_shape[0] - 1)
+    return around.smooth(near.radius, beta, 1) * near.domain.step[0]
 
 
 def _median(points: np.ndarray) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
-from deltahist.errors import InputError, finite, one_of, positive, whole
+from deltahist.errors import InputError, finite, one_of, whole
 from deltahist.kinds.sorted import check_all_there, on_a_line
 from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -40,13 +40,10 @@ _STUDENT_SLOPE = 3 / (2 * math.sqrt(2))
 def check_quantile(q: float, near: Neighbourhood) -> None:
     """Raise InputError on a q outside 0 to 1, two dimensions, or membership that is not fixed."""
     if not 0 <= finite(q=q) <= 1:
-        raise InputError(f"q is {q!r}: it must be between 0 and 1, such as 0.5 for the median")
+        raise InputError(f"q is {q!r}: it must be from 0 to 1")
     if near.domain.ndim != 1:
-        raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles are for points on a line")
-    if not near.fixed_membership:
-        raise InputError(
-            f"sources is {near.sources!r}: n must be public for a quantile; use fixed membership, or publish_sorted"
-        )
+        raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles need one")
+    one_of((None,), sources=near.sources)
 
 
 def rank_of(q: float, number: int) -> int:
@@ -60,41 +57,11 @@ def rank_of(q: float, number: int) -> int:
 
 
 def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
-    """Return the lattice steps (n,) of points on a line, of which there must be some."""
+    """Return the lattice steps (n,) of points on a line, n > 0."""
     array = on_a_line(points)
     if not len(array):
-        raise InputError("there are no points: they have no quantiles")
+        raise InputError("there are no points")
     return domain.lattice(array)[:, 0]
-
-
-def smooth_sensitivity(
-    points: ArrayLike, q: float, near: Neighbourhood, *, beta: float, contributions: int = 1
-) -> float:
-    """Return the smooth sensitivity of a quantile under δ-neighbourhood: max over t of e^(−βt) min(δ, A(t)).
-
-    A(t) is the longest stretch around the quantile that t moves can clear, max over s of
-    x_(r+s) − x_(r+s−t−1). No move takes the quantile further than δ (docs/quantiles.md). It tells about the data:
-    never publish it.
-
-    Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2.
-
-    Parameters
-    ----------
-    points : (n,) coordinates in the domain's units, sorted or not; private.
-    q : which quantile. near : the neighbourhood, one dimension, fixed membership.
-    beta : β > 0, by how much the logarithm may change between neighbours.
-    contributions : points of one user that may move at once.
-
-    >>> import deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=10)
-    >>> round(smooth_sensitivity([10, 20, 21, 22, 90], 0.5, near, beta=0.5), 3)
-    6.065
-    """
-    check_quantile(q, near)
-    positive(beta=beta)
-    steps = lattice_steps(points, near.domain)
-    around = PointsAround(steps, rank_of(q, len(steps)), near.domain.lattice_shape[0] - 1)
-    return around.smooth(near.radius, float(beta), whole(contributions=contributions)) * near.domain.step[0]
 
 
 class PointsAround:
@@ -124,7 +91,7 @@ class PointsAround:
         return above - x[centre], x[centre] - below[::-1]
 
     def longest(self, t: int, contributions: int) -> int:
-        """Return A(t), the longest stretch of (t + 1) K gaps with the quantile; without a move it must be at an end."""
+        """Return A(t), the longest stretch of (t + 1) K gaps with the quantile, which is at an end if t = 0."""
         number = len(self._sorted)
         gaps = min((t + 1) * contributions, number + 1)
         low, high = self._centre - gaps, self._centre + gaps + 1
@@ -134,10 +101,11 @@ class PointsAround:
         return int(stretch.max() if t else max(stretch[0], stretch[-1]))
 
     def smooth(self, reach: int, beta: float, contributions: int) -> float:
-        """Return S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D.
+        """Return S_β, the smooth sensitivity in lattice steps, for moves of K points by at most D; private.
 
-        That is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f does not fall: no value between
-        a and b is above e^(−β(a+1)) f(b), so that where that is no more than the best so far, nothing is to be gained.
+        It is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f does not fall, so that no value
+        between a and b is above e^(−β(a+1)) f(b). Where that is below the best so far, the search stops.
+        Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/quantiles.md.
         """
         best = 0.0
 
@@ -150,7 +118,7 @@ class PointsAround:
         def bound(a: int, value: int) -> float:
             return math.exp(-beta * (a + 1)) * value
 
-        # After that many moves the stretch is the whole line.
+        # After so many moves the stretch is the whole line.
         most = -(-(len(self._sorted) + 1) // contributions)
         t, value = evaluate(0)
         known = [(t, value)]
@@ -169,12 +137,11 @@ class PointsAround:
 
 @dataclass(frozen=True)
 class SmoothScale:
-    """How ε pays for noise in proportion to a smooth sensitivity S_β: the noise is S_β · factor · Z.
+    """β and factor of the noise S_β · factor · Z, in proportion to a smooth sensitivity S_β, for ε.
 
-    If S_β(x) and S_β(x') differ by a factor of at most e^β and the values by S_β, the output of a neighbour is that
-    of Z stretched by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom, stretching costs
-    2β and a shift by s costs 3 s / (2 √2). Where points are dense S_β is in proportion to 1/β, so that β and s get
-    half of ε each. Both are a hair less, since floats are rounded.
+    S_β of neighbours differs by a factor of at most e^β, and their values by S_β: a neighbour's output is Z stretched
+    by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom stretching costs 2β and a shift
+    by s costs 3 s / (2 √2). Each gets half of ε, since dense points have S_β in proportion to 1/β, less the rounding.
     """
 
     beta: float
@@ -184,7 +151,7 @@ class SmoothScale:
     def of(cls, epsilon: float) -> SmoothScale:
         """Return the scale for ε; InputError if it is too small."""
         if epsilon / 4 <= 2 * SLACK:
-            raise InputError(f"epsilon is {epsilon:g}: the method 'smooth' needs more")
+            raise InputError(f"epsilon is {epsilon:g}: the method 'smooth' needs more than {8 * SLACK:g}")
         return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / _STUDENT_SLOPE * (1 - SLACK)))
 
 
@@ -198,26 +165,26 @@ def rate_of(budget: Budget, contributions: int) -> Fraction:
         # Rounded down to twelve digits: less than √(8 ρ).
         epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
         if not epsilon:
-            raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24 for places drawn by moves")
+            raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24")
     return epsilon / (2 * contributions)
 
 
 @dataclass(frozen=True)
 class QuantileMechanism(BaseMechanism):
-    """A way to publish a quantile of points on a line (docs/quantiles.md).
+    """Publishes a quantile of points on a line (docs/quantiles.md).
 
     Parameters
     ----------
-    neighbourhood : who may be confused with whom; one dimension, fixed membership.
-    q : which quantile: the ⌈q n⌉-th smallest of n points.
-    number : of points, public.
+    neighbourhood : one dimension, fixed membership.
+    q : the quantile is the ⌈q n⌉-th smallest of n points.
+    number : n, public.
     budget : ε, or ρ for the method "inverse".
-    method : "inverse" draws a place, the likelier the fewer moves within δ would make it the quantile; "smooth" adds
-        noise in proportion to the smooth sensitivity, and needs ε.
-    counting : how rows became points; nothing may be left out.
+    method : "inverse" draws a place, the likelier the fewer moves within δ make it the quantile; "smooth" adds noise in
+        proportion to the smooth sensitivity.
+    counting : how rows became points; no points may be left out.
 
-    Raises InputError on a q outside 0 to 1, two dimensions, membership that is not fixed, points that were left out,
-    or a method that does not go with the budget or cannot keep the neighbourhood's limits.
+    Raises InputError on a q outside 0 to 1, two dimensions, sources, points that were left out, or a method that cannot
+    use the budget or keep the neighbourhood's limits.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -238,20 +205,17 @@ class QuantileMechanism(BaseMechanism):
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", whole(number=self.number))
         one_of(METHODS, method=self.method)
-        if self.budget.probability is not None:
-            raise InputError("budget has a failure probability: a quantile takes epsilon or rho")
-        if self.method == "smooth" and self.budget.unit != "epsilon":
-            raise InputError("method is 'smooth': it takes epsilon, not rho")
+        if self.budget.probability is not None or (self.method == "smooth" and self.budget.unit != "epsilon"):
+            raise InputError(f"budget is {self.budget}: the method {self.method!r} needs epsilon, or 'inverse' rho")
         if self.method == "smooth":
-            SmoothScale.of(float(self.budget.amount))  # refuses what is too small
+            SmoothScale.of(float(self.budget.amount))  # raises if ε is too small
         near, letter = self.neighbourhood, self.letter
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
             cost, allowed = self.cost_under(relation), self.budget.amount * factor**self.norm
             if cost > allowed:
                 place = "any move" if limit.any else f"a move over {limit.distance}"
                 raise InputError(
-                    f"limit of {place} is {letter} = {float(allowed):.4g}: a quantile costs {float(cost):.4g} there; "
-                    "take a longer delta"
+                    f"limit of {place} is {letter} = {float(allowed):.4g}: a quantile costs {float(cost):.4g} there"
                 )
 
     @property
@@ -288,14 +252,14 @@ class QuantileMechanism(BaseMechanism):
         return [{"rows": "the quantile", "law": law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
-        """Return the budget that another relation costs: as many times its own as moves within δ make one."""
+        """Return the budget of another relation: one budget per move within δ that its longest move needs."""
         return bound_of(self.guarantee, -(-min(moves.radius, self.steps) // self.neighbourhood.radius))
 
     def smooth_scale(self, points: PointsAround) -> Fraction:
-        """Return by what Student's t is multiplied in the method "smooth", in lattice steps; private.
+        """Return the factor of Student's t in the method "smooth", in lattice steps; private.
 
-        Below the floor e^(−βt) would lose its digits, and at last be zero: a value without noise. The larger of a
-        smooth bound and a constant is a smooth bound, too (docs/privacy/quantiles.md).
+        The floor keeps e^(−βt) from underflowing to a value without noise. The larger of a smooth bound and a constant
+        is a smooth bound, too (docs/privacy/quantiles.md).
         """
         scale = SmoothScale.of(float(self.budget.amount))
         smooth = points.smooth(self.neighbourhood.radius, scale.beta, self.counting.contributions)
@@ -327,13 +291,12 @@ class QuantileMechanism(BaseMechanism):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quantile(BaseRelease):
-    """A published quantile and what may be known about it.
+    """A published quantile.
 
     Parameters
     ----------
-    mechanism : neighbourhood, which quantile of how many points, budget and method.
-    values : (1,) int64, the published lattice step.
-    publishable : as of every release. payment : which account paid, or None.
+    mechanism : the public choices. values : (1,) int64, the published lattice step.
+    publishable : whether the noise came from the operating system. payment : of an account, or None.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -368,7 +331,7 @@ class Quantile(BaseRelease):
 
     @property
     def method(self) -> str:
-        """How it was published."""
+        """The mechanism's method."""
         return self.mechanism.method
 
     def describe(self) -> dict[str, Any]:
@@ -391,10 +354,10 @@ class Quantile(BaseRelease):
         mechanism = QuantileMechanism.from_description(description)
         step = whole(least=0, step=description["step"])
         if step >= mechanism.steps:
-            raise damaged(path, f"states the lattice step {step:,} of {mechanism.steps:,}")
+            raise damaged(path, f"has the lattice step {step:,} of {mechanism.steps:,}")
         payment = Payment.from_description(description.get("account"))
         values = np.array([step], dtype=np.int64)
         found = stamp(cls(mechanism, values, payment=payment), is_publishable(description))
         if found.value != description["value"]:
-            raise damaged(path, "states a value that is not that of its lattice step")
+            raise damaged(path, "has a value that contradicts its lattice step")
         return found

@@ -1,4 +1,4 @@
-"""Sorted points of a line: sums of consecutive ones with noise of one law, their decoder and release (docs/sorted.md).
+"""Sorted points of a line: noisy sums of consecutive points, their decoder and release (docs/sorted.md).
 
 Source: 2014, section 5.5.1.
 """
@@ -43,23 +43,20 @@ _SIMULATIONS = (20, 200)
 
 
 def check_membership(near: Neighbourhood) -> None:
-    """Raise InputError on two dimensions, or entry anywhere but at one end: a sorted list cannot express them."""
+    """Raise InputError on two dimensions, or sources other than one end: sorted points cannot express them."""
     if near.domain.ndim != 1:
-        raise InputError(f"domain has {near.domain.ndim} dimensions: points can be sorted in one; publish a histogram")
+        raise InputError(f"domain has {near.domain.ndim} dimensions: sorted points need one")
     one_of((None, "left", "right"), sources=near.sources)
 
 
 def check_all_there(counting: Preprocessing) -> None:
-    """Raise InputError on points of which some may have been left out: their number is public here."""
+    """Raise InputError if points were left out: their number is public here."""
     if counting.dropped:
-        raise InputError(
-            f"rows may have been left out ({', '.join(counting.dropped)}), but the number of points is public: count "
-            "all of them, or publish a histogram"
-        )
+        raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
 
 
 def on_a_line(points: ArrayLike) -> NDArray[Any]:
-    """Return points as (n,) numbers, also of a column (n, 1); InputError on anything else."""
+    """Return points as (n,) numbers, from (n,) or a column (n, 1); InputError on anything else."""
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -73,39 +70,30 @@ def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
     """Return the length of the released list: the number of points, or its public bound."""
     if near.fixed_membership:
         if most is not None:
-            raise InputError(f"most is {most!r} with fixed membership: the number of points is public; leave it out")
-        if not present:
-            raise InputError("there are no points: a list of none says nothing")
-        return present
-    if most is None:
-        raise InputError(f"most is missing with sources={near.sources!r}: give a public bound on the number of points")
+            raise InputError(f"most is {most!r}: it requires sources")
+        return whole(points=present)
     if present > whole(most=most):
-        raise InputError(f"most is {most:,}, but there are more points: raise the public bound (it costs no budget)")
-    return int(most)
+        raise InputError(f"most is {most:,}: there are more points")
+    return whole(most=most)
 
 
 def hidden_move(near: Neighbourhood) -> Fraction:
-    """Return the lattice steps of the furthest move of a point on the line, over its factor: noise hides it."""
+    """Return the largest lattice steps of a move on the line over the factor of its limit."""
     last = near.domain.lattice_shape[0] - 1
     return max(min(relation.radius, last) / factor for factor, relation in near.relations)
-
-
-def length_ratio(near: Neighbourhood, moves: Neighbourhood) -> Fraction:
-    """Return the longest move of a point on the line under another relation, in units of `hidden_move`."""
-    return min(moves.radius, near.domain.lattice_shape[0] - 1) / hidden_move(near)
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
     """Return the noise of each sum: neighbours' sums differ by at most K D lattice steps, in the L1 and the L2 norm.
 
-    D is δ, or a longer move over the factor of its limit (`hidden_move`).
+    D is δ or `hidden_move`.
     """
     change = whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
     return scale_noise(budget, change, refinable=refinable)
 
 
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
-    """Return the variance of a rank within a group: k/6 at random places, and a fifth of the group for clumps."""
+    """Return the variance of a rank within a group of k: (k − 1)/6 if points are random, more for clumps."""
     k = np.asarray(group, dtype=np.float64)
     return np.asarray((k - 1) / 6 + ((k - 1) * _CLUMPED) ** 2)
 
@@ -113,10 +101,9 @@ def variance_within(group: ArrayLike) -> NDArray[np.float64]:
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
     """Return how many consecutive points to sum, for the least expected error of a rank, from public figures alone.
 
-    Points that are spread at random over the domain are s = (length / n) apart. The mean of k of them has noise
-    σ/k, which is σ/(k s) ranks where groups do not overlap; where they do, isotonic regression leaves about
-    0.82 (σ/(k² s))^(2/3) groups. `variance_within` is added, and the k with the least sum of squares is taken
-    (docs/sorted.md).
+    Points at random are s = (length / n) apart. The mean of k has noise σ/k, or σ/(k s) ranks if groups do not overlap;
+    otherwise isotonic regression leaves about 0.82 (σ/(k² s))^(2/3) groups. The k with the least square of that plus
+    `variance_within` is chosen (docs/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -136,20 +123,20 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 class SortedMechanism(BaseMechanism):
     """Sums of consecutive sorted coordinates with exact integer noise.
 
-    Source: 2014, section 5.5.1; docs/sorted.md. Coordinates are in lattice steps. With a source at one end there
-    are `number` places, and those that nobody takes lie at that end: a point there counts as absent.
+    Source: 2014, section 5.5.1; docs/sorted.md. Coordinates are in lattice steps. With a source at one end, unused
+    places lie at that end: a point there counts as absent.
 
     Parameters
     ----------
-    neighbourhood : who may be confused with whom; one dimension.
-    number : of points; with a source the public bound on it.
+    neighbourhood : one dimension.
+    number : of points; with a source its public bound.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     group : points per sum, or "auto": chosen from public figures (`group_size`).
-    counting : how rows became points; nothing may be left out, since the number of places is public.
-    chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
+    counting : how rows became points; no points may be left out.
+    chain : place in a chain of releases that can be refined (`dh.refine`).
 
-    Raises InputError on a domain of two dimensions, sources other than one end, a budget with a probability, points
-    that were left out, or a group that is larger than the number of points or whose sum does not fit.
+    Raises InputError on two dimensions, sources other than one end, a budget with a probability, points that were left
+    out, or a group that exceeds the number of points or whose sum does not fit.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -169,10 +156,10 @@ class SortedMechanism(BaseMechanism):
         check_membership(self.neighbourhood)
         check_all_there(self.counting)
         if self.budget.probability is not None:
-            raise InputError(f"probability is {self.budget.probability!r}: sorted points take epsilon or rho alone")
+            raise InputError(f"probability is {self.budget.probability!r}: sorted points have none")
         number, group = whole(number=self.number), self.group
         if number > _MOST_SUM:
-            raise InputError(f"number is {number:,}: at most 2^52 points")
+            raise InputError(f"number is {number:,}: it must be at most 2^52")
         if group == "auto":
             group = group_size(self.neighbourhood, number, self.budget, self.counting.contributions)
         group = whole(group=group)
@@ -226,7 +213,7 @@ class SortedMechanism(BaseMechanism):
         """
         array, number = on_a_line(points), self.number
         if len(array) > number or (self.total_known and len(array) != number):
-            raise InputError(f"the mechanism is for {number:,} points, and there are others: it must be their number")
+            raise InputError(f"number is {number:,}: there are other points than that")
         fits_memory(40 * number, f"sorting {number:,} points")
         steps = sorted_steps(array, self.domain, number, parked=self.neighbourhood.sources)
         return np.add.reduceat(steps, np.arange(0, number, self.together))
@@ -236,7 +223,8 @@ class SortedMechanism(BaseMechanism):
         return [{"rows": "sums", "law": self.law.kind, "std": std, "unit": "lattice steps"}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction:
-        return self.budget.amount * length_ratio(self.neighbourhood, moves) ** self.norm
+        longest = min(moves.radius, self.steps - 1)
+        return self.budget.amount * (longest / hidden_move(self.neighbourhood)) ** self.norm
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -275,13 +263,13 @@ def sorted_steps(points: NDArray[Any], domain: Domain, number: int, *, parked: A
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SortedRelease(BaseRelease):
-    """Sorted points as published: sums of consecutive coordinates with exact integer noise.
+    """Published sums of consecutive sorted coordinates.
 
     Parameters
     ----------
-    mechanism : neighbourhood, number of points, group, budget and counting.
+    mechanism : the public choices.
     values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
-    publishable : as of every release. payment : which account paid, or None.
+    publishable : whether the noise came from the operating system. payment : of an account, or None.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -320,15 +308,11 @@ class SortedRelease(BaseRelease):
         return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
 
     def counts(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
-        """Count points between lattice steps (m,), of which -½ is the domain's low end.
+        """Return estimate, standard error, low and high (m,) of the points between lattice steps (m,) from -½.
 
-        The standard error is the typical one: new noise on the decoded points, decoded again, and within a group
-        the variance of `variance_within`. The interval makes no assumption about where the points are: it covers at
-        least as often as its level says, and is several standard errors wide.
-
-        Returns
-        -------
-        estimate, standard error, low, high : (m,) each.
+        The standard error is typical: new noise on the decoded points, decoded again, and `variance_within` a group.
+        The interval covers at least as often as its level says, wherever the points are, and is several standard
+        errors wide.
         """
         check_level(level)
         ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present) for v in (low, high)]
@@ -348,7 +332,7 @@ class SortedRelease(BaseRelease):
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         if isinstance(work, Regions):
-            raise InputError("regions are polygons: sorted points lie on a line and answer boxes (low, high)")
+            raise InputError("regions are polygons: sorted points answer intervals")
         ((low, high),) = work.spans(self.domain)
         steps = self.domain.steps[0]
         # A cell edge lies half a step below the cell's first lattice step.
@@ -371,16 +355,16 @@ class SortedRelease(BaseRelease):
         return True  # there are no others
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
-        """Estimate quantiles of the points with intervals (`level`), any number of them at no further cost.
+        """Estimate quantiles of the points, any number of them at no further cost.
 
         Parameters
         ----------
-        q : one or several, between 0 and 1. The q-quantile of n points is the ⌈q n⌉-th smallest.
-        level : of each interval; it holds the quantile at least as often.
+        q : one or several from 0 to 1; the q-quantile of n points is the ⌈q n⌉-th smallest.
+        level : probability with which each interval has its quantile, at least.
 
         Returns
         -------
-        DataFrame with columns q, estimate, low, high, in the domain's units.
+        DataFrame: q, estimate, low, high, in the domain's units.
 
         >>> import deltahist as dh, numpy as np
         >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=1)
@@ -394,7 +378,7 @@ class SortedRelease(BaseRelease):
         check_level(level)
         wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
         if wanted.ndim != 1 or not ((wanted >= 0) & (wanted <= 1)).all():
-            raise InputError(f"q is {q!r}: it must be numbers between 0 and 1")
+            raise InputError(f"q is {q!r}: it must be from 0 to 1")
 
         def rank_of(absent: float, present: float) -> NDArray[np.float64]:
             """Return the rank of the quantiles of the points from one rank to another."""
@@ -414,12 +398,10 @@ class SortedRelease(BaseRelease):
         at_most = np.where(least >= number, len(self.values), least // group)
         high = np.minimum(upper[np.clip(above, 0, len(upper) - 1).astype(int)], last)
         low = np.maximum(lower[np.clip(at_most, 0, len(lower) - 1).astype(int)], first)
-        ranks, steps = decoder.knots
-        estimate = np.interp(rank_of(*below(decoder.knots, span)) - 0.5, ranks, steps)
-        places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
+        estimate = np.interp(rank_of(*below(decoder.knots, span)) - 0.5, *decoder.knots)
         end, step, most = self.domain.low[0], self.domain.step[0], self.mechanism.steps - 1
-        in_units = {name: end + np.clip(steps, 0, most) * step for name, steps in places.items()}
-        return pd.DataFrame({"q": wanted, **in_units})
+        places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
+        return pd.DataFrame({"q": wanted} | {name: end + np.clip(v, 0, most) * step for name, v in places.items()})
 
     def columns(self) -> dict[str, NDArray[Any]]:
         return {"value": self.values}
@@ -431,7 +413,7 @@ class SortedRelease(BaseRelease):
         if rows != mechanism.size:
             raise damaged(path, f"has {rows:,} values: {mechanism.words} make {mechanism.size:,}")
         if mechanism.law.describe() != description["law"]:
-            raise damaged(path, "states noise that does not follow from δ and its budget")
+            raise damaged(path, "has noise that contradicts δ and its budget")
         values = read_columns(file, path, ["value"])["value"]
         payment = Payment.from_description(description.get("account"))
         return stamp(cls(mechanism, values, payment=payment), is_publishable(description))
@@ -497,12 +479,11 @@ class Isotonic:
         return [self._decode(sums + self.law.simulate(rows, rng)) for _ in range(number)]
 
     def bounds(self, alpha: float) -> Knots:
-        """Return confidence bounds from both sides, each wrong with probability `alpha` at most at any one place.
+        """Return upper and lower confidence bounds, each wrong with probability `alpha` at most at any one place.
 
-        upper[j] bounds the coordinate of rank j k + 1 from above: the windows of 1, 2, 4, ... groups that begin
-        there have means at least as large, so that the least mean plus what its noise can take away bounds it.
-        lower[j] bounds rank j k from below, by the windows that end there. Each window has an equal share of
-        `alpha`. Both are made monotone, which keeps them valid (docs/sorted.md).
+        upper[j] bounds the coordinate of rank j k + 1: windows of 1, 2, 4, ... groups that begin there have means at
+        least as large, so that the least mean plus its noise bounds it. lower[j] bounds rank j k, by the windows that
+        end there. Each window has an equal share of `alpha`. Monotone bounds stay valid (docs/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)
@@ -524,7 +505,7 @@ class Isotonic:
         """Return the least and largest number of points below steps, each missed with probability `alpha` at most."""
         upper, lower = self.bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # All ranks j k + 1 whose upper bound is below the step are below it; those with a lower bound above are not.
+        # Ranks whose upper bound is below the step are below it; ranks whose lower bound is above it are not.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")
@@ -536,7 +517,7 @@ class Isotonic:
 
 
 def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of points below steps; a jump counts as a whole from its far side on."""
+    """Return the number of points below steps; a jump counts from its far side on."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

@@ -51,25 +51,23 @@ def publish_sorted(
 ) -> SortedRelease:
     """Publish the sorted coordinates of points on a line under δ-neighbourhood.
 
-    When one point moves by at most δ, the sorted vector moves by at most δ in the L1 norm, and so do sums of
-    consecutive entries: integer Laplace noise of scale δ/ε (in lattice steps) on each is ε-private.
+    When one point moves by at most δ, the sorted vector and sums of its consecutive entries move by at most δ in the L1
+    norm: integer Laplace noise of scale δ/ε (in lattice steps) on each is ε-private.
     Source: 2014, section 5.5.1. Proof: docs/privacy/sorted.md.
 
     Parameters
     ----------
-    points : (n,) finite coordinates in the domain's units; private. Those outside the domain are clamped to it.
+    points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
     near : the neighbourhood, in one dimension; sources None (n is public), "left" or "right". Or a `SortedMechanism`,
-        fixed before there were data: the other choices are then its own.
-    epsilon : pure ε with Laplace noise; or
-    rho : ρ-zCDP with Gaussian noise.
+        which has the other choices.
+    epsilon, rho : pure ε with Laplace noise, or ρ-zCDP with Gaussian noise.
     group : points per sum, or "auto": chosen from public figures (`group_size`).
-    most : with a source at one end, the public bound on the number of points; absent ones are parked there.
-    contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
-    weak_protection_accepted, account, state : as for `publish`.
-    rng : a seeded generator, for experiments only: the release is stamped not for publication.
+    most : public bound on the number of points, with sources "left" or "right".
+    contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
+    weak_protection_accepted, account, state, rng : as for `publish`.
 
-    Raises InputError on points that are no finite numbers, no points, more of them than `most`, a domain of two
-    dimensions, sources other than one end, or a group whose sum does not fit.
+    Raises InputError on points that are not finite numbers, no points, more points than `most`, two dimensions, or a
+    group whose sum does not fit.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -115,21 +113,17 @@ def publish_quantile(
 
     Parameters
     ----------
-    points : (n,) finite coordinates in the domain's units; private. Those outside the domain are clamped to it.
-    q : which quantile: the ⌈q n⌉-th smallest point; 0.5 is the median.
-    near : the neighbourhood, one dimension, fixed membership. Or a `QuantileMechanism` for the same q, fixed before
-        there were data: the other choices are then its own.
-    epsilon : pure ε; or
-    rho : ρ-zCDP.
-    method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), where `moves` is how many moves within δ it
-        takes to make it the quantile; "smooth" (with ε) adds noise in proportion to the smooth sensitivity.
-    contributions : points of one user that may move at once; what the points know (`points_file`), or 1, when None.
-    weak_protection_accepted, account : as for `publish`.
-    rng : a seeded generator, for experiments only: the result is stamped not for publication.
+    points : (n,) finite coordinates in the domain's units; private. Points outside the domain are clamped to it.
+    q : the quantile is the ⌈q n⌉-th smallest point; 0.5 is the median.
+    near : the neighbourhood, one dimension, fixed membership. Or a `QuantileMechanism`, which has the other choices.
+    epsilon, rho : pure ε, or ρ-zCDP.
+    method : "inverse" draws a place with probability ∝ e^(−ε/2 · moves), the moves within δ that make it the quantile;
+        "smooth" (with ε) adds noise in proportion to the smooth sensitivity, whose scale is not published.
+    contributions : points of one user that may move at once; None: as many as `points_file` kept, or 1.
+    weak_protection_accepted, account, rng : as for `publish`.
 
-    The value lies on the public lattice; the scale of the noise is not published. Raises InputError on no points or
-    points that are no finite numbers, a q outside 0 to 1, two dimensions, membership that is not fixed, or a method
-    that does not go with the budget.
+    Raises InputError on no points, points that are not finite numbers, a q outside 0 to 1, two dimensions, sources, or
+    a method that cannot use the budget.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -153,7 +147,7 @@ def publish_quantile(
     check_protection(mechanism, weak_protection_accepted, rng)
     around = PointsAround(steps, mechanism.rank, mechanism.steps - 1)
     radius = mechanism.neighbourhood.radius
-    # Worked out before the charge: what may be refused is refused here.
+    # Before the charge, since these may raise.
     if mechanism.method == "smooth":
         scale = mechanism.smooth_scale(around)
     else:
@@ -170,7 +164,3 @@ def publish_quantile(
 
     measured = np.array([around.quantile], dtype=np.int64)
     return publish_measured(Quantile, mechanism, measured, account=account, rng=rng, noise=noise)
-
-
-#: Its short name.
-quantile = publish_quantile

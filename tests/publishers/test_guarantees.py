@@ -45,8 +45,8 @@ def test_no_publisher_fails_with_a_probability_of_its_own(epsilon, probability):
         dh.publish(COUNTS, NEAR, A, rho=epsilon, rng=rng()),
         dh.publish_sorted(POINTS, NEAR, epsilon, rng=rng()),
         dh.publish_sorted(POINTS, NEAR, rho=epsilon, rng=rng()),
-        *(dh.quantile(POINTS, 0.5, NEAR, epsilon, method=method, rng=rng()) for method in METHODS),
-        dh.quantile(POINTS, 0.5, NEAR, rho=epsilon, rng=rng()),
+        *(dh.publish_quantile(POINTS, 0.5, NEAR, epsilon, method=method, rng=rng()) for method in METHODS),
+        dh.publish_quantile(POINTS, 0.5, NEAR, rho=epsilon, rng=rng()),
     ):
         assert found.guarantee.probability == 0
 
@@ -126,7 +126,7 @@ def test_a_window_pays_for_what_it_promises_only():
     for refused in (
         lambda: dh.publish(COUNTS, NEAR, A, rho=spend),
         lambda: dh.publish_sorted(POINTS, NEAR, rho=spend),
-        lambda: dh.quantile(POINTS, 0.5, NEAR, rho=spend),
+        lambda: dh.publish_quantile(POINTS, 0.5, NEAR, rho=spend),
     ):
         with pytest.raises(dh.InputError, match="charged as epsilon"):
             refused()

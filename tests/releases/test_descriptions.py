@@ -132,7 +132,7 @@ def test_a_quantile_says_nothing_else(method, budget, tmp_path):
     said = []
     for seed in (1, 2):
         points = np.random.default_rng(seed).beta(seed, 4, 300) * 8
-        found = dh.quantile(points, 0.5, near, method=method, **budget)
+        found = dh.publish_quantile(points, 0.5, near, method=method, **budget)
         assert set(found.describe()) == KEYS["quantile"]
         found.save(tmp_path / "q.json")
         written = json.loads((tmp_path / "q.json").read_text())
