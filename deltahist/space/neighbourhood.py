@@ -367,7 +367,7 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
     for pair in given:
         limit = _read_pair(pair)
         if not limit.any:
-            limit = limit._replace(distance=whole(**{"the steps of a limit": limit.distance}))
+            limit = limit._replace(distance=whole(**{"the steps of a limit": limit.distance}))  # type: ignore[arg-type]
         if length is None or limit.distance <= length:  # type: ignore[operator]
             raise InputError(f"limits holds {pair}: its steps must be more than the window's {length or '(endless)'}")
         limits.append((float(limit.distance), limit))
