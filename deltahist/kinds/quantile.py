@@ -206,7 +206,7 @@ class QuantileMechanism(BaseMechanism):
         object.__setattr__(self, "number", whole(number=self.number))
         one_of(METHODS, method=self.method)
         if self.budget.probability is not None or (self.method == "smooth" and self.budget.unit != "epsilon"):
-            raise InputError(f"budget is {self.budget}: the method {self.method!r} needs epsilon, or 'inverse' rho")
+            raise InputError(f"budget is {self.budget}: it must be epsilon, or rho with the method 'inverse'")
         if self.method == "smooth":
             SmoothScale.of(float(self.budget.amount))  # raises if ε is too small
         near, letter = self.neighbourhood, self.letter
