@@ -133,10 +133,13 @@ def test_rows_are_chosen_before_points_outside_are_dropped():
     assert np.mean(found) < 0.25
 
 
-def test_bad_rows_take_no_room():
+def test_bad_rows_take_no_room(tmp_path):
     points = [np.nan] * 50 + [0.5] * 2
     with pytest.raises(dh.InputError):
         dh.count(points, LINE, user=[1] * 52, max_per_user=2)
+    pd.DataFrame({"who": "ann", "x": points}).to_csv(tmp_path / "p.csv", index=False)
+    how = {"x": "x", "user": "who", "max_per_user": 2, "drop_bad_rows": True}
+    assert dh.count_file(tmp_path / "p.csv", LINE, **how).kept == 2
 
 
 def test_both_or_neither_and_at_least_one():

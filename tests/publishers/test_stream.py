@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.accounts.ledger import Ledger
+from deltahist.accounts.ledger import Ledger, get_note, set_note
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.publishers import publication
 from deltahist.publishers.stream import Stream
@@ -127,3 +127,26 @@ def test_a_stream_goes_on_with_the_users_that_it_began_with(folder):
     assert run(stream(folder, counting, user="u"), folder, max_per_user=3)["published"] == 3
     with pytest.raises(dh.InputError, match='user was "u", is "x"'):
         run(stream(folder, counting, user="x"), folder, max_per_user=3)
+
+
+def test_a_second_run_publishes_what_is_new_alone(folder):
+    assert run(stream(folder), folder)["published"] == 3
+    before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
+    assert run(stream(folder), folder)["published"] == 0
+    (folder / "in" / "3.csv").write_text("x\n1\n")
+    assert stream(folder).publish(folder / "in", folder / "out", 4, gaps="empty", x="x")["published"] == 1
+    after = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
+    assert after.items() >= before.items()
+    assert len(after) == 4
+    assert list(Ledger(folder / "s.ledger").charges("stream")) == [0, 1, 2, 3]
+
+
+def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
+    run(stream(folder), folder)
+    ledger = Ledger(folder / "s.ledger")
+    with ledger.transaction() as connection:
+        set_note(connection, "stream", "counting", get_note(connection, "stream", "counting") | {"projection": "other"})
+    (folder / "in" / "3.csv").write_text("x\n1\n")
+    with pytest.raises(dh.InputError):
+        stream(folder).publish(folder / "in", folder / "out", 4, gaps="empty", x="x")
+    assert list(ledger.charges("stream")) == [0, 1, 2]
