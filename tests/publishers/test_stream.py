@@ -150,3 +150,18 @@ def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
     with pytest.raises(dh.InputError):
         stream(folder).publish(folder / "in", folder / "out", 4, gaps="empty", x="x")
     assert list(ledger.charges("stream")) == [0, 1, 2]
+
+
+def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
+    """Else its statement would speak of a window that nobody keeps."""
+    plan, nobody = stream(folder), [0] * 8
+    first = plan.mechanism.with_step(plan.step(1))
+    others = [
+        dh.Window(3, 1), dh.Window(2, 2), dh.Window(2, rho=1), dh.Window(None, 1), dh.Window(2, 1, limits=[(5, 2)]),
+    ]  # fmt: skip
+    accounts = [None, dh.Account(dh.Window(2, 1), 2), *(dh.Account(other, 1) for other in others)]
+    for account in accounts:
+        with pytest.raises(dh.InputError):
+            dh.publish(nobody, first, account=account)
+        assert account is None or account.window.charges() == {}
+    assert dh.publish(nobody, first, account=dh.Account(dh.Window(2, 1), 1)).payment.spent == Fraction(1, 2)
