@@ -37,6 +37,7 @@ def run(plan, folder, **reading):
 def test_days_without_a_file_have_the_same_noise(folder):
     plan = stream(folder, Preprocessing(3, user=True), user="u")
     assert run(plan, folder, max_per_user=3) == {"published": 3, "lost": 0, "skipped": 0}
+    assert run(plan, folder, max_per_user=3) == {"published": 0, "lost": 0, "skipped": 0}
     releases = [dh.load(folder / "out" / f"{day}.parquet") for day in range(3)]
     assert {r.laws[0].parameter for r in releases} == {12}
     assert {r.contributions for r in releases} == {3}
