@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import sqlite3
@@ -105,7 +104,8 @@ class Database:
         self._engine = engine
         weakref.finalize(self, engine.dispose)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=functools.partial(_forget_connections, weakref.ref(engine)))
+            kept = weakref.ref(engine)
+            os.register_at_fork(after_in_child=lambda: engine.dispose(close=False) if (engine := kept()) else None)
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
@@ -284,12 +284,6 @@ class Memory(Database):
         connection.exec_driver_sql("BEGIN")
 
 
-def _forget_connections(found: weakref.ref[sa.Engine]) -> None:
-    """Leave the connections of a parent process to it."""
-    if (engine := found()) is not None:
-        engine.dispose(close=False)
-
-
 def _journal_mode(driver: Any, change: str = "") -> str:
     (mode,) = driver.execute(f"PRAGMA journal_mode{change}").fetchone()
     return str(mode)
@@ -325,15 +319,8 @@ class PostgreSQL(Database):
         self.place = shown.render_as_string()
         # A pooler of connections may know nothing of statements that were prepared.
         settings = {"prepare_threshold": None} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
-        self._keep_connections(
-            sa.create_engine(
-                url,
-                isolation_level="REPEATABLE READ",
-                connect_args=settings,
-                pool_pre_ping=True,
-                pool_timeout=PATIENCE,
-            )
-        )
+        pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}
+        self._keep_connections(sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool))
 
     def exists(self) -> bool:
         with self.begin(write=False) as connection:
