@@ -276,6 +276,9 @@ def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit(server, sche
     assert schema.spent("city") == 0.25
     schema.charge("city", 0.1, key="k")
     assert schema.left("city") * 100 == 65
+    _break_all(server)  # while it is kept for the next transaction
+    schema.charge("city", 0.1)
+    assert schema.left("city") * 100 == 55
 
 
 def test_a_schema_that_is_held_says_so_in_the_end(impatient, server, schema):
