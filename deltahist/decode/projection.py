@@ -56,14 +56,12 @@ class Metric:
     grid : shape of the fields that are transformed.
     periodic : whether the waves live on a torus (frequencies as of a real transform); else cosines.
     inside : the domain's part of the grid; there are no points beyond it.
-    slope : power of the frequency with which the noise's own variance falls off towards long waves; 0 for white noise.
     """
 
     variance: Field
     grid: tuple[int, ...]
     periodic: bool
     inside: tuple[slice, ...]
-    slope: float = 0.0
 
     def filter(
         self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False
@@ -140,14 +138,13 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
     some = (waves > 0) & (metric.variance > 0)
     if not some.any():
         return metric
-    slope = _slope(metric.variance[some], waves[some])
     if power is None:
-        power = float(np.clip(_TRUSTED_POWER - slope, *_TILT))
+        power = float(np.clip(_TRUSTED_POWER - _slope(metric.variance[some], waves[some]), *_TILT))
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
     # The mean of a map is its longest wave, in which what is cut off adds up most of all.
     variance.flat[0] = min(variance.flat[0], variance[some][np.argmin(waves[some])])
-    return replace(metric, variance=variance, slope=slope)
+    return replace(metric, variance=variance)
 
 
 def _slope(variance: Field, waves: Field) -> float:

@@ -33,8 +33,8 @@ _BEYOND = 1.5
 _BOX, _PLAIN = 64, 64
 #: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Most numbers that sums of blocks hold; on large maps blocks are longer (64 MiB).
-_MOST = 1 << 23
+#: Most numbers that sums of blocks hold; on large maps blocks are longer (128 MiB).
+_MOST = 1 << 24
 #: Cells of a map whose fields are computed together.
 _CELLS = 1 << 15
 

@@ -93,8 +93,8 @@ class Steps(Form):
         self.size, self.shift = size, shift
 
     def entries(self, i: Index, j: Index) -> Field:
-        one, other = (((a > 0) & (a < self.size - 1) & (a - 1 + self.shift < b)) for a, b in ((i, j), (j, i)))
-        return -0.5 * one - 0.5 * other
+        one, other = (((a > 0) & (a < self.size - 1)) & (a - 1 + self.shift < b) for a, b in ((i, j), (j, i)))
+        return -0.5 * np.add(one, other, dtype=np.float64)
 
     def whole(self, weight: Field) -> float:
         later = np.cumsum(weight[::-1])[::-1]  # from each edge on
@@ -109,13 +109,21 @@ class LowRank(Form):
         self.base, self.a, self.b = base, a, b
         self.size, self.work = base.size, 1 + 2 * a.shape[1]
 
+    @functools.cached_property
+    def _both(self) -> tuple[Any, Field]:
+        """The matrices a, sparse if few sums hold an edge, and bᵀ."""
+        few = np.count_nonzero(self.a) * 8 < self.a.size
+        return scipy.sparse.csr_array(self.a) if few else self.a, np.ascontiguousarray(self.b.T)
+
     def entries(self, i: Index, j: Index) -> Field:
         both = np.einsum("ep,ep->e", self.a[i], self.b[j]) + np.einsum("ep,ep->e", self.b[i], self.a[j])
         return self.base.entries(i, j) + both
 
     def rows(self, first: int, stop: int) -> Field:
-        found = self.a[first:stop] @ self.b[first:].T
-        found += self.b[first:stop] @ self.a[first:].T
+        a, b = self._both
+        few = isinstance(a, scipy.sparse.csr_array)
+        found = np.ascontiguousarray((a[first:stop] @ b)[:, first:] if few else a[first:stop] @ b[:, first:])
+        found += (a[first:] @ self.b[first:stop].T).T
         found += self.base.rows(first, stop)
         return found
 
