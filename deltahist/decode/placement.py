@@ -160,29 +160,20 @@ class _Halves:
         b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _HALVES and lean.any():
             trust = float(np.clip((self.differences @ lean) / (lean @ lean), 0.0, _MOST_TRUST))
-        excess = (self.differences - trust * lean) ** 2 - b - _OF_SLOPE * self.noise
-        return *_fit(_sums_of_halves(b, self.noise_of_points, excess)), trust
-
-
-def _sums_of_halves(points: Field, noise: float, excess: Field) -> Field:
-    """Return what the law is fitted to (6,), which adds up over parts of a map: of halves that hold `points`."""
-    pairs = np.maximum(points * points - points - noise, 1.0)
-    return np.array([len(points), *(each.sum() for each in (points, pairs, pairs / points, excess, excess / points))])
-
-
-def _fit(sums: Field) -> tuple[float, float]:
-    """Return ψ, ρ ≥ 0 from sums over halves (`_Halves.fit`)."""
-    number, points, pairs, pairs_over, excess, excess_over = sums.tolist()
-    determinant = points * pairs_over - pairs * number
-    clump, shared = 0.0, excess / pairs
-    if abs(determinant) > 1e-12 * points * pairs_over:
-        clump = (excess * pairs_over - pairs * excess_over) / determinant
-        shared = (points * excess_over - excess * number) / determinant
-    if clump < 0:
+        beyond = (self.differences - trust * lean) ** 2 - b - _OF_SLOPE * self.noise
+        each = np.maximum(b * b - b - self.noise_of_points, 1.0)
+        number, points, excess_over = float(len(b)), float(b.sum()), float((beyond / b).sum())
+        pairs, pairs_over, excess = float(each.sum()), float((each / b).sum()), float(beyond.sum())
+        determinant = points * pairs_over - pairs * number
         clump, shared = 0.0, excess / pairs
-    elif shared < 0:
-        clump, shared = excess / points, 0.0
-    return max(clump, 0.0), min(max(shared, 0.0), _MOST_SHARED)
+        if abs(determinant) > 1e-12 * points * pairs_over:
+            clump = (excess * pairs_over - pairs * excess_over) / determinant
+            shared = (points * excess_over - excess * number) / determinant
+        if clump < 0:
+            clump, shared = 0.0, excess / pairs
+        elif shared < 0:
+            clump, shared = excess / points, 0.0
+        return max(clump, 0.0), min(max(shared, 0.0), _MOST_SHARED), trust
 
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:

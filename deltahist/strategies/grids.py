@@ -333,13 +333,12 @@ class CellsDecoder(Decoder):
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        return self._of_regions(work) if isinstance(work, RegionCover) else super().moments(work)
-
-    def _of_regions(self, cover: RegionCover) -> Moments:
-        """Return errors of regions from the shares f that they hold: Σ (f − Σ f / n)² and the fourth powers."""
-        area, law = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number), self.laws[0]
+        """Return errors; of regions from the shares f that they hold: Σ (f − Σ f / n)² and the fourth powers."""
+        if not isinstance(work, RegionCover):
+            return super().moments(work)
+        area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
         powers = [
-            np.asarray(area + np.bincount(cover.owner, cover.share**power, cover.number), dtype=np.float64)
+            np.asarray(area + np.bincount(work.owner, work.share**power, work.number), dtype=np.float64)
             for power in range(1, 5)
         ]
         left = _central(powers, float(self.domain.size) if self.total_known else math.inf)

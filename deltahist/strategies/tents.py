@@ -282,23 +282,18 @@ class TentsDecoder(Decoder):
 
     def estimate(self, values: NDArray[Any], total: int | None) -> Field:
         # As `Decoder.estimate`, but what the total moves are tents: few arrays are as large as the map.
-        cells = values[: self.domain.size]
-        seen, number = self._to_tents(cells), float(cells.sum(dtype=np.float64))
-        out = self._to_cells(self._settle(values[self.domain.size :], seen, number, total))
-        out += cells
-        return out.reshape(self.domain.shape)
-
-    def _settle(self, tents: NDArray[Any], seen: Field, number: float, total: int | None) -> Field:
-        """Return the field over the tents that cells get, from noisy tents, T of noisy cells, and their sum."""
-        field = self._shrink(tents.reshape(self.strategy.tents) / self.strategy.scale - seen)
+        cells, tents = values[: self.domain.size], values[self.domain.size :]
+        field = self._shrink(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
             _, onto, spread = self._waves
             sums = outer([axis.matrix.sum(axis=1) / axis.scale for axis in self._lattices])
-            found = number + float((field * sums).sum())
+            found = float(cells.sum(dtype=np.float64)) + float((field * sums).sum())
             if spread > 0:
                 ones = along([axis.waves_of_tents for axis in self._lattices], onto)
                 field = field + ones * (self.strategy.scale * (total - found) / spread)
-        return field
+        out = self._to_cells(field)
+        out += cells
+        return out.reshape(self.domain.shape)
 
     def adjoint(self, query: Field) -> Field:
         tents = self._shrink(self._to_tents(query))
