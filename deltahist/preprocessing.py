@@ -49,7 +49,6 @@ class Preprocessing:
     projection : the operation that brought coordinates to the map; None if they were in its CRS.
     where : the condition that chose the rows, on columns besides the place; None if all were taken.
     replaces : the release that is published once more since something was wrong with it; None for a first one.
-    project_file : the SHA-256 of the file of a project's public choices; None if there was none.
 
     Raises
     ------
@@ -67,7 +66,6 @@ class Preprocessing:
     projection: str | None = None
     where: str | None = None
     replaces: Correction | None = None
-    project_file: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "contributions", whole(contributions=self.contributions))
@@ -76,8 +74,6 @@ class Preprocessing:
         object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
         if self.where is not None:
             object.__setattr__(self, "where", check_condition_text(self.where))
-        if self.project_file is not None:
-            check_digits(project_file=self.project_file)
 
     @property
     def unit(self) -> str:
@@ -105,7 +101,6 @@ class Preprocessing:
             "projection": self.projection,
             **({} if self.where is None else {"where": self.where}),
             **({} if self.replaces is None else {"replaces": asdict(self.replaces)}),
-            **({} if self.project_file is None else {"project_file": self.project_file}),
         }
 
     @classmethod
@@ -119,8 +114,7 @@ class Preprocessing:
         if not isinstance(projection, str | None):
             raise InputError(f"projection is {str(projection)[:80]!r}: it must be a name")
         replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
-        where, file = description.get("where"), description.get("project_file")
-        return cls(contributions, unit == "user", tuple(dropped), projection, where, replaces, file)
+        return cls(contributions, unit == "user", tuple(dropped), projection, description.get("where"), replaces)
 
 
 def check_condition_text(where: Any) -> str:

@@ -77,8 +77,6 @@ def list_facts(mechanism: BaseMechanism) -> Facts:
     }
     if counting.replaces is not None:
         facts["replaces"] = asdict(counting.replaces)
-    if counting.project_file is not None:
-        facts["project_file"] = counting.project_file
     if mechanism.chain is not None:
         facts["chain"] = mechanism.chain.describe()
     if mechanism.step is not None:
@@ -232,8 +230,6 @@ def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     if facts["determines_cells"] is False:
         rows.append(("Resolution", ["The numbers do not determine every cell; answers state what is unresolved."]))
     rows.append(("Use", _explain_use(facts)))
-    if "project_file" in facts:
-        rows.append(("Project file", [f"SHA-256 {facts['project_file']}, the file with the public choices"]))
     if released:
         rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism, facts)]))
         if facts["digest"] is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -80,7 +80,10 @@ def query(
     rank: Annotated[
         bool, typer.Option("--rank", help="Rank rows by estimate; rows that cannot be told apart share a rank.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    form: Annotated[
+        Literal["table", "csv", "json", "geojson"] | None,
+        typer.Option("--format", help="Format of the answers. [default: table, or by the suffix of --out]"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write .csv, .json, .geojson, .parquet, .gpkg or .txt."),
@@ -111,7 +114,7 @@ def query(
     if bool(box or boxes) + (regions is not None) + (quantiles is not None) != 1:
         raise InputError("give --box or --boxes, or else --regions, or else --quantiles")
     check_level(level)
-    form = _form(as_json, out)
+    form = _choose_form(form, out)
     console.check_target(out, release, boxes, regions)
     steps = {
         "--between": between,
@@ -230,15 +233,15 @@ def _ask_boxes(
     return table
 
 
-def _form(as_json: bool, out: Path | None) -> str:
-    """Return the form of the answers: that of the file's suffix, or a table or JSON on the terminal."""
+def _choose_form(form: str | None, out: Path | None) -> str:
+    """Return the form of the answers: as asked, or by the file's suffix, or a table."""
     from deltahist.releases.export import TABLES
 
-    if out is None:
-        return "json" if as_json else "table"
+    if form is not None or out is None:
+        return form or "table"
     forms = {**TABLES, ".txt": "table"}
-    if as_json or out.suffix.lower() not in forms:
-        raise InputError(f"--out is {str(out)!r}: its suffix must be one of {', '.join(forms)}, without --json")
+    if out.suffix.lower() not in forms:
+        raise InputError(f"--out is {str(out)!r}: its suffix must be one of {', '.join(forms)}")
     return forms[out.suffix.lower()]
 
 

@@ -82,7 +82,7 @@ class Stream:
 
         The rule of the account is everything that the promise rests on, but how coordinates came to the map.
         """
-        counting = replace(self.counting, project_file=None).describe()  # a project's file may change
+        counting = self.counting.describe()
         del counting["projection"]
         near = self.mechanism.neighbourhood
         about: dict[str, Any] = {
@@ -184,7 +184,7 @@ class Stream:
 
     def _check_counting(self, counting: Preprocessing, window: Window) -> None:
         """Raise InputError unless rows become counts as in the steps before."""
-        if replace(counting, projection=None) != replace(self.counting, projection=None, project_file=None):
+        if replace(counting, projection=None) != replace(self.counting, projection=None):
             raise InputError(f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}")
         self.mechanism.with_counting(counting)  # refuses what could not be published
         with window.ledger.read() as connection:

@@ -31,10 +31,7 @@ from deltahist.space.workloads import Workload
 from deltahist.statement import Facts, Row, bound_guess, judge, list_rows, write_statement
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
-_OF_A_STEP = (
-    *("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces"),
-    "project_file",
-)
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400

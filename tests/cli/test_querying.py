@@ -115,7 +115,7 @@ def test_boxes_are_shapes_in_files_of_shapes(folder, tmp_path, run):
 
 def test_boxes_in_degrees_are_taken_to_the_map(folder, tmp_path, run, refused):
     degrees = "-73.99,40.7,-73.97,40.72"
-    output, _ = run("query", folder / "city.parquet", f"--box={degrees}", "--json")
+    output, _ = run("query", folder / "city.parquet", f"--box={degrees}", "--format", "json")
     found = json.loads(output)["answers"][0]
     assert found["name"] == degrees
     assert found["box"] == [-73.99, 40.7, -73.97, 40.72]
@@ -191,7 +191,7 @@ def test_boxes_come_in_order_with_their_names(folder, tmp_path, run):
 
 def test_a_layer_is_chosen(folder, run, refused):
     ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
-    assert json.loads(run("query", *ask, "--layer", "parks", "--json").out)["answers"][0]["zone"] == "c"
+    assert json.loads(run("query", *ask, "--layer", "parks", "--format", "json").out)["answers"][0]["zone"] == "c"
     refused(["query", *ask])
     refused(["query", *ask, "--layer", "lakes"])
 
@@ -263,7 +263,7 @@ def test_two_periods_are_compared(ask):
         ["--box", "0,1"],
         [*BOXES, "--level", "95"],
         [*BOXES, "--out", "a.shp"],
-        [*BOXES, "--out", "a.csv", "--json"],
+        [*BOXES, "--format", "xml"],
         [*BOXES, "--out", "none/a.csv"],
         [*BOXES, "--each", "--mean"],
         [*BOXES, "--rank", "--each"],

@@ -95,7 +95,7 @@ def test_one_release_per_day_each_with_its_share(folder, run):
     assert charges(folder) == dict.fromkeys(range(12), 500_000_000)
     assert (folder / "city.ledger").stat().st_mode & 0o077 == 0
     period = ["--between", "2020-03-02", "2020-03-05"]
-    said = run("query", folder / "out", *period, "--box", "0,0,4,4", "--json")
+    said = run("query", folder / "out", *period, "--box", "0,0,4,4", "--format", "json")
     assert json.loads(said.out)["answers"][0]["steps"] == 4
 
 
