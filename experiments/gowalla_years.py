@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.counting.steps import count_steps
+from deltahist.counting import count_steps
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import Clock
 from experiments._common import (
@@ -48,7 +48,7 @@ def run(
         days = min(days, 2 * length)
     # One check-in a day of each person: an entity's sequence has one element per step.
     stepped = count_steps(
-        data, domain, clock, days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1, key=bytes(32)
+        data, domain, clock, days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
     )
     window = dh.Window(length=length, epsilon=EPSILON)
     # The strategy is chosen for a day's share, from public figures.
@@ -60,7 +60,7 @@ def run(
     work = dh.workloads.boxes(np.column_stack([corner, corner + SIDE * np.array(domain.cell)]))
     month, errors, counts, plain = [], [], [], []
     for day in range(days):
-        true = stepped.counts(day)
+        true = stepped.counts_of(day).array
         exact = _answers(true, work, domain)
         sustained = dh.publish(true, near, by_window, epsilon=window.charge(day, window.equal), rng=rng)
         shared = dh.publish(true, near, by_day, epsilon=once, rng=rng)

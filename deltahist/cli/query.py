@@ -114,7 +114,7 @@ def query(
     if bool(box or boxes) + (regions is not None) + (quantiles is not None) != 1:
         raise InputError("give --box or --boxes, or else --regions, or else --quantiles")
     check_level(level)
-    form = _choose_form(form, out)
+    chosen = _choose_form(form, out)
     console.check_target(out, release, boxes, regions)
     steps = {
         "--between": between,
@@ -144,7 +144,7 @@ def query(
         else:
             published = shared.open_release(release)
     domain = published.domain
-    if form in SHAPED and (domain.ndim == 1 or quantiles is not None):
+    if chosen in SHAPED and (domain.ndim == 1 or quantiles is not None):
         raise InputError(f"--out is {str(out)!r}: in one dimension it must be .csv, .json, .parquet or .txt")
     if quantiles is not None and not hasattr(published, "quantiles"):
         raise InputError("--quantiles requires a release of sorted points (`deltahist publish --sorted`)")
@@ -164,7 +164,7 @@ def query(
         found = _ask_boxes(box, boxes, domain, ask, partial(rank_answers, published, level=level) if rank else None)
     # Of a folder the answers are of the steps that were asked, not of all.
     about = describe_answers(facts_of(published), dict(found), level)
-    _deliver(found, domain, form, out, about, boxes=bool(box or boxes))
+    _deliver(found, domain, chosen, out, about, boxes=bool(box or boxes))
 
 
 def _choose_steps(

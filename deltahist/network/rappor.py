@@ -90,7 +90,7 @@ class Channel:
         )
 
     def refining(self, coarse: Channel) -> tuple[Fraction, ...]:
-        """Return P(this channel's bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes.
+        """Return P(this bit is 1 | true bit x, coarser channel's bit y) at 2x + y, by Bayes; 2015, section 4.1.
 
         Where x never leads to y, the chance is that of x alone.
 

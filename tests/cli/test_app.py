@@ -210,12 +210,6 @@ def test_programming_errors_keep_their_traceback(monkeypatch):
         main(["query", "x"])
 
 
-def test_a_warning_of_the_library_is_one_line(run):
-    said = run("publish", "v.csv", "--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "2.05",
-               "--epsilon", "1", "--strategy", "identity", "--out", "r.parquet")  # fmt: skip
-    assert any(line.startswith("warning: delta is 2.05 cells") for line in said.err.splitlines())
-
-
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_nothing_half_written(folder, told):
     old = folder / ".o.parquet.abcd1234.parquet"  # of a process that was killed long ago

@@ -109,5 +109,5 @@ def test_a_withdrawn_step_is_missing_and_is_named(folder, run, refused):
     run("withdraw", "days/2010-05-03.parquet", "--reason", REASON)
     ask = ["query", "days", "--box", "0,0,40,40"]
     refused(ask, "2010-05-03 (withdrawn", REASON)
-    said = run(*ask, "--missing", "skip", "--format", "json")
+    said = run(*ask, "--skip-missing", "--format", "json")
     assert json.loads(said.out)["answers"][0]["steps"] == 2

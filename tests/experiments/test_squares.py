@@ -42,14 +42,14 @@ def test_equi_width_is_the_library_s_error(width):
     near = dh.Neighbourhood(domain, delta=width, sources="boundary")
     A = dh.strategies.Identity(domain)
     noise = squares.mean(dh.expected_error(A, near, squares.boxes, 1.0, continuous=True))
-    cells = dh.count(POINTS, domain).astype(float)
+    cells = dh.count(POINTS, domain).array.astype(float)
     bias = squares.mean((box_sums(cells, squares.boxes.spans(domain)) - squares.truth) ** 2)
     np.testing.assert_allclose(equi_width(POINTS, squares, width), (bias, noise))
 
 
 def test_blocks_are_what_the_strategy_measures():
     grids = Shifted(0.05, 0.2, 0.025)
-    counts = dh.count(POINTS, grids.domain)
+    counts = dh.count(POINTS, grids.domain).array
     cells = grids.domain.locate(POINTS)
     blocks = [block_counts(cells, s, grids.domain.shape).ravel() for s in grids.strategy.starts]
     np.testing.assert_array_equal(np.concatenate(blocks), grids.strategy.measure(counts))
@@ -65,7 +65,7 @@ def test_averages_of_real_releases_have_the_computed_error():
     grids = Shifted(0.05, 0.2, 0.05)
     squares = Squares.of(POINTS, SIZES, 50)
     near = dh.Neighbourhood(grids.domain, 0.05)
-    counts, spans = dh.count(POINTS, grids.domain), squares.boxes.spans(grids.domain)
+    counts, spans = dh.count(POINTS, grids.domain).array, squares.boxes.spans(grids.domain)
     rng = np.random.default_rng(2)
     total = np.zeros(len(squares.truth))
     for _ in range(400):
@@ -97,7 +97,7 @@ def test_least_squares_is_its_definition(length, monkeypatch):
     penalty = wave.T @ np.diag(prior.penalty(n).ravel() if length else np.ones(n * n)) @ wave
     inverse = np.linalg.inv(A.T @ A + grids.noise * n * n / prior.spread * penalty) @ A.T
     queries = squares.boxes.matrix(grids.domain).toarray()
-    counts, mean = dh.count(POINTS, grids.domain).ravel(), len(POINTS) / n**2
+    counts, mean = dh.count(POINTS, grids.domain).array.ravel(), len(POINTS) / n**2
     bias = squares.mean((queries @ (inverse @ (A @ (counts - mean)) + mean) - squares.truth) ** 2)
     noise = squares.mean(grids.noise * ((queries @ inverse) ** 2).sum(axis=1))
     found = least_squares(POINTS, squares, grids, prior)

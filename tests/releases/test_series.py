@@ -360,7 +360,7 @@ def test_what_is_no_folder_of_releases_is_refused(tmp_path):
         dh.InputError, match="are not called by dates, times or step numbers: a name is 'city'"
     ):
         dh.Series.load(tmp_path)
-    with pytest.raises(dh.InputError, match="is a folder: a release is one file"):
+    with pytest.raises(dh.InputError, match="is a folder"):
         dh.load(tmp_path)
 
 
