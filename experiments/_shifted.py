@@ -105,7 +105,7 @@ def least_squares(points: Floats, squares: Squares, grids: Shifted, prior: Prior
 
     The bias on these points is exact, since decoding is linear; the noise variance is that of simulated fields.
     """
-    counts = dh.count(points, grids.domain)
+    counts = dh.count(points, grids.domain).array
     mean = len(points) / grids.domain.size  # n is public: membership is fixed
     measure = grids.strategy.measure
     centred = measure(counts) - mean * measure(np.ones(grids.domain.shape, dtype=np.int64))

@@ -57,7 +57,7 @@ def _compare(
     grids = np.array([sum(averaged(points, squares, Shifted(CELL, w, CELL))) for w in widths])
     domain = Shifted(CELL, CELL, CELL).domain
     near = dh.Neighbourhood(domain, CELL)
-    counts = dh.count(points, domain).astype(np.float64)
+    counts = dh.count(points, domain).array.astype(np.float64)
     flow = Flow.tuned(near, dh.workloads.random_squares(SIDE, 2000, domain, seed=SEED))
     mse, cut = (
         s.mean((box_sums(counts, s.boxes.spans(domain)) - s.truth) ** 2)
@@ -86,7 +86,7 @@ def _whole(points: Floats, squares: Squares) -> Squares:
     boxes = Boxes(corners)
     # Counted in cells, as a coordinate on an edge would be.
     domain = Shifted(CELL, CELL, CELL).domain
-    counts = dh.count(points, domain).astype(np.float64)
+    counts = dh.count(points, domain).array.astype(np.float64)
     return Squares(squares.sizes, boxes, box_sums(counts, boxes.spans(domain)))
 
 
