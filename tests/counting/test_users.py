@@ -14,6 +14,7 @@ import deltahist as dh
 from deltahist.counting import counts as module
 from deltahist.counting.counts import UserBound
 from deltahist.noise.exact import KeyStream
+from deltahist.preprocessing import Preprocessing
 
 LINE = dh.Domain((0, 8), (8,))
 SUBSETS = [set(each) for each in itertools.combinations(range(5), 2)]
@@ -140,6 +141,18 @@ def test_bad_rows_take_no_room(tmp_path):
     pd.DataFrame({"who": "ann", "x": points}).to_csv(tmp_path / "p.csv", index=False)
     how = {"x": "x", "user": "who", "max_per_user": 2, "drop_bad_rows": True}
     assert dh.count_file(tmp_path / "p.csv", LINE, **how).kept == 2
+
+
+@pytest.mark.parametrize("bad", [True, False])
+def test_what_may_be_left_out_is_declared_whether_or_not_anything_was(tmp_path, bad):
+    """Else the number of rows that stay would be published as if nothing could be missing."""
+    pd.DataFrame({"who": "ann", "x": [0.5, np.nan if bad else 1.5]}).to_csv(tmp_path / "p.csv", index=False)
+    for more, dropped in (({}, ("bad rows",)), ({"outside": "drop"}, ("bad rows", "points outside"))):
+        found = dh.count_file(tmp_path / "p.csv", LINE, x="x", drop_bad_rows=True, **more)
+        assert found.preprocessing == Preprocessing(dropped=dropped)
+    found = dh.count_file(tmp_path / "p.csv", LINE, x="x", drop_bad_rows=True, user="who", max_per_user=1)
+    assert found.preprocessing == Preprocessing(1, user=True, dropped=("bad rows",))
+    assert found.preprocessing.unit == "user"
 
 
 def test_both_or_neither_and_at_least_one():
