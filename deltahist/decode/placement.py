@@ -196,7 +196,7 @@ def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def _with_neighbours(cells: Field, chosen: Chosen) -> tuple[Field, Chosen, list[tuple[Any, Any]]]:
+def _with_neighbours(cells: Field, chosen: Any) -> tuple[Field, Chosen, list[tuple[Any, Any]]]:
     """Return cells, where the chosen ones are among them, and the neighbours on both sides along each axis.
 
     Slices are cut out with their neighbours. At an edge of the map a cell is its own neighbour.
