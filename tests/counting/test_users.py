@@ -11,10 +11,10 @@ from postgres import postgres_url  # noqa: F401
 from scipy import stats
 
 import deltahist as dh
-from deltahist.counting import counts as module
+from deltahist.counting import count_steps, counts as module
 from deltahist.counting.counts import UserBound
 from deltahist.noise.exact import KeyStream
-from deltahist.preprocessing import Preprocessing
+from deltahist.preprocessing import Clock, Preprocessing
 
 LINE = dh.Domain((0, 8), (8,))
 SUBSETS = [set(each) for each in itertools.combinations(range(5), 2)]
@@ -65,6 +65,16 @@ class _Told(KeyStream):
 
     def __init__(self):
         super().__init__(bytes(32))
+
+
+def test_postgresql_bounds_users_in_each_step(request):
+    url = request.getfixturevalue("postgres_url")
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE stepped AS SELECT u, k + 0.5 AS x, day FROM generate_series(0, 4) AS k, "
+                           "generate_series(1, 9) AS u, generate_series(0, 2) AS day")  # fmt: skip
+    how = {"table": "stepped", "x": "x", "user": "u", "max_per_user": 2, "time": "day"}
+    found = count_steps(url, LINE, Clock.of("0", None), 3, **how)
+    assert [found.counts_of(step).sum() for step in range(3)] == [18, 18, 18]
 
 
 @pytest.mark.parametrize("order", [1, -1])
