@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from deltahist.decode import check_level
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Series
-from deltahist.releases.ranking import rank_answers
 from deltahist.releases.sums import Difference
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import boxes_in_degrees, fit
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
 COLUMNS = (
-    *("rank", "step", "before", "after", "estimate", "std_error", "low", "high", "above_next"),
+    *("step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
     *("inner", "outer", "steps", "unresolved", "estimator", "outside", "note"),
 )
@@ -42,7 +41,6 @@ def answer(
     *,
     level: float = 0.95,
     nonnegative: bool = False,
-    rank: bool = False,
 ) -> pd.DataFrame:
     """Answer a workload, unbiased by default, with the joint noise of everything that enters each answer.
 
@@ -83,8 +81,6 @@ def answer(
     - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
       that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
     - `estimator` (only of non-negative estimates) : which they are, in words;
-    - `rank`, `above_next` (only with `rank`) : the place, which neighbours share whose order is less sure than `level`;
-        and how sure it is that the row is above the next one, by the joint error of their difference;
     - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
       part inside; of a geometry without such a part, nothing is known and the answer is missing;
     - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, or why its answer
@@ -111,11 +107,7 @@ def answer(
     """
     check_level(level)
     asked, framed = _asked(workload, release.domain)
-    found = release.answers(asked, level=level, nonnegative=nonnegative)
-    if not rank:
-        return framed(found)
-    ranked = rank_answers(release, asked, found, level=level)
-    return framed(found | ranked).sort_values("order", kind="stable").drop(columns="order")
+    return framed(release.answers(asked, level=level, nonnegative=nonnegative))
 
 
 def asker(

@@ -29,7 +29,7 @@ class InputError(ValueError):
     >>> dh.Domain((1, 0), (4,))
     Traceback (most recent call last):
     ...
-    deltahist.errors.InputError: bounds are (1.0, 0.0): 1 must be less than 0 (the order is west, south, east, north)
+    deltahist.errors.InputError: bounds are (1.0, 0.0): 1 must be less than 0 (west, south, east, north)
     """
 
 

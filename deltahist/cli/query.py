@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -28,8 +27,6 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "name": str,
     "step": str,
     "steps": "{:,}".format,
-    "rank": "{:.0f}".format,
-    "above_next": lambda sure: ">99.9%" if sure > 0.999 else f"{sure:.1%}",
     "q": "{:g}".format,
     "cut": "{:.0%}".format,
     "unresolved": "{:.1%}".format,
@@ -77,9 +74,6 @@ def query(
     ] = False,
     level: Annotated[float, typer.Option(metavar="L", help="Level of the interval.")] = 0.95,
     nonnegative: shared.Nonnegative = False,
-    rank: Annotated[
-        bool, typer.Option("--rank", help="Rank rows by estimate; rows that cannot be told apart share a rank.")
-    ] = False,
     form: Annotated[
         Literal["table", "csv", "json", "geojson"] | None,
         typer.Option("--format", help="Format of the answers. [default: table, or by the suffix of --out]"),
@@ -100,7 +94,7 @@ def query(
     Examples:
       deltahist query city.parquet --box 583000,4505000,588000,4512000
       deltahist query city.parquet --boxes boxes.csv --out answers.csv
-      deltahist query city.parquet --regions zones.geojson --name zone --rank --out answers.gpkg
+      deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
       deltahist query http://127.0.0.1:8000/releases/city --boxes boxes.csv     # of `deltahist serve`
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
@@ -108,7 +102,6 @@ def query(
     from deltahist.answers import answer, answer_each
     from deltahist.decode import check_level
     from deltahist.releases.export import SHAPED, describe_answers, facts_of
-    from deltahist.releases.ranking import rank_answers
     from deltahist.space.workloads import Workload
 
     if bool(box or boxes) + (regions is not None) + (quantiles is not None) != 1:
@@ -123,8 +116,6 @@ def query(
         "--mean": mean,
         "--skip-missing": skip_missing,
     }
-    if rank and (quantiles is not None or each or compare):
-        raise InputError("--rank excludes --quantiles, --each and --compare")
     if (each and (mean or compare)) or (nonnegative and compare):
         raise InputError("--each excludes --mean and --compare, and --compare excludes --nonnegative")
     published: Any
@@ -134,8 +125,7 @@ def query(
     else:
         if given := [option for option, value in steps.items() if value]:
             raise InputError(f"{given[0]} requires a folder of `deltahist stream`: {str(release)!r} is one release")
-        # The joint error of two answers takes the release itself.
-        if isinstance(release, str) and not is_stored_file(release) and quantiles is None and not rank:
+        if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
 
             published = connect(release)
@@ -154,14 +144,14 @@ def query(
             return answer_each(published, asked, **how)
         if isinstance(asked, Workload):
             return published.answers(asked, **how)
-        return answer(published, asked, rank=rank, **how)
+        return answer(published, asked, **how)
 
     if quantiles is not None:
         found = published.quantiles(quantiles, level=level)
     elif regions is not None:
         found = ask(shared.read_zones(regions, layer, name, domain))
     else:
-        found = _ask_boxes(box, boxes, domain, ask, partial(rank_answers, published, level=level) if rank else None)
+        found = _ask_boxes(box, boxes, domain, ask)
     # Of a folder the answers are of the steps that were asked, not of all.
     about = describe_answers(facts_of(published), dict(found), level)
     _deliver(found, domain, chosen, out, about, boxes=bool(box or boxes))
@@ -201,9 +191,8 @@ def _ask_boxes(
     file: Path | None,
     domain: Domain,
     ask: Callable[[Any], Table],
-    rank: Callable[..., dict[str, Any]] | None,
 ) -> Table:
-    """Return a row for each box, with its name, its corners and its answer; with `rank` (`rank_answers`) in order.
+    """Return a row for each box, with its name, its corners and its answer.
 
     Where there are several answers to each, such as one per step, all of them follow one another. Boxes on the map
     need no frame: pandas takes longer to import than such answers take.
@@ -221,16 +210,10 @@ def _ask_boxes(
         own["geometry"], fitted = shapes, fit(shapes, domain, LONGITUDE_LATITUDE)
     work = workloads.boxes(sides) if fitted is None else workloads.regions(fitted.shapes[fitted.held])
     found = {str(name): np.asarray(each) for name, each in ask(work).items()}
-    if rank is not None:
-        found |= rank(work, found)
     if fitted is not None:
         found = fitted.spread_over_regions(found)
     times = len(found["estimate"]) // len(names)
-    table = {name: np.tile(each, times) for name, each in own.items()} | found
-    if rank is not None:
-        order = np.argsort(table.pop("order"), kind="stable")  # boxes without an answer come last
-        table = {name: each[order] for name, each in table.items()}
-    return table
+    return {name: np.tile(each, times) for name, each in own.items()} | found
 
 
 def _choose_form(form: str | None, out: Path | None) -> str:
@@ -255,7 +238,6 @@ def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: d
     import pandas as pd
 
     frame = pd.DataFrame(table) if isinstance(table, dict) else table
-    frame = frame.astype({"rank": "Int64"}) if "rank" in frame else frame  # what has no answer has no rank
     frame = _with_boxes(frame, domain, form) if boxes else frame
     if out is not None:
         write_table(out, form, frame, about, domain)

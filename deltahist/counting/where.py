@@ -33,8 +33,8 @@ class Condition:
     text : as it was written. tree : sqlglot's. kinds : of each column, "number", "text", "truth", or "" if it is
         only asked for null.
 
-    >>> Condition.of("kind = 'bus' and speed > 3").kinds
-    {'kind': 'text', 'speed': 'number'}
+    >>> sorted(Condition.of("kind = 'bus' and speed > 3").kinds.items())
+    [('kind', 'text'), ('speed', 'number')]
     """
 
     text: str

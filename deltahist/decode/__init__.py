@@ -15,7 +15,7 @@ Estimates are unbiased. Those without negative cells are nearer where most cells
 >>> release.cells().round(1).tolist()
 [9.7, 2.3, -3.1, -2.8, 3.3, -0.9, 2.3, -0.8]
 >>> release.cells(nonnegative=True).round().tolist()
-[9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+[9.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]
 """
 
 from deltahist.decode.base import (

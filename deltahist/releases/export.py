@@ -47,7 +47,6 @@ _COLUMNS = {
     **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
     **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
     "cells": ("1", "number of cells in the block"),
-    "rank": ("1", "place by the estimate, shared where the order is less sure than {level}"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),
@@ -55,7 +54,6 @@ _COLUMNS = {
     "std_error": ("", "standard error of the {whose}"),
     "low": ("", "lower end of the {level} interval"),
     "high": ("", "upper end of the {level} interval"),
-    "above_next": ("1", "probability that the row is above the next one"),
     "noise_error": ("", "part of std_error that comes from noise"),
     "placement_error": ("", "part of std_error that comes from places in cut cells"),
     "cut": ("1", "share of the area in cut cells"),
@@ -217,8 +215,6 @@ def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> di
     what, read = "Estimates", f"low to high: {share} interval. {_NOT_ADDED}."
     if "before" in names:
         what, read = "Changes", f"{read} The estimate is after less before."
-    if "rank" in names:
-        read += f" above_next: probability that a row is above the next; rows of one rank are less sure than {share}."
     if "q" in names:
         about["unit"] = facts["unit"]
         what, read = "Quantiles", f"Below estimate lies the share q of all points; low to high: {share} interval."

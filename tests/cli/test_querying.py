@@ -154,40 +154,6 @@ def test_answers_say_how_to_read_them(folder, tmp_path, form, run):
     assert "Do not add std_error" in said["how_to_read"]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".json", ".gpkg"])
-def test_regions_come_in_order_with_how_sure_it_is_in_every_form(folder, tmp_path, suffix, run):
-    ask = ["query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "zone", "--rank"]
-    out = tmp_path / f"ranking{suffix}"
-    run(*ask, "--out", out)
-    found = read(out)
-    assert found["estimate"].dropna().is_monotonic_decreasing
-    assert found["rank"].dropna().tolist() == [1, 2, 3]
-    assert found["rank"].isna().tolist() == [False] * 3 + [True] * 2
-    assert (found["above_next"][:2] > 0.95).all()
-    assert found["above_next"][2:].isna().all()
-    table = run(*ask).out.splitlines()
-    assert table[0].split()[:3] == ["name", "rank", "estimate"]
-    assert [line.split()[1] for line in table[2:7]] == ["1", "2", "3", "-", "-"]
-    assert "above_next" in table[-2]
-
-
-def test_boxes_come_in_order_with_their_names(folder, tmp_path, run):
-    (tmp_path / "boxes.csv").write_text(
-        "name,west,south,east,north\nsmall,584000,4506000,585000,4507000\nlarge,584000,4505500,588000,4508500\n"
-    )
-    run(
-        "query",
-        folder / "city.parquet",
-        "--boxes",
-        tmp_path / "boxes.csv",
-        "--rank",
-        "--out",
-        tmp_path / "a.csv",
-    )
-    found = read(tmp_path / "a.csv")
-    assert (found["name"].tolist(), found["rank"].tolist()) == (["large", "small"], [1, 2])
-    assert found["north"].tolist() == [4508500, 4507000]
-
 
 def test_a_layer_is_chosen(folder, run, refused):
     ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
@@ -266,7 +232,6 @@ def test_two_periods_are_compared(ask):
         [*BOXES, "--format", "xml"],
         [*BOXES, "--out", "none/a.csv"],
         [*BOXES, "--each", "--mean"],
-        [*BOXES, "--rank", "--each"],
         [*BOXES, "--nonnegative", "--compare", "2010-05-01", "2010-05-02"],
         [*BOXES, "--between", "2010-05-03", "2010-05-01"],
         ["--boxes", "none.csv"],
