@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,6 @@ from deltahist.personal.expressions import LARGEST, SMALLEST
 from deltahist.personal.query import Query, list_values
 from deltahist.privacy import Law
 from deltahist.publishers.publication import draw
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Probability of the intervals.
 LEVEL = 0.95
@@ -73,13 +70,9 @@ class Answer:
     @property
     def words(self) -> str:
         """Who paid, in words that reveal nobody."""
-        price = f"{float(self.amount):.10g}"
-        each = (
-            f"ε = {price} for each of their records that was used"
-            if self.unit == "epsilon"
-            else f"ρ = {price} times the square of the number of their records that were used"
-        )
-        return f"each person paid {each}; records of people who could not pay were left out"
+        letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
+        price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
+        return f"each person paid {price}; records of people who could not pay were left out"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answer as JSON."""
@@ -91,43 +84,20 @@ class Answer:
         return cls(**{**kept, "amount": Fraction(kept["amount"])})
 
 
-@dataclass(frozen=True)
-class Answers:
-    """An answer for each of several values, in the order in which they were asked for."""
-
-    values: tuple[Any, ...]
-    answers: tuple[Answer, ...]
-
-    def __getitem__(self, value: Any) -> Answer:
-        return self.answers[self.values.index(value)]
-
-    def __iter__(self) -> Iterator[tuple[Any, Answer]]:
-        return zip(self.values, self.answers, strict=True)
-
-    def __len__(self) -> int:
-        return len(self.values)
+class Answers(dict[Any, Answer]):
+    """The answer for each of several values, in the order of the question."""
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.answers))
+        return "\n".join(map(str, self.values()))
 
     @property
     def words(self) -> str:
         """Who paid, in words that reveal nobody."""
-        return self.answers[0].words
-
-    def frame(self) -> pd.DataFrame:
-        """Return a table with a row for each value: estimate, std_error, low, high."""
-        import pandas as pd
-
-        index = pd.Index(self.values, name="value")
-        return pd.DataFrame(list(map(vars, self.answers)), index)[["estimate", "std_error", "low", "high"]]
+        return next(iter(self.values())).words
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answers as JSON; values are texts."""
-        return {
-            "values": [str(value) for value in self.values],
-            "answers": [answer.to_json() for answer in self.answers],
-        }
+        return {"values": list(map(str, self)), "answers": [answer.to_json() for answer in self.values()]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,15 +220,14 @@ class Histogram(Aggregate):
         return np.bincount(columns[_CELL].astype(np.int64), minlength=len(self.values))
 
     def decode(self, noisy: NDArray[np.int64]) -> Answers:
-        whats = (f"number of records with {self.column} {value}" for value in self.values)
-        answers = (self._decode_one(what, int(number)) for what, number in zip(whats, noisy, strict=True))
-        return Answers(tuple(self.values), tuple(answers))
+        what, pairs = f"number of records with {self.column}", zip(self.values, noisy, strict=True)
+        return Answers({value: self._decode_one(f"{what} {value}", int(number)) for value, number in pairs})
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"values": [str(value) for value in self.values]}
 
     def from_json(self, kept: dict[str, Any]) -> Answers:
-        return Answers(tuple(self.values), tuple(map(Answer.from_json, kept["answers"])))
+        return Answers(zip(self.values, map(Answer.from_json, kept["answers"]), strict=True))
 
 
 @dataclass(frozen=True)
@@ -267,10 +236,8 @@ class ValueAggregate(Aggregate):
 
     Parameters
     ----------
-    column : the value, an expression.
-    clip : the least and the greatest value, public: values beyond count as the nearer of both.
-    resolution : values are rounded to multiples of it, public, at most 10^9 of them. When None, a power of ten that is
-        at most a millionth of the largest value (of the range, for a mean).
+    column : the value, an expression. clip : the least and the greatest value, public.
+    resolution : values are rounded to multiples of it, at most 10^9 of them; when None, to about a millionth.
     """
 
     column: str
@@ -297,17 +264,14 @@ class ValueAggregate(Aggregate):
         if self.resolution is not None:
             step = as_printed(positive(resolution=self.resolution))
         if not self.change / _MOST_STEPS <= step <= high - low:
-            raise InputError(
-                f"resolution is {float(step):g} for values from {float(low):g} to {float(high):g}: it must be at most "
-                f"{float(high - low):g}, and at least {float(self.change / _MOST_STEPS):g}"
-            )
+            least, most = float(self.change / _MOST_STEPS), float(high - low)
+            raise InputError(f"resolution is {float(step):g}: it must be from {least:g} to {most:g}")
         return step
 
     @property
     def change(self) -> Fraction:
         """The most that one record changes, in units of the value."""
-        low, high = self.bounds
-        return high - low
+        return self.bounds[1] - self.bounds[0]
 
     @property
     def sensitivity(self) -> int:
@@ -355,9 +319,8 @@ class Sum(ValueAggregate):
 class Mean(ValueAggregate):
     """The mean of a value.
 
-    It measures two sums, of the distances to the lower and to the upper bound. One record changes both together by the
-    range, whatever its value (and by no more in Euclidean length). Their total is the range times the number of
-    records, so that both get the whole budget: a sum and a count with half of it each would have twice the variance.
+    It measures the sums of the distances to the lower and to the upper bound. One record changes both together by the
+    range, and by no more in Euclidean length, so both get the whole budget. Their total is the range times the count.
 
     >>> Mean("fare", clip=(0, 50), epsilon=0.5).sensitivity
     5000000
@@ -401,9 +364,8 @@ def _reach(law: Law) -> tuple[float, Fraction, Fraction]:
 def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float, float, float]:
     """Estimate the ratio a / (a + b) from noisy a and b, with its standard error and interval.
 
-    Without noise neither a nor b is negative. Fieller's interval: all shares s for which (1 − s) a − s b, which is 0 at
-    the true one, is no larger than its noise may be. If these shares are not connected, the interval holds all between
-    them too. Sums of Laplace noise have no heavier tails than a single draw.
+    Fieller's interval holds all shares s for which (1 − s) a − s b is no larger than its noise may be, and all between
+    them. Sums of Laplace noise have no heavier tails than a single draw.
     """
     total, variance = above + below, law.variance()
     share = min(max(above / total, 0.0), 1.0) if total > 0 else 0.5

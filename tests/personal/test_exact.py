@@ -87,7 +87,7 @@ def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]
     out = [[] for _ in worlds]
     for name, amount in course:
         found = DERIVE[name][0](people.records).histogram("cell", range(3 * len(worlds)), **{unit: amount})
-        counts = np.array([answer.estimate for _, answer in found], dtype=int).reshape(-1, 3)
+        counts = np.array([answer.estimate for answer in found.values()], dtype=int).reshape(-1, 3)
         for measured, row in zip(out, counts.tolist(), strict=True):
             measured.append(Counter({v: n for v, n in enumerate(row) if n}))
     return out

@@ -50,7 +50,7 @@ def test_the_command_asks_and_charges(night, capsys):
     assert main([*ASK, "--limit", "1", "--key", "k"]) == 0
     first = capsys.readouterr().out
     assert "number of records: 2 ± " in first
-    assert "person paid ε = 0.5 for each of their records" in first
+    assert "person paid ε = 0.5 times the number of their records" in first
     assert main([*ASK, "--key", "k", "--out", "answer.txt"]) == 0
     assert (night / "answer.txt").read_text() == first
     people = People("city.duckdb", "visits", owner="who", ledger="city.ledger")
