@@ -1,12 +1,9 @@
 """Questions about records of people, from the key to the answer, and who pays.
 
-A person takes part if they have derived records and can pay for all of them. Everybody else's records are left out,
-silently. Whether somebody takes part depends on their own records and their own purse only, so that with and without
-somebody's data all answers together differ by at most the factor that their limit allows.
-
-Charging, noise and the answer that is kept are one transaction of the ledger, and nothing is handed out before its end.
-A question that is interrupted once records are read costs everybody the most that it may cost them: the interruption
-may reveal a record, and who would have paid is not known then (docs/privacy/personal.md, section 6).
+A person takes part if they can pay for all of their derived records, whatever others have. Everybody else's records are
+left out, silently. Charging, noise and the kept answer are one transaction of the ledger, which ends before anything is
+handed out. A question that is interrupted once records are read costs everybody the most that it may cost them
+(docs/privacy/personal.md, section 6).
 """
 
 from __future__ import annotations
@@ -35,10 +32,7 @@ if TYPE_CHECKING:
 #: A person's records are counted up to this: the price of its square is more than any limit pays.
 _MOST_RECORDS = 1 << 31
 #: The one message of every question that was interrupted.
-INTERRUPTED = (
-    "the question was interrupted while records were read or measured (memory, time, or the database?): everybody was "
-    "charged the most that it may cost them, and no more is said, since it might be about records"
-)
+INTERRUPTED = "the question was interrupted after reading began: everybody was charged the most that it may cost them"
 
 
 class InterruptedQuestionError(InputError):
@@ -53,8 +47,8 @@ class UnusableError(InputError):
 class Records(Query):
     """Records of people, or records derived from them, to ask questions of.
 
-    Each question costs a person its ε as many times as it uses records derived from theirs (for ρ, as many times as
-    the square of that). The same question under the same key has the same answer, and is paid for once.
+    A question costs a person its ε times the number of their records that it uses (its ρ times the square of that).
+    The same question under the same key has the same answer, and is paid for once.
 
     Parameters
     ----------
@@ -71,13 +65,9 @@ class Records(Query):
         Each person o pays size(F(D_o)) · ε. Records of people who cannot are dropped silently, and each has one owner.
         Source: ProPer, Corollary 1, provenance.
 
-        Raises
-        ------
-        InputError
-            If the budget is of another unit, the key was used for another request, or the database or the ledger cannot
-            be used. Nothing is charged then. No message depends on records.
-        InterruptedQuestionError
-            If it ends while records are read. Everybody is charged the most that it may cost them.
+        Raises InterruptedQuestionError if it ends while records are read: everybody is charged the most. Raises
+        InputError if the unit is another, the key was used for another request, or the database or the ledger fails:
+        nothing is charged.
         """
         people = self.people
         if aggregate.unit != people.purses.unit:
@@ -172,7 +162,7 @@ def _reading(end: float) -> Iterator[None]:
 
 
 def _find_owners(turn: Turn, column: Any) -> NDArray[np.int64]:
-    """Return the places (n,) of the owners of records, by their names in an Arrow column; -1 for nobody."""
+    """Return the places (n,) of the owners of records in an Arrow column of names; -1 for nobody."""
     coded = column.combine_chunks().dictionary_encode()
     places = np.append(turn.find(coded.dictionary.to_pylist()), -1)
     return places[coded.indices.fill_null(-1).to_numpy()]
@@ -194,11 +184,7 @@ def _times(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]
 def _request(expression: Any, aggregate: Aggregate) -> dict[str, str | list[str]]:
     """Describe a question as JSON, alike in every process."""
     text = sql_of(expression, "duckdb", pretty=True)
-    # Public tables that are joined have names that differ from run to run: their rows stand for them.
+    # Names of public tables differ from run to run: their rows replace them.
     for name, rows in carried_tables(expression).items():
-        text = text.replace(name, _digest(repr(rows.to_pydict())))
-    return {**aggregate.describe(), "records": _digest(text)}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+        text = text.replace(name, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest())
+    return {**aggregate.describe(), "records": hashlib.sha256(text.encode()).hexdigest()}

@@ -39,10 +39,7 @@ class Session:
             return self._run(self._statement(expression), expression)
 
     def plan(self, expression: Any) -> Callable[[], Any]:
-        """Have the database plan an unbound Ibis table, and return a function that fetches it.
-
-        Whatever fails here has read no record.
-        """
+        """Plan an unbound Ibis table, without reading a record, and return a function that fetches it."""
         with self._database.failures():
             statement = self._statement(expression)
             self._connection.execute(f"EXPLAIN {statement}")
@@ -150,8 +147,8 @@ class Database:
     def query(self, table: str, owner: str) -> Query:
         """Return a query of all records of a table or view, "visits" or "part.visits".
 
-        The column of the owner names the person whose a record is, as text, whole number or UUID. Names are compared by
-        their bytes, whatever collation the column has. Raises InputError if there is no such table or column.
+        Owners are texts, whole numbers or UUIDs, compared by their bytes. Raises InputError if the table or the column
+        is not there.
         """
         import ibis
 
@@ -177,14 +174,9 @@ class Database:
     def readable_columns(self, table: Any) -> dict[str, Any]:
         """Return the columns of a table that queries can take, each as one of its kind, by name.
 
-        NaN, infinite and too large numbers are NULL, and so are times outside the years 1 to 9999. Numbers that are too
-        small are zero. Times are in UTC.
+        Numbers that are NaN or too large and times outside the years 1 to 9999 are NULL. Tiny numbers are zero.
         """
-        return {
-            name: self._normalize(table[name])
-            for name, dtype in table.schema().items()
-            if kind_of(dtype) is not None
-        }
+        return {name: self._normalize(table[name]) for name, dtype in table.schema().items() if kind_of(dtype)}
 
     def _normalize(self, column: Any) -> Any:
         import ibis
@@ -305,9 +297,13 @@ class DuckDB(Database):
             raise InputError(f"database is {type(where).__name__}: it must be a path, an address or a connection")
         path = str(where).removeprefix("duckdb:///")
         self.name = repr(path)
-        # DuckDB would read tables from files of other kinds, and fetch from the network what reads them.
         if not path.startswith(":memory:"):
-            _check_file(path)
+            # DuckDB would read files of other kinds, and fetch from the network what reads them.
+            start = b""
+            with suppress(OSError), Path(path).open("rb") as file:  # DuckDB says what is wrong with it, or makes it
+                start = file.read(16)
+            if not path or (start and start[8:12] != b"DUCK"):
+                raise InputError(f"database is {path!r}: it must be a DuckDB file")
             path = str(Path(path).resolve())
         try:
             self._connection = duckdb.connect(path)
@@ -362,15 +358,6 @@ class DuckDB(Database):
             yield cursor
         finally:
             cursor.close()
-
-
-def _check_file(path: str) -> None:
-    """Raise InputError if there is a file of another kind than DuckDB's."""
-    start = b""
-    with suppress(OSError), Path(path).open("rb") as file:  # DuckDB says what is wrong with it, or makes it
-        start = file.read(16)
-    if not path or (start and start[8:12] != b"DUCK"):
-        raise InputError(f"database is {path!r}: it must be a DuckDB file")
 
 
 def _is_there(cursor: Any, table: str, part: str | None) -> bool:
@@ -449,10 +436,7 @@ class PostgreSQL(Database):
 
         self._url = where
         self.losses = (psycopg.OperationalError, psycopg.InterfaceError)
-        unread = InputError(
-            "database is an address that cannot be read: it must be postgresql://user@host/name (write / and @ in a "
-            "password as %2F and %40)"
-        )
+        unread = InputError("database is an unreadable address: write postgresql://user@host/name (@ as %40, / as %2F)")
         try:
             # The address may hold a password: messages show the rest.
             parts = conninfo_to_dict(where)

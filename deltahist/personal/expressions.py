@@ -1,9 +1,8 @@
 """Expressions on records that no record can make fail, and that mean the same in DuckDB and PostgreSQL.
 
-An error that depends on a record would reveal it: an overflow, a division by zero, the root of a negative number, text
-that is no number. So sqlglot reads the text of an expression, and each operation is built anew with Ibis. What could
-fail gives NULL instead, and what cannot be guarded, or differs between the databases, is refused. No guard relies on
-the order in which a database evaluates an expression.
+An error that depends on a record would reveal it: an overflow, a division by zero. So sqlglot reads an expression, and
+each operation is built anew with Ibis. What could fail gives NULL, and what cannot be guarded, or differs between the
+databases, is refused. No guard relies on the order in which a database evaluates an expression.
 
 Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Numbers are
 zero, or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
@@ -14,7 +13,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,11 +83,7 @@ def bound_number(value: Any, least: float, most: float) -> Any:
 def read_expression(text: str, records: Any, columns: Mapping[str, str]) -> SafeExpression:
     """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
 
-    Raises
-    ------
-    InputError
-        If it cannot be read, names a column that is not there, or asks for something that could fail, that looks at
-        other records, or that is not the same in every database.
+    Raises InputError if it cannot be read, names unknown columns, could fail, or differs between databases.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
@@ -139,10 +134,7 @@ class SafeExpression:
 
 
 def convert(made: SafeExpression, kind: str) -> SafeExpression:
-    """Convert an expression: whole numbers to numbers, dates to times, NULL to any kind.
-
-    Raises InputError otherwise.
-    """
+    """Convert whole numbers to numbers, dates to times, NULL to any kind; InputError otherwise."""
     import ibis
 
     if made.kind == kind:
@@ -217,10 +209,7 @@ def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
 
 
 def _too_long() -> InputError:
-    return InputError(
-        f"expression has more than {_MOST_NODES:,} parts, guards included, or is nested more than {_MOST_DEEP} deep: "
-        "compute parts of it by select first"
-    )
+    return InputError(f"expression is too long: it must have at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep")
 
 
 def _combine(
@@ -260,11 +249,10 @@ class _Reader:
         name = type(node).__name__
         if name in _COMPARISONS:
             return self._compare(node, name)
-        method = getattr(self, f"_read_{name.lower()}", None)
+        method: Callable[[Any], SafeExpression] | None = getattr(self, f"_read_{name.lower()}", None)
         if method is None:
             raise self.refusal(node)
-        made: SafeExpression = method(node)
-        return made
+        return method(node)
 
     def refusal(self, node: Any) -> InputError:
         return InputError(f"{self.shown}, which asks for {node.sql()[:40]!r}: {_RULE}")
@@ -351,15 +339,10 @@ class _Reader:
     def _read_like(self, node: Any) -> SafeExpression:
         part, pattern = self.as_kind(node.this, "text"), self.read(node.expression).constant
         # Databases take other patterns in different ways, and may need very long for some texts.
-        if (
-            not isinstance(pattern, str)
-            or len(pattern) > _LONGEST_PATTERN
-            or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL)
-        ):
-            raise InputError(
-                f"pattern is {str(pattern)[:60]!r}: it must be a constant such as 'bus%', '%bus' or '%bus%', "
-                f"without _ and backslash, of at most {_LONGEST_PATTERN:,} characters"
-            )
+        is_short = isinstance(pattern, str) and len(pattern) <= _LONGEST_PATTERN
+        if not is_short or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
+            rule = f"a constant such as 'bus%' or '%bus%', without _ and \\, of at most {_LONGEST_PATTERN:,} characters"
+            raise InputError(f"pattern is {str(pattern)[:60]!r}: it must be {rule}")
         return _combine(part.value.like(pattern), "truth", [part], more=2)
 
     # --- numbers
@@ -376,9 +359,8 @@ class _Reader:
 
     def _read_mul(self, node: Any) -> SafeExpression:
         one, other = parts = self._factors(node)
-        return _combine(
-            one.value * other.value, "number", parts, one.least * other.least / 2, one.most * other.most * 2
-        )
+        least, most = one.least * other.least / 2, one.most * other.most * 2
+        return _combine(one.value * other.value, "number", parts, least, most)
 
     def _read_div(self, node: Any) -> SafeExpression:
         one, other = parts = self._factors(node)

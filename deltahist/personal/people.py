@@ -22,13 +22,9 @@ from deltahist.personal.purses import Purses
 class People:
     """People with budgets of their own: a question charges the owners of the records that it uses.
 
-    Records of people who cannot pay are left out of a question, silently: answers are about people who still pay. All
-    answers together are ε-private for each person, where ε is their own limit. Proof: docs/privacy/personal.md. With
-    and without a person's records o, Pr(A(D) ∈ S) ≤ e^(E(o)) Pr(A(D') ∈ S). So all is sup E-private, and a budget for
-    everybody is E = ε.
-
-    Source: ProPer, Definition 1, Proposition 1; Ebadi, Sands, Schneider 2015 ("Differential Privacy: Now It's Getting
-    Personal").
+    Records of people who cannot pay are left out of a question, silently. All answers together are ε-private for each
+    person, where ε is their own limit: with and without the records o, Pr(A(D) ∈ S) ≤ e^(E(o)) Pr(A(D') ∈ S).
+    Proof: docs/privacy/personal.md. Source: ProPer (Ebadi, Sands, Schneider 2015), Definition 1, Proposition 1.
 
     Parameters
     ----------
@@ -37,10 +33,7 @@ class People:
     ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who join without one; at most one of both.
 
-    Raises
-    ------
-    InputError
-        If the table or a column is not there, the account was opened in another unit, or a library is not installed.
+    Raises InputError if a table or column is not there, or the account was opened in another unit.
 
     Examples
     --------
@@ -97,17 +90,14 @@ class People:
         epsilon: ArrayLike | Fraction | None = None,
         rho: ArrayLike | Fraction | None = None,
     ) -> None:
-        """Let people join, with budgets that never change. People who joined before with the same budget stay.
-
-        Live input (ProPer, live data): whoever joins has a whole budget, whatever was asked before.
+        """Let people join with whole budgets, which never change (ProPer, live data). Known people stay.
 
         Parameters
         ----------
         names : (m,) texts, all different, as the owner's column has them.
         epsilon, rho : budget of each, or (m,) budgets, in the unit of these people; their default when None.
 
-        Raises InputError on names that repeat or are no texts, a budget in another unit, none at all, or below a
-        billionth; if somebody has joined with another budget. Nobody joins then.
+        Raises InputError, and nobody joins, on bad names or budgets, or if somebody has joined with another budget.
         """
         listed = _check_names(names)
         if len(set(listed)) < len(listed):

@@ -25,29 +25,19 @@ _BYTES = 16
 _TABLES = MetaData()
 #: Who has a purse: a secret of the account, and for each person a digest of the name and the limit.
 _PEOPLE = Table(
-    "purse_people",
-    _TABLES,
-    Column("account", String, primary_key=True),
-    Column("secret", LargeBinary, nullable=False),
-    Column("marks", LargeBinary, nullable=False),
-    Column("limits", LargeBinary, nullable=False),
-)
+    "purse_people", _TABLES, Column("account", String, primary_key=True),
+    *(Column(name, LargeBinary, nullable=False) for name in ("secret", "marks", "limits")),
+)  # fmt: skip
 #: What each has spent, in the same order: the only column that a charge writes.
 _SPENT = Table(
-    "purse_spent",
-    _TABLES,
-    Column("account", String, primary_key=True),
-    Column("spent", LargeBinary, nullable=False),
+    "purse_spent", _TABLES, Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False)
 )
 #: Requests that were answered under a key.
 _ANSWERS = Table(
-    "purse_answers",
-    _TABLES,
-    Column("account", String, primary_key=True),
-    Column("key", String, primary_key=True),
-    Column("request", JSON, nullable=False),
-    Column("answer", JSON, nullable=False),
-)
+    "purse_answers", _TABLES,
+    *(Column(name, String, primary_key=True) for name in ("account", "key")),
+    *(Column(name, JSON, nullable=False) for name in ("request", "answer")),
+)  # fmt: skip
 
 
 class KeyReuseError(InputError):
@@ -88,10 +78,7 @@ class Purses:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Turn]:
-        """Hold all purses, alone: changes are durable when the block ends, and undone if it raises.
-
-        Raises DamagedFile if the columns contradict each other.
-        """
+        """Hold all purses, alone, and undo changes if the block raises; DamagedFile if columns contradict."""
         with self.ledger.transaction() as connection:
             yield Turn(connection, self.name)
 
@@ -130,11 +117,7 @@ class Turn:
     def charge(self, times: ArrayLike, price: int) -> NDArray[np.bool_]:
         """Charge the people who can pay, and return who could, (m,): the others are not charged.
 
-        A person's charges add up, E₁(o) + E₂(o) (ProPer, sequential composition).
-
-        Parameters
-        ----------
-        times : (m,) whole numbers, how often each pays. price : billionths of one time.
+        Each pays `times` (m,) times a price in billionths. Charges add up (ProPer, sequential composition).
         """
         often = np.asarray(times, dtype=np.int64)
         if often.shape != self.limits.shape or (often < 0).any() or not 0 < price <= _MOST:
@@ -146,10 +129,7 @@ class Turn:
         return pays
 
     def join(self, names: Sequence[str], limits: ArrayLike) -> None:
-        """Open purses, with limits (k,) in billionths; people who have a purse keep it.
-
-        Raises InputError on limits that are negative or too large.
-        """
+        """Open purses with limits (k,) in billionths; known people keep theirs. InputError on limits out of range."""
         given = np.asarray(limits, dtype=np.int64)
         if given.shape != (len(names),) or (len(given) and not 0 <= given.min() <= given.max() <= _MOST):
             raise InputError("limits must be one for each person, from 0 to 10^9")
@@ -169,10 +149,7 @@ class Turn:
         self._write(_SPENT, spent=self.spent.astype("<i8").tobytes())
 
     def find_answer(self, key: str, request: dict[str, Any]) -> Any:
-        """Return the answer that is kept under a key; None if the key is new.
-
-        Raises KeyReuseError if the key was used for another request.
-        """
+        """Return the answer under a key, None if the key is new; KeyReuseError if it was used for another request."""
         at = _ANSWERS.c.account == self._name, _ANSWERS.c.key == key
         found = self._connection.execute(select(_ANSWERS).where(*at)).first()
         if found is None:
@@ -188,8 +165,8 @@ class Turn:
 
     def _digest(self, names: Sequence[str]) -> bytes:
         """Return the keyed digests of names, one after another."""
-        each = (hashlib.blake2b(name.encode(), key=self._secret, digest_size=_BYTES).digest() for name in names)
-        return b"".join(each)
+        key = self._secret
+        return b"".join(hashlib.blake2b(name.encode(), key=key, digest_size=_BYTES).digest() for name in names)
 
     def _write(self, table: Table, **columns: bytes) -> None:
         self._connection.execute(update(table).where(table.c.account == self._name).values(columns))

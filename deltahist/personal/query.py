@@ -1,14 +1,12 @@
 """Queries on records of people: each derived record has one owner, and is made of the owner's records alone.
 
-Whatever a query does, F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. Nobody's derived
-records depend on anybody else's records, and so each person pays for their own only: size(F(D_o)) · ε for an ε-private
-question.
-Source: ProPer, Lemma 1, Corollary 1.
+F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So each person pays for their own records
+only: size(F(D_o)) · ε for an ε-private question. Source: ProPer, Lemma 1, Corollary 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -92,16 +90,12 @@ class Query:
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
         """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
 
-        Each row gives the columns of one of the new records, all with the same columns; under "where" a condition on
-        the record that it is made of. Raises InputError if there are no rows, their columns differ, or the query would
-        make more than 1,000 records of one.
+        Each row gives the columns of one new record, and under "where" a condition on the old one. Raises InputError
+        if there are no rows, their columns differ, or the query makes more than 1,000 records of one.
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(
-                f"flat_map has rows of the columns {[sorted(each) for each in columns]}: it needs at least one row, "
-                "all with the same columns"
-            )
+            raise InputError(f"flat_map has rows of the columns {columns}: it needs rows, all with the same columns")
         copies = _check_copies(self.copies * len(rows))
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
@@ -117,8 +111,7 @@ class Query:
     def union(self, other: Query) -> Self:
         """Return the records of both; a record that is in both comes twice, and is paid for twice.
 
-        Raises InputError if the other's records come from another table or have other owners or columns, or if both
-        together make more than 1,000 records of one.
+        Raises InputError on other tables, owners or columns, and on more than 1,000 records of one.
         """
         copies = _check_copies(self.copies + other.copies)
         if other.source != self.source:
@@ -132,8 +125,8 @@ class Query:
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Return a query for each value of a column; records with other values are in none of them.
 
-        A record is in one query at most, and pays in that one only (ProPer, parallel queries). Raises InputError if
-        values repeat or are missing, or are of another kind than the column.
+        A record pays in one query at most (ProPer, parallel queries). Raises InputError if values repeat, are missing,
+        or are of another kind than the column.
         """
         check_column(column, self.columns)
         own = SafeExpression(self.table[column], self.columns[column])
@@ -154,9 +147,8 @@ class Query:
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """Choose at most a number of records of each person: the first ones by some columns.
 
-        Columns (all if none is named) order a person's records, smallest first. Records that are alike in them stay or
-        go together: those that do not all fit are all left out. Raises InputError if the number is no whole number
-        above zero, or a column is not there.
+        Columns (all by default) order a person's records, smallest first. Records that are alike in them stay or go
+        together. Raises InputError if the number is no whole number above zero, or a column is not there.
         """
         import ibis
 
@@ -172,7 +164,8 @@ class Query:
         own = ibis.window(group_by=OWNER, order_by=order)
         before = (ibis.row_number() if alike else ibis.rank()).over(own)
         peers = ibis.literal(1) if alike else table.count().over(ibis.window(group_by=[OWNER, *names]))
-        stay = free_name("stay", self.columns)
+        taken = {name.casefold() for name in self.columns}
+        stay = next(name for name in map("stay{}".format, range(len(taken) + 1)) if name not in taken)
         kept = table.mutate(**{stay: before + peers <= most})
         chosen = kept.filter(kept[stay]).drop(stay)
         return replace(self, table=chosen, most=most if self.most is None else min(most, self.most))
@@ -180,9 +173,8 @@ class Query:
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Add the columns of a public table to the records; records without a partner in it are left out.
 
-        The public pandas frame becomes part of the query. Its rows differ in the columns that both have (`on`), so that
-        no record comes twice. Raises InputError if it is no frame, its keys repeat or are missing, or its columns are
-        of other kinds or there already.
+        The public pandas frame becomes part of the query; its rows differ in the columns `on`, so that no record comes
+        twice. Raises InputError if keys repeat or are missing, or columns are of other kinds or there already.
         """
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:
@@ -235,14 +227,6 @@ def list_values(values: Sequence[Any]) -> list[Any]:
     return listed
 
 
-def free_name(name: str, taken: Iterable[str]) -> str:
-    """Return a name that is not taken."""
-    folded = {each.casefold() for each in taken}
-    while name.casefold() in folded:
-        name += "_"
-    return name
-
-
 def _check_copies(copies: int) -> int:
     """Return the number of records that a query makes of one; InputError if they may not fit into memory."""
     if copies > _MOST_COPIES:
@@ -288,10 +272,7 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
         if kind is None:
             raise InputError(f"the public table has {name!r} of type {column.type}, which queries do not take")
         if name in keys and (kind == "number" or kind != keys[name] or column.null_count):
-            raise InputError(
-                f"join on {name!r}, a {kind} in the public table and a {keys[name]} in the records: keys must be of "
-                "one kind, no floats, and none may be missing"
-            )
+            raise InputError(f"join on {name!r}: keys must be {keys[name]} on both sides, no floats, none missing")
         column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
         if kind == "number":
             size = np.abs(column.drop_null().to_numpy())

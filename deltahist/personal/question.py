@@ -91,10 +91,7 @@ class HistogramQuestion(_Priced):
 
 
 class Question(Strict):
-    """A question in writing.
-
-    The answer has a kind and the arguments of that kind; steps lead to the records that it is about. The table and the
-    owner's column may be left out.
+    """A question in writing: steps lead to the records that its answer is about.
 
     >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).answer.kind
     'count'
@@ -112,7 +109,7 @@ class Question(Strict):
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Question:
-        """Return the question that a mapping describes, in the form of a file; InputError if it describes none."""
+        """Return the question that a mapping describes; InputError if it describes none."""
         return check_model(cls, given, "question")
 
     def records(self, records: Records) -> Records:
@@ -120,10 +117,7 @@ class Question(Strict):
         return _derive(records, self.steps)
 
     def ask(self, records: Records, key: str | None = None) -> Any:
-        """Answer the question about the records of a table, by an `Answer` or `Answers`.
-
-        Raises InputError as the methods of `Records` do.
-        """
+        """Answer the question about the records of a table, by an `Answer` or `Answers` (`Records.ask`)."""
         given = {name: getattr(self.answer, name) for name in self.answer.model_fields_set - {"kind"}}
         return getattr(self.records(records), self.answer.kind)(**given, key=key)
 

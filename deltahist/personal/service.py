@@ -98,27 +98,18 @@ class PrivateSettings(Strict):
 
     @classmethod
     def read(cls, path: Path) -> PrivateSettings:
-        """Read the settings in a TOML file.
-
-        Raises InputError if it cannot be read, is another user's, others may read or write it, or a setting is
-        missing, unknown or wrong.
-        """
+        """Read a TOML file; InputError if others may read or write it, or a setting is missing, unknown or wrong."""
         if os.name == "posix" and path.exists():
             found = path.stat()
             if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise InputError(
-                    f"config {str(path)!r} has mode {stat.S_IMODE(found.st_mode):o}: it must be yours and nobody "
-                    "else's to read or write (chmod 600), since it says who may ask"
-                )
+                mode = f"{stat.S_IMODE(found.st_mode):o}"
+                raise InputError(f"config {str(path)!r} has mode {mode}: it must be yours alone (chmod 600)")
         return check_model(cls, read_toml(path, "config"), "config")
 
     @model_validator(mode="after")
     def _check(self) -> PrivateSettings:
         if not self.tls_in_front and not _is_loopback(self.host):
-            raise ValueError(
-                f"host is {self.host!r}: keys and answers would be sent in the clear; put a proxy with TLS in front "
-                "and set tls_in_front = true, or listen at 127.0.0.1"
-            )
+            raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true), or listen at 127.0.0.1")
         seen: set[str] = set()
         for name, client in self.clients.items():
             if not 0 < len(name) <= _LONGEST_NAME or ":" in name or not name.isprintable():
@@ -127,9 +118,7 @@ class PrivateSettings(Strict):
                 raise ValueError(f"clients.{name}.accounts has {min(unknown)!r}: it must be one of the accounts")
             for hashed in client.keys:
                 if not _HASH.fullmatch(hashed) or hashed in seen:
-                    raise ValueError(
-                        f"clients.{name}.keys: each must be a different hash that --new-key printed, never the key"
-                    )
+                    raise ValueError(f"clients.{name}.keys: each must be a different hash of --new-key, never the key")
                 seen.add(hashed)
         return self
 
@@ -139,10 +128,7 @@ class PrivateSettings(Strict):
         return _WORKED * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:
-        """Return the name of the client that a key belongs to; None if there is none.
-
-        It compares with all keys, each in constant time.
-        """
+        """Return the client of a key, or None; it compares with all keys, each in constant time."""
         found = [name for name, client in self.clients.items() for each in client.keys if fits(key, each)]
         return found[0] if found else None
 
@@ -247,9 +233,8 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         due = time.monotonic() + settings.step
         until = due - _FOR_CHARGES * settings.step
         at_work += 1
-        thread = asyncio.ensure_future(
-            asyncio.to_thread(_ask, people[name], settings, name, body, f"{client}: {key}", until)
-        )
+        work = asyncio.to_thread(_ask, people[name], settings, name, body, f"{client}: {key}", until)
+        thread = asyncio.ensure_future(work)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await _pass_step(thread, due)
@@ -347,10 +332,7 @@ def _explained() -> Iterator[None]:
 
 
 def run_private(config: Path, check: bool = False) -> None:
-    """Answer questions as a file of settings says, until the process is told to end; `check` only opens everything.
-
-    Raises InputError if the settings are wrong, or what they name cannot be opened.
-    """
+    """Serve questions as a file of settings says; `check` only opens everything. InputError if that fails."""
     settings = PrivateSettings.read(config)
     app = create_app(settings, open_people(settings))
     if check:
