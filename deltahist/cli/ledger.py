@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -41,7 +41,6 @@ def about() -> None:
     \b
     Examples:
       deltahist ledger city.ledger             # the same as: deltahist ledger show city.ledger
-      deltahist ledger audit city.ledger
       deltahist ledger export postgresql://ann@db.example.org/city --out accounts.csv
     """
 
@@ -75,19 +74,15 @@ def audit(where: _Where) -> int:
     return 0
 
 
-@ledger.command(short_help="Write the accounts as CSV or JSON, for a report.")
+@ledger.command(short_help="Write the accounts as CSV, for a report.")
 def export(
     where: _Where,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a file. [default: print]")] = None,
-    form: Annotated[Literal["csv", "json"], typer.Option("--format", help="csv or json.")] = "csv",
 ) -> None:
-    """Write the accounts as a table: limit, spent and left. Budgets are public, and nothing else is written."""
+    """Write the accounts as CSV: limit, spent and left. Budgets are public, and nothing else is written."""
     opened = open_ledger(where)
     console.check_target(out, opened.path)
     rows: list[dict[str, Any]] = [{"kind": each.kind, **each.describe()} for each in opened.standings()]
-    if form == "json":
-        console.put_json(rows, out)
-        return
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     table.writeheader()

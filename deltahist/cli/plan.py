@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -26,12 +27,8 @@ if TYPE_CHECKING:
 _USEFUL = 0.2
 
 
-def _listed(text: Any) -> list[float | str]:
-    return [shared.length(part) for part in str(text).split(",")]
-
-
-def _amounts(text: Any) -> list[Fraction]:
-    return [shared.amount(part) for part in str(text).split(",")]
+def _each(read: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
+    return lambda text: [read(part) for part in str(text).split(",")]
 
 
 def plan(
@@ -43,11 +40,11 @@ def plan(
     ] = None,
     deltas: Annotated[
         Any,
-        typer.Option("--delta", metavar="LENGTH,...", parser=_listed, help="δ, or several to compare: 250m,500m,1km."),
+        typer.Option("--delta", metavar="LENGTH,...", parser=_each(shared.length), help="δ, or several to compare: 250m,500m,1km."),
     ],
     cell: shared.Cell = None,
     epsilons: Annotated[
-        Any, typer.Option("--epsilon", metavar="E,...", parser=_amounts, help="ε, or several to compare: 0.5,1,2.")
+        Any, typer.Option("--epsilon", metavar="E,...", parser=_each(shared.amount), help="ε, or several to compare: 0.5,1,2.")
     ] = None,
     rho: shared.Rho = None,
     limit: shared.Limit = None,
@@ -84,13 +81,11 @@ def plan(
     Examples:
       deltahist plan --bounds -74.3,40.45,-73.6,40.95 --project auto --delta 250m,500m,1km --epsilon 0.5,1,2 \\
           --points 140000
-      deltahist plan --bounds 560000,4480000,610000,4530000 --project EPSG:32618 --delta 500m --epsilon 1 \\
-          --regions districts.gpkg --points 140000
       deltahist plan --bounds 0,0,1,1 --cell 0.01 --delta 0.01 --epsilon 1 --squares 0.2 --json
       deltahist plan --stream --every 1w --for 52w --window 4 --bounds 560000,4480000,610000,4530000 \\
           --project EPSG:32618 --cell 1km --delta 2km --epsilon 1 --regions districts.gpkg --points 3000
-      deltahist plan --stream --window 7 --weights demand.csv --out budgets.csv --bounds 0,0,9,9 --delta 1 --epsilon 1
     """
+    from deltahist.planning import plan as rank
     from deltahist.preprocessing import Preprocessing
 
     check_target(out, regions, boxes)
@@ -113,9 +108,15 @@ def plan(
     near = chosen.mechanism.neighbourhood
     if not chosen.cells:  # the neighbourhood as it was given: a ranking caps it by itself
         near = place.near()
-    ranked = _rank(near, chosen.work, how)
+    ranked = rank(near, chosen.work, **how)
     if as_json:
-        put_json([{"cell": near.domain.size_of_cells} | each for each in ranked], out)
+        records = [
+            {"cell": near.domain.size_of_cells, "strategy": each.label, "noise": each.noise}
+            | {name: str(value) for name, value in each.budget.items()}
+            | {"sensitivity": each.cost, "rmse": each.rmse, "any_move": each.any_move, "determines_cells": each.resolves}
+            for each in ranked
+        ]
+        put_json(records, out)
         return
     if near.domain.crs is not None:
         note(facts(**shared.about_map(near.domain)))
@@ -123,9 +124,8 @@ def plan(
     letter, best = chosen.mechanism.letter, chosen.mechanism
     rows = [
         (
-            *(each["strategy"], each["noise"]),
-            *(f"{each['sensitivity']:.4g}", f"{each['rmse']:,.4g}", f"{letter} = {each['any_move']:.4g}"),
-            "" if each["determines_cells"] else "plus what is not measured",
+            *(each.label, each.noise, f"{each.cost:.4g}", f"{each.rmse:,.4g}", f"{letter} = {each.any_move:.4g}"),
+            "" if each.resolves else "plus what is not measured",
         )
         for each in ranked
     ]
@@ -181,24 +181,6 @@ def _plan_stream(
         note(f"wrote {out}, for `stream --budgets`")
 
 
-def _rank(near: Neighbourhood, work: Workload | None, how: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return records of all candidates, the best one first."""
-    from deltahist.planning import plan as rank
-
-    return [
-        {
-            "strategy": each.label,
-            "noise": each.noise,
-            **{name: str(value) for name, value in each.budget.items()},
-            "sensitivity": each.cost,
-            "rmse": each.rmse,
-            "any_move": each.any_move,
-            "determines_cells": each.resolves,
-        }
-        for each in rank(near, work, **how)
-    ]
-
-
 def _compare(
     place: shared.MapOptions,
     deltas: list[Any],
@@ -213,16 +195,9 @@ def _compare(
 
     box, crs = place.extent()
     queries, _ = shared.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
-    return advise(
-        box,
-        float(points or shared.USUAL_POINTS),
-        queries,
-        crs=crs,
-        deltas=deltas,
-        epsilons=epsilons,
-        per_user=None if max_per_user is None else [max_per_user],
-        limits=shared.read_limits(place.limit),
-    )
+    how = {"deltas": deltas, "epsilons": epsilons, "per_user": max_per_user and [max_per_user]}
+    limits, number = shared.read_limits(place.limit), float(points or shared.USUAL_POINTS)
+    return advise(box, number, queries, crs=crs, limits=limits, **how)
 
 
 def _recommend(found: pd.DataFrame, place: shared.MapOptions) -> str:

@@ -70,6 +70,7 @@ def share(
     from deltahist.network.diffusion import Diffusion
     from deltahist.network.graph import read_network, read_pairs
     from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels
+    from deltahist.space.crs import are_degrees
 
     _check_files(source, edges, pairs, state, out)
     places = value is None and bit is None
@@ -93,8 +94,8 @@ def share(
         raise InputError(f"--all would answer {len(network) ** 2:,} pairs: it must be at most {_MOST_PAIRS:,}")
     asked = None if pairs is None else read_pairs(pairs)
     data = read_owners(source, area=mechanism.area, **how)
-    if places and crs is None:
-        _refuse_degrees(data)
+    if places and crs is None and are_degrees((*data.min(), *data.max()), "x", "y"):
+        raise InputError("the places look like degrees: add --crs EPSG:4326 and a --project, or --crs none")
     data.columns = list(mechanism.columns)
     mechanism = _with_everybody(mechanism, data)
     diffusion = Diffusion(data, mechanism, state=state)
@@ -124,15 +125,6 @@ def _map(crs: str | None, project: str | None) -> str | None:
     if read_crs(found, "--project" if project else "--crs").is_geographic:
         raise InputError(f"answers would be in {found}, and degrees are not lengths: add --project EPSG:32618")
     return found
-
-
-def _refuse_degrees(data: pd.DataFrame) -> None:
-    """Raise InputError if places without a CRS look like degrees."""
-    from deltahist.space.crs import are_degrees
-
-    low, high = data.min(), data.max()
-    if are_degrees((low.iloc[0], low.iloc[1], high.iloc[0], high.iloc[1]), "x", "y"):
-        raise InputError("the places look like degrees: add --crs EPSG:4326 and a --project, or --crs none")
 
 
 def _check_files(source: Path, edges: Path, pairs: Path | None, state: Path, out: Path) -> None:

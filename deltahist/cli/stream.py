@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -66,9 +66,6 @@ def stream(
         Path | None,
         typer.Option(metavar="FILE.csv", help="Columns step and epsilon (or rho). [default: equal shares]"),
     ] = None,
-    gaps: Annotated[
-        Literal["error", "empty"], typer.Option(help="A folder's missing file: an error, or a step without points.")
-    ] = "error",
     strategy: shared.Strategy = "auto",
     regions: shared.Regions = None,
     points: shared.Points = None,
@@ -118,22 +115,16 @@ def stream(
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         if "://" not in state:
             console.check_target(Path(state), option="--state")
-        check_folders(Path(source), time, clock, gaps, out, table)
+        check_folders(Path(source), time, clock, "error", out, table)
         console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
         axes = len(bounds) // 2
         if time is not None:
             check_file(source, axes, clock=clock, time=time, user=user, **reading)
         elif files := step_files(Path(source), labels):
             check_file(next(iter(files.values())), axes, user=user, **reading)
+    columns, cell = (x, y), delta if cell is None else cell
     place = shared.MapOptions(
-        bounds=bounds,
-        delta=delta,
-        cell=delta if cell is None else cell,
-        crs=crs,
-        project=project,
-        sources=sources,
-        limit=limit,
-        columns=(x, y),
+        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=columns
     )
     share = {unit: rule.equal if amounts is None else total / window}
     chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **share)
@@ -148,7 +139,7 @@ def stream(
         return None
     with progress("publishing steps", number) as advance:
         tally = plan.publish(
-            source, out, number, amounts=amounts, gaps=gaps, tell=console.note, advance=lambda: advance(1), **reading
+            source, out, number, amounts=amounts, tell=console.note, advance=lambda: advance(1), **reading
         )
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
     first = plan.step(0)
@@ -191,11 +182,8 @@ def describe_stream(
 ) -> str:
     """Return the page of figures of a stream: costs and errors of a step, a window, a month, a year and all steps.
 
-    Parameters
-    ----------
-    mechanism : of a step. rule : of the stream's account. clock, steps : defines steps, and how many are planned.
-    work : the queries; boxes anywhere when None.
-    points : about how many points a step has. amounts : what each step gets; equal shares when None.
+    The mechanism and the number of points are those of a step. Queries are boxes anywhere when `work` is None, and
+    steps have equal shares when `amounts` is None.
     """
     from deltahist.budget import say_amount
     from deltahist.planning.streams import stream_figures
@@ -240,14 +228,9 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
 
 
 def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Fraction]:
-    """Spread the budget of a window over steps of different weight, so that the weighted error is least.
+    """Return the amount of each step, so that the error weighted by a file's public weights is least.
 
-    Parameters
-    ----------
-    file : a CSV file with the columns weight and maybe step, a row per step, 0 for no release. Weights must be public.
-    rule : of the stream's account. out : a CSV file for `stream --budgets`.
-
-    Return the amount of each step.
+    The CSV file has the column weight (0 for no release), and maybe step. `out` is written for `stream --budgets`.
     """
     from deltahist.accounts.allocation import allocate_offline
 

@@ -124,7 +124,8 @@ def test_a_folder_with_a_file_per_day(folder, run, refused):
     assert files(folder) == DAYS
     (folder / "daily" / "2020-03-13.csv").write_text("x,y\n1,1\n")
     refused(stream(folder, **DAILY, until="2020-03-14"), "step 2020-03-14 has no file")
-    run(*stream(folder, "--gaps", "empty", **DAILY, until="2020-03-14"))
+    (folder / "daily" / "2020-03-14.csv").write_text("x,y\n1,1\n")
+    run(*stream(folder, **DAILY, until="2020-03-14"))
     assert files(folder)[-1] == "2020-03-14"
 
 
