@@ -6,37 +6,26 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from deltahist.cli import console, shared
 from deltahist.errors import InputError
 
 
 def ask(
-    question: Annotated[
-        Path, typer.Argument(metavar="QUESTION", help="A TOML file: steps, and what is asked (docs/personal.md).")
-    ],
+    question: Annotated[Path, Argument(metavar="QUESTION", help="What is asked, in TOML (docs/personal.md).")],
     *,
-    database: Annotated[str, typer.Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
-    ledger: Annotated[
-        str, typer.Option(metavar="WHERE", help="Ledger of the budgets: a file, made at first, or postgresql://….")
-    ],
-    table: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="Table of the records. [default: the file's]")
-    ] = None,
-    owner: Annotated[
-        str | None, typer.Option(metavar="COL", help="Column of the record's owner. [default: the file's]")
-    ] = None,
-    account: Annotated[str, typer.Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
+    database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
+    ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
+    table: Annotated[str | None, Option(metavar="TABLE", help="Table of the records.")] = None,
+    owner: Annotated[str | None, Option(metavar="COL", help="Column of their owners.")] = None,
+    account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
     limit: Annotated[
-        Fraction | None,
-        typer.Option(metavar="E", parser=shared.amount, help="Let all owners of records join with this budget."),
+        Fraction | None, Option(metavar="E", parser=shared.amount, help="Let all owners join with this.")
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Asked again with this key, the answer is the same and free.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="The answer, .txt or .json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    key: Annotated[str | None, Option(metavar="KEY", help="A repeated key repeats the answer, free.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="The answer, .txt or .json.")] = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 import deltahist as dh
 from deltahist.errors import InputError
@@ -30,7 +30,7 @@ PLACES = {
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Its folder.")] = Path("deltahist-demo"),
+    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Its folder.")] = Path("deltahist-demo"),
 ) -> None:
     """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
 

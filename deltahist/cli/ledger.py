@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from deltahist.cli import console
@@ -16,7 +17,7 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
 
-_Where = Annotated[str, typer.Argument(metavar="LEDGER", help="A ledger's file, or a postgresql:// URL.")]
+_Where = Annotated[str, Argument(metavar="LEDGER", help="A ledger's file, or a postgresql:// URL.")]
 _COLUMNS = ("account", "kind", "unit", "steps", "limit", "spent", "left", "withdrawn")
 
 
@@ -46,7 +47,7 @@ def about() -> None:
 
 
 @ledger.command(short_help="Show the accounts: limit, spent, left.")
-def show(where: _Where, as_json: Annotated[bool, typer.Option("--json", help="The same as data.")] = False) -> None:
+def show(where: _Where, as_json: Annotated[bool, Option("--json", help="The same as data.")] = False) -> None:
     """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps."""
     standings = open_ledger(where).standings()
     if as_json:
@@ -76,8 +77,7 @@ def audit(where: _Where) -> int:
 
 @ledger.command(short_help="Write the accounts as CSV, for a report.")
 def export(
-    where: _Where,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to a file. [default: print]")] = None,
+    where: _Where, out: Annotated[Path | None, Option(metavar="FILE", help="Write to a file. [default: print]")] = None
 ) -> None:
     """Write the accounts as CSV: limit, spent and left. Budgets are public, and nothing else is written."""
     opened = open_ledger(where)

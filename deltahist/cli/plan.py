@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note, put, put_json, table
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.preprocessing import Preprocessing
-    from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.space.workloads import Workload
 
 #: Half of a 95% interval, in parts of a typical count, up to which a choice is recommended.
 _USEFUL = 0.2
@@ -35,41 +33,38 @@ def plan(
     *,
     bounds: shared.Bounds,
     project: Annotated[
-        str | None,
-        typer.Option("--project", "--crs", metavar="CRS", help="Projected CRS of the map; auto for degrees; none."),
+        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, auto or none.")
     ] = None,
     deltas: Annotated[
         Any,
-        typer.Option("--delta", metavar="LENGTH,...", parser=_each(shared.length), help="δ, or several to compare: 250m,500m,1km."),
+        Option(
+            "--delta",
+            metavar="LENGTH,...",
+            parser=_each(shared.length),
+            help="δ, or several to compare: 250m,500m,1km.",
+        ),
     ],
     cell: shared.Cell = None,
     epsilons: Annotated[
-        Any, typer.Option("--epsilon", metavar="E,...", parser=_each(shared.amount), help="ε, or several to compare: 0.5,1,2.")
+        Any,
+        Option("--epsilon", metavar="E,...", parser=_each(shared.amount), help="ε, or several to compare: 0.5,1,2."),
     ] = None,
     rho: shared.Rho = None,
     limit: shared.Limit = None,
     sources: shared.Sources = "none",
     regions: shared.Regions = None,
-    squares: Annotated[
-        Any, typer.Option(metavar="SIDE", parser=shared.length, help="Plan for squares of this side, such as 2km.")
-    ] = None,
-    boxes: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Plan for boxes with the columns west,south,east,north.")
-    ] = None,
+    squares: Annotated[Any, Option(metavar="SIDE", parser=shared.length, help="Plan for squares: 2km.")] = None,
+    boxes: Annotated[Path | None, Option(metavar="FILE.csv", help="Plan for boxes: west,south,east,north.")] = None,
     points: shared.Points = None,
     max_per_user: shared.MaxPerUser = None,
-    stream: Annotated[bool, typer.Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
+    stream: Annotated[bool, Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
     every: Every = None,
-    duration: Annotated[
-        str | None, typer.Option("--for", metavar="PERIOD", help="How long the stream lasts: 52w, or steps.")
-    ] = None,
-    window: Annotated[int | None, typer.Option(metavar="STEPS", min=1, help="Steps that share one budget.")] = None,
+    duration: Annotated[str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")] = None,
+    window: Annotated[int | None, Option(metavar="STEPS", min=1, help="Steps that share one budget.")] = None,
     window_limit: WindowLimit = None,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE.csv", help="Columns step and weight: spread the budget over steps.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print data instead of tables.")] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write to a file.")] = None,
+    weights: Annotated[Path | None, Option(metavar="FILE.csv", help="Spread the budget: step,weight.")] = None,
+    as_json: shared.AsJson = False,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="Write to a file.")] = None,
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
@@ -113,7 +108,8 @@ def plan(
         records = [
             {"cell": near.domain.size_of_cells, "strategy": each.label, "noise": each.noise}
             | {name: str(value) for name, value in each.budget.items()}
-            | {"sensitivity": each.cost, "rmse": each.rmse, "any_move": each.any_move, "determines_cells": each.resolves}
+            | {"sensitivity": each.cost, "rmse": each.rmse, "any_move": each.any_move}
+            | {"determines_cells": each.resolves}
             for each in ranked
         ]
         put_json(records, out)
@@ -195,7 +191,7 @@ def _compare(
 
     box, crs = place.extent()
     queries, _ = shared.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
-    how = {"deltas": deltas, "epsilons": epsilons, "per_user": max_per_user and [max_per_user]}
+    how: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": max_per_user and [max_per_user]}
     limits, number = shared.read_limits(place.limit), float(points or shared.USUAL_POINTS)
     return advise(box, number, queries, crs=crs, limits=limits, **how)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from deltahist.cli import shared, write_project
 from deltahist.cli.console import check_target, facts, note, put
@@ -37,11 +38,9 @@ def publish(
     rho: shared.Rho = None,
     limit: shared.Limit = None,
     sources: shared.Sources = "none",
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
     dry_run: shared.DryRun = False,
-    write_config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --dry-run: write the options to a project file.")
-    ] = None,
+    write_config: Annotated[Path | None, Option(metavar="FILE", help="With --dry-run: write a project file.")] = None,
     strategy: shared.Strategy = "auto",
     regions: shared.Regions = None,
     points: shared.Points = None,
@@ -51,19 +50,15 @@ def publish(
     outside: shared.Outside = None,
     drop_bad_rows: shared.DropBadRows = False,
     table: shared.Table = None,
-    in_order: Annotated[
-        bool, typer.Option("--sorted", help="In one dimension: publish the points in order, not counts of cells.")
-    ] = False,
+    in_order: Annotated[bool, Option("--sorted", help="In one dimension: publish sorted points.")] = False,
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
     account_limit: shared.AccountLimit = None,
     replaces: Annotated[
-        Path | None, typer.Option(metavar="OLD", help="Release that this one corrects; it is withdrawn.")
+        Path | None, Option(metavar="OLD", help="Release that this one corrects and withdraws.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
-    state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="New file for the secret state, to refine the release later.")
-    ] = None,
+    reason: Annotated[str | None, Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
+    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine it later.")] = None,
 ) -> Any:
     """Publish a file of points as one release file, which may be handed out.
 
@@ -201,26 +196,21 @@ def describe_strategy(strategy: Strategy) -> str:
 def quantile(
     source: shared.Input,
     *,
-    q: Annotated[float, typer.Option(metavar="Q", help="Which quantile: 0.5 is the median.")],
-    x: Annotated[str, typer.Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
+    q: Annotated[float, Option(metavar="Q", help="Which quantile: 0.5 is the median.")],
+    x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
     bounds: Annotated[
-        Any,
-        typer.Option(
-            metavar="LOW,HIGH", parser=shared.corners, help="Ends of the line; values outside count as ends."
-        ),
+        Any, Option(metavar="LOW,HIGH", parser=shared.corners, help="Ends; values outside count as these.")
     ],
     delta: shared.Delta,
     limit: shared.Limit = None,
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="inverse, or smooth sensitivity: smooth.")] = "inverse",
+    method: Annotated[str, Option(metavar="NAME", help="inverse, or smooth sensitivity: smooth.")] = "inverse",
     user: shared.User = None,
     max_per_user: shared.MaxPerUser = None,
     where: shared.Where = None,
     outside: shared.Outside = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result as JSON, too.")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="Write it as JSON, too.")] = None,
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
     account_limit: shared.AccountLimit = None,

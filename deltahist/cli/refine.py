@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def refine(
     release: Annotated[
-        Path | None, typer.Argument(metavar="RELEASE", help="Last release of the chain. [default: the state's own]")
+        Path | None, Argument(metavar="RELEASE", help="Its last release. [default: the state's]")
     ] = None,
     *,
-    state: Annotated[Path, typer.Option(metavar="FILE", help="The state that `deltahist publish --state` wrote.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The finer release (Parquet).")],
+    state: Annotated[Path, Option(metavar="FILE", help="The state that `deltahist publish --state` wrote.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The finer release (Parquet).")],
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
     ledger: shared.LedgerFile = None,
@@ -66,12 +66,10 @@ def refine(
 def tighten(
     release: shared.Release,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The more private copy (Parquet).")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The more private copy (Parquet).")],
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    state: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="State of its chain, which some strategies need.")
-    ] = None,
+    state: Annotated[Path | None, Option(metavar="FILE", help="State of its chain, if it is needed.")] = None,
 ) -> Any:
     """Make a more private copy of a release, for readers who may see less. The data are not needed.
 
@@ -81,7 +79,6 @@ def tighten(
     \b
     Examples:
       deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
-      deltahist tighten city.parquet --state city.state --epsilon 0.2 --out city-public.parquet
     """
     from deltahist.publishers.gradual import tighten as coarser
 
@@ -95,12 +92,10 @@ def tighten(
 
 
 def withdraw(
-    release: Annotated[Path, typer.Argument(metavar="RELEASE", help="A release file.")],
+    release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
     *,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why, in one line. Public.")],
-    ledger: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The ledger that paid for it, or a postgresql:// URL.")
-    ] = None,
+    reason: Annotated[str, Option(metavar="TEXT", help="Why, in one line. Public.")],
+    ledger: shared.LedgerFile = None,
 ) -> None:
     """Withdraw a release: enter it in the ledger that paid for it, then write a notice next to the file.
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from deltahist.cli import console
 from deltahist.errors import InputError
@@ -19,43 +19,30 @@ _TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\
 
 def _tiles(text: str | None) -> str | None:
     if text is not None and not _TILES.fullmatch(text):
-        raise typer.BadParameter(f"{text!r} must be https://server/path with {{z}}, {{x}} and {{y}}")
+        raise BadParameter(f"{text!r} must be https://server/path with {{z}}, {{x}} and {{y}}")
     return text
 
 
 def serve(
-    releases: Annotated[
-        list[Path] | None, typer.Argument(metavar="RELEASES", help="Release files, and folders of them.")
-    ] = None,
+    releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
     private: Annotated[
-        Path | None,
-        typer.Option(metavar="CONFIG", help="Answer questions that people pay for (docs/service-private.md)."),
+        Path | None, Option(metavar="CONFIG", help="Serve private data (docs/service-private.md).")
     ] = None,
-    new_key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Make a key for a client of a private service, and end.")
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="Address to listen at; 127.0.0.1 answers this machine only.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
-    cors: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ORIGIN", help="Origin of web pages that may ask: https://maps.example.org, or *."),
-    ] = None,
-    root_path: Annotated[
-        str, typer.Option(metavar="PATH", help="Path of the service behind a proxy that removes it, such as /maps.")
-    ] = "",
+    new_key: Annotated[str | None, Option(metavar="NAME", help="Make a key for a client, and end.")] = None,
+    host: Annotated[str, Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
+    workers: Annotated[int, Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may ask, or *.")] = None,
+    root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes: /maps.")] = "",
     tiles: Annotated[
-        str | None,
-        typer.Option(metavar="URL", callback=_tiles, help="Background of the map: https://a.org/{z}/{x}/{y}.png."),
+        str | None, Option(metavar="URL", callback=_tiles, help="Background: https://a.org/{z}/{x}/{y}.png.")
     ] = None,
-    attribution: Annotated[str, typer.Option(metavar="TEXT", help="Whom the map credits for its background.")] = "",
-    check: Annotated[bool, typer.Option("--check", help="Read the releases, list them, and end.")] = False,
-    max_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a request's body.")] = 16 << 20,
-    max_boxes: Annotated[int, typer.Option(min=1, help="Boxes or features of a request.")] = 100_000,
-    max_requests: Annotated[int, typer.Option(min=1, help="Open connections per worker; others get 503.")] = 1000,
+    attribution: Annotated[str, Option(metavar="TEXT", help="Whom the map credits for its background.")] = "",
+    check: Annotated[bool, Option("--check", help="Read the releases, list them, and end.")] = False,
+    max_bytes: Annotated[int, Option(min=1, help="Bytes of a request's body.")] = 16 << 20,
+    max_boxes: Annotated[int, Option(min=1, help="Boxes or features of a request.")] = 100_000,
+    max_requests: Annotated[int, Option(min=1, help="Open connections per worker; others get 503.")] = 1000,
 ) -> int:
     """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from deltahist._files import write_whole
 from deltahist.cli import shared
@@ -24,35 +24,29 @@ _MOST_PAIRS = 10_000_000
 
 
 def share(
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="A table with one row for each user.")],
+    source: Annotated[Path, Argument(metavar="INPUT", help="A table with one row for each user.")],
     *,
-    user: Annotated[str, typer.Option("--id", metavar="COL", help="Column of user names.")],
+    user: Annotated[str, Option("--id", metavar="COL", help="Column of user names.")],
     x: shared.X = None,
     y: shared.Y = None,
     crs: shared.PointsCrs = None,
-    project: Annotated[str | None, typer.Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
-    value: Annotated[str | None, typer.Option(metavar="COL", help="Instead of --x and --y: numbers.")] = None,
-    bit: Annotated[str | None, typer.Option(metavar="COL", help="Instead of --x and --y: zeros and ones.")] = None,
-    edges: Annotated[Path, typer.Option(metavar="FILE", help="Who knows whom: two users on each line.")],
-    directed: Annotated[bool, typer.Option("--directed", help="Edges lead from owners to requesters.")] = False,
-    distance: Annotated[
-        str, typer.Option(metavar="KIND", help="hops, resistance, or a file: owner, requester, distance.")
-    ] = "hops",
-    epsilon: Annotated[str, typer.Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:15,2:8,4:0.5.")],
-    alpha: Annotated[
-        Any,
-        typer.Option(metavar="LENGTH", parser=shared.length, help="α: data so far apart are hidden in each other."),
-    ] = None,
+    project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
+    value: Annotated[str | None, Option(metavar="COL", help="Instead of --x and --y: numbers.")] = None,
+    bit: Annotated[str | None, Option(metavar="COL", help="Instead of --x and --y: zeros and ones.")] = None,
+    edges: Annotated[Path, Option(metavar="FILE", help="Who knows whom: two users on each line.")],
+    directed: Annotated[bool, Option("--directed", help="Edges lead from owners to requesters.")] = False,
+    distance: Annotated[str, Option(metavar="KIND", help="hops, resistance, or a file.")] = "hops",
+    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:15,2:8,4:0.5.")],
+    alpha: Annotated[Any, Option(metavar="LENGTH", parser=shared.length, help="α: distance that is hidden.")] = None,
     step: Annotated[
-        Fraction | None,
-        typer.Option(metavar="LENGTH", parser=shared.amount, help="Lattice of the answers. [default: α / 1000]"),
+        Fraction | None, Option(metavar="LENGTH", parser=shared.amount, help="Lattice. [default: α / 1000]")
     ] = None,
-    least: Annotated[float | None, typer.Option(metavar="E", help="ε of users who are not connected.")] = None,
-    pairs: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer these: owner, requester.")] = None,
-    requester: Annotated[str | None, typer.Option(metavar="ID", help="Or: everything for this user.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Or: everything for every user.")] = False,
-    state: Annotated[Path, typer.Option(metavar="FILE", help="Secret key of all answers; made if it is missing.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The answers: .csv or .parquet.")],
+    least: Annotated[float | None, Option(metavar="E", help="ε of users who are not connected.")] = None,
+    pairs: Annotated[Path | None, Option(metavar="FILE", help="Answer these: owner, requester.")] = None,
+    requester: Annotated[str | None, Option(metavar="ID", help="Or: everything for this user.")] = None,
+    everything: Annotated[bool, Option("--all", help="Or: everything for every user.")] = False,
+    state: Annotated[Path, Option(metavar="FILE", help="Secret key of all answers; made if it is missing.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The answers: .csv or .parquet.")],
     where: shared.Where = None,
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeGuard
 
-import typer
+from typer import Argument, BadParameter, Option
 
 from deltahist._objects import is_address, is_stored_file
 from deltahist.cli.console import facts, note, table
@@ -49,7 +49,7 @@ def amount(text: Any) -> Fraction:
     """Read a number above zero as the exact fraction that its decimals (or a/b) say."""
     number = typed(str(text))
     if number is None or number <= 0:
-        raise typer.BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
+        raise BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
     return number
 
 
@@ -60,7 +60,7 @@ def corners(text: Any) -> tuple[float, ...]:
     except ValueError:
         values = ()
     if len(values) not in (2, 4) or not all(abs(value) <= 1e12 for value in values):
-        raise typer.BadParameter(f"{str(text)[:80]!r} is not W,S,E,N, or LOW,HIGH in one dimension")
+        raise BadParameter(f"{str(text)[:80]!r} is not W,S,E,N, or LOW,HIGH in one dimension")
     return values
 
 
@@ -101,93 +101,50 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
 
 # --- options -------------------------------------------------------------------------------------------------
 
-Input = Annotated[
-    str, typer.Argument(metavar="INPUT", help="A table, a folder, s3://, gs:// or az://; - for standard input.")
-]
-Release = Annotated[
-    Any, typer.Argument(metavar="RELEASE", parser=place, help="A file of `publish`, or its address at a service.")
-]
+Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
+Release = Annotated[Any, Argument(metavar="RELEASE", parser=place, help="A release file, or its address.")]
 Published = Annotated[
-    Any, typer.Argument(metavar="RELEASE", parser=place, help="As for `export`, or a folder of `deltahist stream`.")
+    Any, Argument(metavar="RELEASE", parser=place, help="A release file, a folder of them, or an address.")
 ]
-X = Annotated[str | None, typer.Option(metavar="COL", help="Column of x or longitude: a name, or a number from 0.")]
-Y = Annotated[str | None, typer.Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[
-    str | None, typer.Option("--crs", help='CRS of the points, such as EPSG:4326; "none" for plain numbers.')
-]
-Project = Annotated[
-    str | None, typer.Option(metavar="CRS", help="Projected CRS of the map; auto chooses one for --bounds in degrees.")
-]
-Bounds = Annotated[
-    Any,
-    typer.Option(metavar="W,S,E,N", parser=corners, help="Corners of the map; degrees with --project auto; LOW,HIGH."),
-]
-Cell = Annotated[
-    Any,
-    typer.Option(
-        metavar="LENGTH", parser=length, help="Side of a cell, such as 250m; auto: the least error. [default: auto]"
-    ),
-]
-Delta = Annotated[
-    Any,
-    typer.Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden at full strength."),
-]
+X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
+Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")]
+Project = Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")]
+Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=corners, help="Corners of the map, or LOW,HIGH.")]
+Cell = Annotated[Any, Option(metavar="LENGTH", parser=length, help="Side of a cell: 250m. [default: auto]")]
+Delta = Annotated[Any, Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden.")]
 Sources = Annotated[
-    str, typer.Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file.")
+    str, Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file.")
 ]
 Limit = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         metavar="DISTANCE:FACTOR",
-        help="Cap the privacy loss of longer moves: 2km:2, any:4, any:none (repeatable). [default: any:4]",
+        help="Cap the privacy loss of longer moves: 2km:2, any:none (repeatable). [default: any:4]",
     ),
 ]
-Epsilon = Annotated[
-    Fraction | None, typer.Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")
-]
-Rho = Annotated[
-    Fraction | None, typer.Option(metavar="R", parser=amount, help="Instead: budget ρ of zCDP, with Gaussian noise.")
-]
-Strategy = Annotated[str, typer.Option(metavar="NAME", help="auto, or a strategy with its parameters: flow, wavelet.")]
-Regions = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Polygons that will be asked: cells and strategy suit them.")
-]
-Points = Annotated[
-    Fraction | None,
-    typer.Option(metavar="N", parser=amount, help="Rough number of points, a public figure. [default: 100000]"),
-]
-User = Annotated[str | None, typer.Option(metavar="COL", help="Column of user names: whole users are protected.")]
-MaxPerUser = Annotated[
-    int | None, typer.Option(metavar="K", min=1, help="Points kept of each user; ε protects all K together.")
-]
-Where = Annotated[
-    str | None,
-    typer.Option(metavar="EXPR", help="Count only rows that match: \"kind = 'bus'\". The condition is published."),
-]
-Outside = Annotated[
-    str | None,
-    typer.Option(metavar="HOW", help="Points outside: clamp to the edge, or drop. [default: clamp up to 1%]"),
-]
-DropBadRows = Annotated[bool, typer.Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
-Table = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://..., sc://..."),
-]
+Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")]
+Rho = Annotated[Fraction | None, Option(metavar="R", parser=amount, help="Instead: ρ of zCDP, with Gaussian noise.")]
+Strategy = Annotated[str, Option(metavar="NAME", help="auto, or a strategy by name: flow, wavelet.")]
+Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons that will be asked; cells suit them.")]
+Points = Annotated[Fraction | None, Option(metavar="N", parser=amount, help="About how many points. [default: 100000]")]
+User = Annotated[str | None, Option(metavar="COL", help="Column of users, who are protected as a whole.")]
+MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Points kept of each user; all are protected.")]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Public.")]
+Outside = Annotated[str | None, Option(metavar="HOW", help="Points outside: clamp or drop. [default: clamp up to 1%]")]
+DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
+Table = Annotated[str | None, Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://...")]
 LedgerFile = Annotated[
-    str | None,
-    typer.Option("--ledger", metavar="FILE", help="Ledger that adds up budgets: a file or postgresql://..."),
+    str | None, Option("--ledger", metavar="FILE", help="Ledger of budgets: a file or postgresql://...")
 ]
-AccountName = Annotated[
-    str | None, typer.Option("--account", metavar="NAME", help="Account of the ledger that pays for this release.")
-]
-AccountLimit = Annotated[
-    Fraction | None,
-    typer.Option(metavar="E", parser=amount, help="All that the account may ever spend; needed the first time."),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
-Nonnegative = Annotated[bool, typer.Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")]
-RegionLayer = Annotated[str | None, typer.Option("--layer", metavar="NAME", help="Layer of --regions.")]
-RegionName = Annotated[str | None, typer.Option("--name", metavar="COL", help="Column of --regions with the names.")]
+AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger that pays.")]
+AccountLimit = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="All that a new account may spend.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
+AsJson = Annotated[bool, Option("--json", help="Print data, as JSON.")]
+Title = Annotated[str | None, Option(metavar="TEXT", help="Title of what is made.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")]
+RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
+RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")]
 
 
 def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any]:
@@ -313,9 +270,7 @@ def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domai
     names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
     for values, name in zip(box or (), names, strict=True):
         if len(values) != wanted:
-            raise InputError(
-                f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)"
-            )
+            raise InputError(f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)")
     array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
     if file is None:
         return array, names

@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import BadParameter, Option
 
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, note, put, put_json
 from deltahist.errors import InputError
 
-_Unbiased = Annotated[bool, typer.Option("--unbiased", help="Unbiased estimates: sums are right on average.")]
+_Unbiased = Annotated[bool, Option("--unbiased", help="Unbiased estimates: sums are right on average.")]
 
 
 def _whole_numbers(text: Any) -> list[int]:
     try:
         return [int(part) for part in str(text).split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a list of whole numbers, such as 2,4") from None
+        raise BadParameter(f"{text!r} is not a list of whole numbers, such as 2,4") from None
 
 
 def _chosen(nonnegative: bool, unbiased: bool) -> bool | None:
@@ -31,12 +31,9 @@ def _chosen(nonnegative: bool, unbiased: bool) -> bool | None:
 def statement(
     release: shared.Published,
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help=".html (for the web and for print), .md or .txt."),
-    ] = None,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title of the page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the statement as data.")] = False,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help=".html, .md or .txt.")] = None,
+    title: shared.Title = None,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Print the privacy statement of a release, or write it as a page with --out.
 
@@ -47,7 +44,6 @@ def statement(
     \b
     Examples:
       deltahist statement city.parquet
-      deltahist statement city.parquet --json
       deltahist statement city.parquet --out statement.html --title "Check-ins in New York, 2010"
       deltahist statement city/ --out year.html     # of a folder
     """
@@ -71,24 +67,18 @@ def statement(
 def plot(
     release: shared.Published,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
-    regions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Polygons: draw their answers instead of cells.")
-    ] = None,
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf.")],
+    regions: Annotated[Path | None, Option(metavar="FILE", help="Draw answers of these polygons.")] = None,
     layer: shared.RegionLayer = None,
     name: shared.RegionName = None,
-    only: Annotated[Literal["map", "curve"] | None, typer.Option(help="Draw one part alone.")] = None,
+    only: Annotated[Literal["map", "curve"] | None, Option(help="Draw one part alone.")] = None,
     nonnegative: shared.Nonnegative = False,
     unbiased: _Unbiased = False,
-    hatch: Annotated[bool, typer.Option("--hatch", help="Hatch cells that do not stand out from the noise.")] = False,
-    per: Annotated[Literal["area", "region"], typer.Option(help="Points per km², or per region (or cell).")] = "area",
-    context: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Geometries drawn thin and grey (repeatable).")
-    ] = None,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help="Title. [default: what is drawn]")] = None,
-    between: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: these steps. [default: all]")
-    ] = None,
+    hatch: Annotated[bool, Option("--hatch", help="Hatch cells that do not stand out from the noise.")] = False,
+    per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
+    context: Annotated[list[Path] | None, Option(metavar="FILE", help="Geometries drawn thin and grey.")] = None,
+    title: shared.Title = None,
+    between: Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Of a folder: these steps.")] = None,
 ) -> None:
     """Draw the published map and, below it, the protection that is left at each distance.
 
@@ -102,7 +92,6 @@ def plot(
     Examples:
       deltahist plot city.parquet --out city.png
       deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
-      deltahist plot city.parquet --unbiased --only map --out unbiased.png
       deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
     """
     from deltahist.answers import answer, asker
@@ -139,14 +128,10 @@ def plot(
 def export(
     release: shared.Release,
     *,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet (GeoParquet), .geojson, .csv or .tif.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet, .geojson, .csv or .tif.")],
     nonnegative: shared.Nonnegative = False,
     unbiased: _Unbiased = False,
-    blocks: Annotated[
-        Any, typer.Option(metavar="N,...", parser=_whole_numbers, help="Also sums over blocks of N × N cells.")
-    ] = None,
+    blocks: Annotated[Any, Option(metavar="N,...", parser=_whole_numbers, help="Also sums over N × N cells.")] = None,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from deltahist._files import read_rows
 from deltahist._progress import progress
@@ -25,15 +25,10 @@ if TYPE_CHECKING:
 #: Steps that a stream may have, and districts that a line names.
 MOST_STEPS, _NAMED = 10_000_000, 5
 
-Every = Annotated[
-    str | None, typer.Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w. Omit it for step numbers.")
-]
-Window = Annotated[int, typer.Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")]
+Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w; not for numbers.")]
+Window = Annotated[int, Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")]
 WindowLimit = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR times the budget: 30:2, any:4 (repeatable)."
-    ),
+    list[str] | None, Option(metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR budgets: 30:2, any:4.")
 ]
 
 
@@ -42,16 +37,14 @@ def stream(
     *,
     bounds: shared.Bounds,
     delta: shared.Delta,
-    start: Annotated[str, typer.Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
-    until: Annotated[str, typer.Option(metavar="T", help="Last step to publish now. Public, like --start.")],
+    start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
+    until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
     window: Window,
-    state: Annotated[str, typer.Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
+    state: Annotated[str, Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
+    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
     every: Every = None,
-    time: Annotated[str | None, typer.Option(metavar="COL", help="Column of times or step numbers.")] = None,
-    time_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help='Format of --time: a strptime pattern, "unix" or "unix-ms".')
-    ] = None,
+    time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
+    time_format: Annotated[str | None, Option(metavar="FORMAT", help="Of --time: for strptime, unix, unix-ms.")] = None,
     x: shared.X = None,
     y: shared.Y = None,
     crs: shared.PointsCrs = None,
@@ -62,10 +55,7 @@ def stream(
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
     window_limit: WindowLimit = None,
-    budgets: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Columns step and epsilon (or rho). [default: equal shares]"),
-    ] = None,
+    budgets: Annotated[Path | None, Option(metavar="FILE.csv", help="Columns step and epsilon (or rho).")] = None,
     strategy: shared.Strategy = "auto",
     regions: shared.Regions = None,
     points: shared.Points = None,
