@@ -60,7 +60,7 @@ def demo(
     _run(["plot", str(city), "--out", str(picture)])
     box = ",".join(map(str, PLACES["the centre, 3 km"]))
     print(f"\nLook at {picture}. Then try:")
-    print(f"  deltahist query {city} --box {box} --json")
+    print(f"  deltahist query {city} --box {box} --format json")
     print(f"  deltahist export {city} --out {out / 'cells.geojson'}")
     print(f"  deltahist serve {city}      # a map at http://127.0.0.1:8000 that answers")
     print("  deltahist publish --help      # the same with your own file")
