@@ -101,10 +101,7 @@ class Database:
 
     @classmethod
     def open(cls, where: Any) -> Database:
-        """Open a database by path, address ("postgresql://user@host/city"), or DuckDB connection.
-
-        Raises InputError if the address is of another kind, a library is not installed, or nothing answers.
-        """
+        """Open a path, an address ("postgresql://user@host/city") or a DuckDB connection; InputError if it fails."""
         is_address = isinstance(where, str) and "://" in where
         if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
             raise InputError(f"database is {where.split(':')[0]!r}:…: it must be a DuckDB file or postgresql://…")
@@ -160,10 +157,9 @@ class Database:
             raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
         part, own = _split_name(table)
         records = ibis.table(schema, name=own, database=part)
-        columns = self.readable_columns(records)
-        columns.pop(owner, None)
-        name = self.without_collation(records[owner])
-        made = records.select(**{OWNER: name}, **columns)
+        readable = [name for name, dtype in schema.items() if kind_of(dtype) and name != owner]
+        columns = {name: self._normalize(records[name]) for name in readable}
+        made = records.select(**{OWNER: self.without_collation(records[owner])}, **columns)
         return Query(made.filter(made[OWNER].notnull()), (table, owner))
 
     def owners(self, table: str, owner: str) -> list[str]:
@@ -171,14 +167,8 @@ class Database:
         with self.snapshot() as look:
             return list(look.fetch(self.query(table, owner).rows().distinct())[OWNER].to_pylist())
 
-    def readable_columns(self, table: Any) -> dict[str, Any]:
-        """Return the columns of a table that queries can take, each as one of its kind, by name.
-
-        Numbers that are NaN or too large and times outside the years 1 to 9999 are NULL. Tiny numbers are zero.
-        """
-        return {name: self._normalize(table[name]) for name, dtype in table.schema().items() if kind_of(dtype)}
-
     def _normalize(self, column: Any) -> Any:
+        """Return a column as one of its kind: NaN, too large numbers and times are NULL, tiny numbers are zero."""
         import ibis
 
         dtype = column.type()
@@ -228,9 +218,7 @@ def _split_name(table: str) -> tuple[str | None, str]:
     return (part, own) if dot else (None, table)
 
 
-def sql_of(
-    expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False
-) -> str:
+def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False) -> str:
     """Return an expression of unbound tables as SQL; `text` writes text constants where a database has its own way."""
     from ibis.backends.sql import compilers
     from sqlglot import exp
@@ -320,7 +308,11 @@ class DuckDB(Database):
 
         part, own = _split_name(table)
         with self._cursor() as cursor, self.failures():
-            if not _is_there(cursor, own, part):
+            # By the catalog: DuckDB takes other names for paths, and reads files there.
+            where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
+            schemas = part or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
+            found = f"SELECT 1 FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
+            if not cursor.execute(found, [own, schemas]).fetchone():
                 raise InputError(f"the database {self.name} has no table {table!r}")
             return ibis.duckdb.from_connection(cursor).get_schema(own, database=part)
 
@@ -358,14 +350,6 @@ class DuckDB(Database):
             yield cursor
         finally:
             cursor.close()
-
-
-def _is_there(cursor: Any, table: str, part: str | None) -> bool:
-    """Return whether the catalog has a table or view: DuckDB takes other names for paths, and reads files there."""
-    where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
-    schemas = part or cursor.execute("SELECT current_schemas(true)").fetchone()[0]
-    statement = f"SELECT count(*) FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
-    return bool(cursor.execute(statement, [table, schemas]).fetchone()[0])
 
 
 # --- PostgreSQL ---------------------------------------------------------------------------------------------

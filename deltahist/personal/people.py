@@ -111,10 +111,7 @@ class People:
             turn.join(listed, limits)
 
     def enrol(self) -> int:
-        """Let all other owners of records join with the default budget, and return their number, which is private.
-
-        Raises InputError if there is no default budget.
-        """
+        """Let all other owners join with the default budget (InputError if there is none); their number is private."""
         owners = self.database.owners(self.table, self.owner)
         limit = self._limits(1, None, None)
         with self.purses.turn() as turn:
@@ -123,17 +120,11 @@ class People:
             return len(turn.limits) - before
 
     def spent(self, names: Sequence[str]) -> list[Fraction]:
-        """Return the amounts that people have spent; private: they reveal whose records were used.
-
-        Raises InputError if somebody has not joined.
-        """
+        """Return what people have spent, which is private; InputError if somebody has not joined."""
         return [spent for spent, _ in self._purses_of(names)]
 
     def left(self, names: Sequence[str]) -> list[Fraction]:
-        """Return the amounts that people may still spend; private: they reveal whose records were used.
-
-        Raises InputError if somebody has not joined.
-        """
+        """Return what people may still spend, which is private; InputError if somebody has not joined."""
         return [limit - spent for spent, limit in self._purses_of(names)]
 
     def _purses_of(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:

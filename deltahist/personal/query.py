@@ -70,16 +70,12 @@ class Query:
     def where(self, condition: str) -> Self:
         """Choose the records that meet a condition; a record for which it is NULL does not.
 
-        A person without chosen records pays nothing: E(r) = 0 for r outside (ProPer, selection principle). Raises
-        InputError if the condition cannot be read, names other columns, or could fail for some records.
+        Other records cost nothing (ProPer, selection principle). Raises InputError as `read_expression` does.
         """
         return replace(self, table=self.table.filter(self._read_condition(condition).value))
 
     def select(self, *names: str, **columns: str) -> Self:
-        """Return records with the columns named, and with columns made by expressions.
-
-        Raises InputError if a column is not there, is made twice, or cannot be made.
-        """
+        """Return records with the columns named, and columns made by expressions; InputError if one cannot be made."""
         for name in names:
             check_column(name, self.columns)
         made = {name: self._read_value(each) for name, each in columns.items()}
@@ -137,10 +133,7 @@ class Query:
         return out
 
     def distinct(self, *columns: str) -> Self:
-        """Return each person's different records, with the columns named alone (all, if none is).
-
-        Raises InputError if a column is not there.
-        """
+        """Return each person's different records, with the columns named (all by default); InputError on others."""
         kept = self.select(*columns) if columns else self
         return replace(kept, table=kept.table.distinct())
 

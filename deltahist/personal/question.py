@@ -139,8 +139,7 @@ def check_model(model: type[_Model], given: Any, what: str) -> _Model:
         if isinstance(problem, RecursionError):
             raise InputError(f"{what} is nested too deeply") from None
         first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or what
-        raise InputError(f"{where} is refused: {first['msg']}") from None
+        raise InputError(f"{'.'.join(map(str, first['loc'])) or what} is refused: {first['msg']}") from None
 
 
 def _derive(records: Records, steps: list[Step]) -> Records:

@@ -54,9 +54,6 @@ _Text = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[int, Field(ge=1)]
 
 
-# --- settings -------------------------------------------------------------------------------------------------
-
-
 class AskedAccount(Strict):
     """An account of people whom clients may ask: table and owner's column of their records (`People`)."""
 
@@ -154,9 +151,6 @@ def fits(key: str, hashed: str) -> bool:
 
 def _digest(key: str, salt: str) -> str:
     return hashlib.sha256(bytes.fromhex(salt) + key.encode(errors="replace")).hexdigest()
-
-
-# --- the application ------------------------------------------------------------------------------------------
 
 
 class _Refusal(Exception):  # noqa: N818
@@ -326,9 +320,6 @@ def _explained() -> Iterator[None]:
     else:
         return
     raise refusal from None
-
-
-# --- running --------------------------------------------------------------------------------------------------
 
 
 def run_private(config: Path, check: bool = False) -> None:
