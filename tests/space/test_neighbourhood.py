@@ -80,7 +80,7 @@ def test_the_papers_source_reaches_the_first_cell_only():
         (-1, None, "delta is -1"),
         (math.nan, None, "delta is nan"),
         (math.inf, None, "delta is inf"),
-        (1e-9, None, "lattice step"),
+        (1e-9, None, "at least a step"),
         ("5m", None, "without a CRS"),
         ("far", None, "far"),
         (0.1, "left", "boundary"),
