@@ -102,7 +102,7 @@ def test_every_publisher_takes_its_mechanism():
     assert dh.publish_sorted(points, parked).mechanism == parked
     for refused, words in (
         (lambda: dh.publish_sorted(points, made, 1), "must be left out"),
-        (lambda: dh.publish_sorted(points[:20], made), "for 21 points"),
+        (lambda: dh.publish_sorted(points[:20], made), "number is 21"),
         (lambda: dh.publish_sorted(np.linspace(0, 1, 31), parked), "for 30 points"),
         (lambda: dh.publish_sorted(points, made, contributions=2), "it must allow for as much"),
         (lambda: dh.publish_quantile(points, 0.5, found, method="smooth"), "must be left out"),
