@@ -105,7 +105,7 @@ def test_a_window_that_forgets_a_step_is_caught():
 
 def test_an_accountant_that_forgets_charges_is_caught(monkeypatch):
     """As if nothing had been spent before each step: the whole budget is allowed three times."""
-    monkeypatch.setattr("deltahist.accounts.rules.spent_within", lambda charges, step, length: 0)
+    monkeypatch.setattr("deltahist.accounts.ledger.sum_charges", lambda connection, account, length, step: 0)
     draw = stream_of(dh.Window(length=LENGTH, epsilon=EPSILON), [EPSILON] * LENGTH, "epsilon")
     assert refuted(audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=20140604))
 
