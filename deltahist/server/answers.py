@@ -65,9 +65,10 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
     None is longitude and latitude, or the plane without a CRS. No text is looked up: it could name a file.
     """
     own = release.domain.crs
-    if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84")):
+    if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")):
         return own is not None
-    if own is not None and crs in (own, own.replace("EPSG:", "http://www.opengis.net/def/crs/EPSG/0/")):
+    forms = ("EPSG:", "http://www.opengis.net/def/crs/EPSG/0/", "urn:ogc:def:crs:EPSG::")
+    if own is not None and crs in [own.replace("EPSG:", form) for form in forms]:
         return False
     rule = "leave it out" if own is None else f"it must be {own} or {CRS84} (longitude, latitude)"
     raise InputError(f"crs is {crs[:80]!r}: {rule}")
