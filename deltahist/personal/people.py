@@ -24,7 +24,7 @@ class People:
 
     Records of people who cannot pay are left out of a question, silently. All answers together are ε-private for each
     person, where ε is their own limit: with and without the records o, Pr(A(D) ∈ S) ≤ e^(E(o)) Pr(A(D') ∈ S).
-    Proof: docs/privacy/personal.md. Source: ProPer (Ebadi, Sands, Schneider 2015), Definition 1, Proposition 1.
+    Proof: docs/privacy/personal.md. Source: ProPer, Definition 1, Proposition 1 (Ebadi, Sands, Schneider 2015).
 
     Parameters
     ----------

@@ -103,11 +103,11 @@ def test_every_publisher_takes_its_mechanism():
     for refused, words in (
         (lambda: dh.publish_sorted(points, made, 1), "must be left out"),
         (lambda: dh.publish_sorted(points[:20], made), "number is 21"),
-        (lambda: dh.publish_sorted(np.linspace(0, 1, 31), parked), "for 30 points"),
+        (lambda: dh.publish_sorted(np.linspace(0, 1, 31), parked), "number is 30"),
         (lambda: dh.publish_sorted(points, made, contributions=2), "it must allow for as much"),
         (lambda: dh.publish_quantile(points, 0.5, found, method="smooth"), "must be left out"),
-        (lambda: dh.publish_quantile(points, 0.25, found), "0.5-quantile of 21 points"),
-        (lambda: dh.publish_quantile(points[:20], 0.5, found), "0.5-quantile of 21 points"),
+        (lambda: dh.publish_quantile(points, 0.25, found), "21"),
+        (lambda: dh.publish_quantile(points[:20], 0.5, found), "21"),
         (lambda: dh.publish_quantile(points, 0.5, found, contributions=2), "it must allow for as much"),
     ):
         with pytest.raises(dh.InputError, match=words):
