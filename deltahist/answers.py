@@ -154,9 +154,7 @@ def answer_each(
     return out.reset_index(drop=True)
 
 
-def _asked(
-    workload: Any, domain: Domain
-) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
+def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
     """Return the workload on the domain, and the function that makes the frame of its answers.
 
     Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
@@ -193,7 +191,9 @@ def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(tuple(columns)).view()  # whoever gives the frame's columns a name gives it to no other frame
+    names = _names(
+        tuple(columns)
+    ).view()  # whoever gives the frame's columns a name gives it to no other frame
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 

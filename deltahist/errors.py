@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import numbers
+import unicodedata
+import uuid
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -146,6 +148,31 @@ def one_of(choices: tuple[Any, ...], **parameter: Any) -> Any:
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
         raise _refuse(name, value, f"one of {', '.join(map(repr, choices))}")
     return value
+
+
+def normal_name(**parameter: Any) -> str:
+    """Return the one keyword's value, a name of a user, owner, account or key, in the only form that is compared.
+
+    Text becomes NFC without spaces at its ends, a whole number its digits, a UUID its text. Raises InputError on
+    anything else, on empty text, and on floats beyond 2^53, which cannot be told apart.
+
+    >>> normal_name(user=" Jose\u0301 ") == "Jos\u00e9", normal_name(user=7.0), normal_name(user=2**70)
+    (True, '7', '1180591620717411303424')
+    """
+    name, value = _one(parameter)
+    if isinstance(value, str | uuid.UUID):
+        text = unicodedata.normalize("NFC", str(value)).strip()
+    elif (
+        _is_finite(value)
+        and value == int(value)
+        and (isinstance(value, numbers.Integral) or abs(value) <= 2**53)
+    ):
+        text = str(int(value))
+    else:
+        text = ""
+    if not text:
+        raise _refuse(name, value, "text that is not empty, or a whole number (a float of at most 2^53)")
+    return text
 
 
 def exact(**parameter: Any) -> Fraction:

@@ -302,7 +302,10 @@ def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
     [
         (dict.fromkeys(("solve", "adjoint"), lambda self, x: x * 0.5), "Other does not give the counts back"),
         ({"adjoint": lambda self, x: x * 0.5}, "adjoint of Other is not that of its solve"),
-        ({"field": lambda self, *_: np.zeros(12)}, r"metric of Other is of a grid \(8,\), its field of \(12,\)"),
+        (
+            {"field": lambda self, *_: np.zeros(12)},
+            r"metric of Other is of a grid \(8,\), its field of \(12,\)",
+        ),
         ({"noise": lambda self, rng: np.zeros(12)}, r"noise of Other has shape \(12,\)"),
         ({"field": lambda self, *_: np.zeros(8)}, "field of Other does not hold its estimates"),
     ],

@@ -1,6 +1,8 @@
 """Checks on parameters: the message names the value, the rule and the cause."""
 
+import datetime as dt
 import math
+import uuid
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 import deltahist as dh
 from deltahist import errors as validate
-from deltahist.errors import exact, finite, fits_memory, one_of, positive, typed, whole
+from deltahist.errors import exact, finite, fits_memory, normal_name, one_of, positive, typed, whole
 
 
 @pytest.mark.parametrize("value", [1, 0.5, Fraction(1, 3), np.float64(0.1), np.float32(0.5), np.int64(3)])
@@ -90,6 +92,17 @@ def test_the_machine_is_not_asked_for_what_every_process_gets(monkeypatch):
     fits_memory(2**20, "a small map")
     with pytest.raises(dh.InputError, match="a map needs"):
         fits_memory(2**20 + 1, "a map")
+
+
+def test_names_have_one_form():
+    same = ["Zu\u0308rich", " Z\u00fcrich\t", np.str_("Z\u00fcrich\u00a0")]
+    assert {normal_name(account=name) for name in same} == {"Z\u00fcrich"}
+    assert {normal_name(user=name) for name in (7, "7 ", 7.0, np.int8(7), np.float32(7))} == {"7"}
+    code = "cfcd2084-95d5-65ef-66e7-dff9f98764da"
+    assert normal_name(user=uuid.UUID(code)) == normal_name(user=code)
+    for wrong in ("", " ", None, True, 1.5, 2.0**60, math.nan, b"ann", [1], dt.date(2026, 1, 1)):
+        with pytest.raises(dh.InputError, match="^user is"):
+            normal_name(user=wrong)
 
 
 def test_what_is_typed_and_no_number_is_told_at_once():

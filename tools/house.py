@@ -16,7 +16,10 @@ TESTS = HOUSE.parent / "tests"
 #: What a user does, and how many files of the package it may go through.
 TRIPS = {
     "a publication by a named strategy (cells)": ('dh.publish(counts, near, "identity", epsilon=1)', 18),
-    "a publication by a named strategy that is tuned (flow)": ('dh.publish(counts, near, "flow", epsilon=1)', 0),
+    "a publication by a named strategy that is tuned (flow)": (
+        'dh.publish(counts, near, "flow", epsilon=1)',
+        0,
+    ),
     "a publication by the strategy that ranks first (auto)": ("dh.publish(counts, near, epsilon=1)", 0),
     "an answer": ("dh.answer(release, [[0.5, 0.5, 3, 3]])", 0),
     "a statement": ("release.statement()", 0),

@@ -128,7 +128,9 @@ class Given:
             raise InputError(f"column {column!r} is of the type {self.types[column]}: it must hold numbers")
         text = f"TRY_CAST({name} AS DOUBLE)"
         if self.decimal == ",":  # whether 1.234 is little or much could only be guessed
-            text = f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
+            text = (
+                f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
+            )
         return text
 
     def user(self, column: str) -> str:
@@ -148,7 +150,10 @@ class Given:
         if clock.every == 0:
             since = self.number(column)
         elif clock.format in SINCE_1970 and kind != "time":
-            since, most = f"floor({self.number(column)} / {number(1000 if clock.format == 'unix-ms' else 1)})", 1e11
+            since, most = (
+                f"floor({self.number(column)} / {number(1000 if clock.format == 'unix-ms' else 1)})",
+                1e11,
+            )
         elif kind == "time":
             since = f"floor({self.dialect.seconds.format(name)})"
         elif kind == "text" and self.decimal is not None:
@@ -309,7 +314,9 @@ def read_sql(
             coordinates, names, expression = [geometry], "g", given.name
     elif len(coordinates) != axes:
         need = "x and y" if axes == 2 else "x only"
-        raise InputError(f"input {given.label!r} needs columns for its coordinates: name {need}, as x= and y=")
+        raise InputError(
+            f"input {given.label!r} needs columns for its coordinates: name {need}, as x= and y="
+        )
     columns = [f"{expression(c)} AS {n}" for c, n in zip(coordinates, names, strict=False)]
     timed = None if reading.time is None or time is None else given.column(str(reading.time))
     chosen = "true"

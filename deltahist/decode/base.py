@@ -306,12 +306,13 @@ class Decoder:
         """Return moments from the coefficients with which noise draws enter each answer, query by query."""
         fits_memory(
             3 * 8 * self.domain.size,
-            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells"
+            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells",
         )
         queries = rows_of(work, self.domain)
         # To slice a single row costs as much as a query.
         parts = [
-            self._moments_of(queries[i : i + self._batch].toarray()) for i in range(0, queries.shape[0], self._batch)
+            self._moments_of(queries[i : i + self._batch].toarray())
+            for i in range(0, queries.shape[0], self._batch)
         ]
         variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
@@ -437,7 +438,8 @@ class DenseDecoder(Decoder):
         each = np.sqrt(np.diag(covariance))
         if (
             not each.all()
-            or float(scipy.linalg.eigvalsh(covariance / np.outer(each, each), subset_by_index=[0, 0])[0]) < 1e-9
+            or float(scipy.linalg.eigvalsh(covariance / np.outer(each, each), subset_by_index=[0, 0])[0])
+            < 1e-9
         ):
             return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))
         root = scipy.linalg.cholesky(covariance, lower=True)
@@ -538,7 +540,12 @@ class IterativeDecoder(Decoder):
             dtype=np.float64,
         )
         found, ended, *_ = lsmr(
-            rows.H if adjoint else rows, right, atol=_TOLERANCE, btol=_TOLERANCE, conlim=0.0, maxiter=_MOST_STEPS
+            rows.H if adjoint else rows,
+            right,
+            atol=_TOLERANCE,
+            btol=_TOLERANCE,
+            conlim=0.0,
+            maxiter=_MOST_STEPS,
         )
         if ended == 7:
             raise InputError(

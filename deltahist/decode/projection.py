@@ -63,9 +63,7 @@ class Metric:
     periodic: bool
     inside: tuple[slice, ...]
 
-    def filter(
-        self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False
-    ) -> NDArray[Any]:
+    def filter(self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False) -> NDArray[Any]:
         """Return a field, or a stack of fields (…, *grid), with each wave multiplied by a factor.
 
         With `overwrite` the field's memory may be used for the result.
@@ -74,7 +72,9 @@ class Metric:
         if self.periodic:
             waves = scipy.fft.rfftn(field, axes=axes, workers=workers)
             waves *= factor
-            return np.asarray(scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True))
+            return np.asarray(
+                scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True)
+            )
         waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=workers, overwrite_x=overwrite)
         waves *= factor
         return np.asarray(scipy.fft.idctn(waves, norm="ortho", axes=axes, workers=workers, overwrite_x=True))

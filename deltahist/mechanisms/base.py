@@ -63,7 +63,9 @@ class Chain:
         if not re.fullmatch(r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name):
             raise InputError(f"name of a chain is {self.name!r}: it must be 32 hexadecimal digits")
         if not 0 < len(amounts) <= _LONGEST or not amounts[0] > 0:
-            raise InputError(f"a chain of {len(amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero")
+            raise InputError(
+                f"a chain of {len(amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero"
+            )
         for before, now in itertools.pairwise(amounts):
             if not before < now:
                 raise InputError(
@@ -468,7 +470,9 @@ class BaseMechanism(abc.ABC):
             cost = f"ε = {float(guarantee.epsilon):g}"
             cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
         far = summarize_limits(near, self.letter, self.norm)
-        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
+        return (
+            f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
+        )
 
     def facts(self) -> dict[str, Any]:
         """Return the privacy statement as data."""

@@ -225,7 +225,9 @@ class Mechanism(BaseMechanism):
         """Refuse counts that were not made as the guarantee needs them."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
-            raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+            raise InputError(
+                "the strategy and the neighbourhood are on different domains: they must share one"
+            )
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
                 "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
@@ -251,7 +253,11 @@ class Mechanism(BaseMechanism):
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of rows."""
         return noise_laws(
-            self.strategy, self.sensitivity, self.budget, self.counting.contributions, refinable=self.refinable
+            self.strategy,
+            self.sensitivity,
+            self.budget,
+            self.counting.contributions,
+            refinable=self.refinable,
         )
 
     @property

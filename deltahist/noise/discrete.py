@@ -52,9 +52,7 @@ _MARGIN = 1e-10
 Shape = int | Sequence[int]
 
 
-def discrete_laplace(
-    scale: float | Fraction, shape: Shape = (), *, rng: Rng = None
-) -> NDArray[np.int64]:
+def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> NDArray[np.int64]:
     """Two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly.
 
     Source: Ghosh, Roughgarden, Sundararajan 2009 for the law; sampled by inversion with lazily drawn bits,

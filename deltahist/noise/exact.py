@@ -63,7 +63,9 @@ class KeyStream:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         # A key of one stream alone needs no other start than zero.
-        key, start = (os.urandom(KEY_BYTES), os.urandom(_CIPHER_BLOCK)) if key is None else (key, bytes(_CIPHER_BLOCK))
+        key, start = (
+            (os.urandom(KEY_BYTES), os.urandom(_CIPHER_BLOCK)) if key is None else (key, bytes(_CIPHER_BLOCK))
+        )
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
 
     def words(self, number: int) -> NDArray[np.uint64]:
@@ -259,7 +261,9 @@ def power_table(
 
 def chance_table(bounds: Bounds) -> InversionTable:
     """Return the table of 0 with a probability that is known by its bounds, else 1."""
-    return InversionTable(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
+    return InversionTable(
+        certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits)
+    )
 
 
 def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:

@@ -168,7 +168,9 @@ class PathSteps:
 
     def __init__(self, users: int) -> None:
         self.undecided = np.zeros(users, dtype=bool)
-        self._starts: list[tuple[Any, ...]] = [(np.arange(users), -_FARTHEST, *2 * [np.zeros(users, np.int64)])]
+        self._starts: list[tuple[Any, ...]] = [
+            (np.arange(users), -_FARTHEST, *2 * [np.zeros(users, np.int64)])
+        ]
         self._values: list[tuple[Any, ...]] = []
 
     def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
@@ -326,7 +328,9 @@ def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
     ((name, value),) = parameter.items()
     out = np.asarray(value)
     if out.ndim != 1 or (len(out) and not np.issubdtype(out.dtype, np.integer)):
-        raise InputError(f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be whole numbers")
+        raise InputError(
+            f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be whole numbers"
+        )
     if len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST:
         culprit = int(out.min() if int(out.min()) < least else out.max())
         raise InputError(f"{name} hold {culprit}: they must be whole numbers from {least} to 2^62")
@@ -466,7 +470,9 @@ class VectorPaths(KeyedPaths):
     # docs/processes.md derives the slopes.
 
     def _start(self, users: NDArray[np.int64], planes: int) -> _State:
-        uniforms, edge = self._uniforms(_BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes)
+        uniforms, edge = self._uniforms(
+            _BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes
+        )
         drawn, unit = first_value(self.dimension, uniforms), _precision(planes)
         scale, normal = _real(drawn.scale), _real(norm(drawn.normal))
         drift = unit * (scale * _real(drawn.radius) + normal * (scale + _real(drawn.spread) / scale))

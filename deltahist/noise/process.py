@@ -341,9 +341,7 @@ def draw(law: Law, size: int, rng: Rng) -> Integers:
     return process.nearest(process.start(1 / law.parameter, size, rng=rng))
 
 
-def rising(
-    low: Level, high: Level, first: str = "level", second: str = "finer"
-) -> tuple[Fraction, Fraction]:
+def rising(low: Level, high: Level, first: str = "level", second: str = "finer") -> tuple[Fraction, Fraction]:
     """Return two levels as fractions; InputError unless the second is above the first."""
     a, b = exact(**{first: low}), exact(**{second: high})
     if not a < b:

@@ -97,7 +97,9 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
 
 def refuse_choices(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
     """Raise InputError if an argument repeats what a mechanism holds: a choice but "auto", or an amount but None."""
-    if any(given != "auto" for given in choice.values()) or any(given is not None for given in amounts.values()):
+    if any(given != "auto" for given in choice.values()) or any(
+        given is not None for given in amounts.values()
+    ):
         *names, last = [*choice, *amounts]
         raise InputError(
             f"a mechanism is given, which holds {holds}: {', '.join(names)} and {last} must be left out"
@@ -155,7 +157,9 @@ def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
     """Return amounts as an account will charge them: a float as the decimal that it prints as; as given without one."""
     if account is None:
         return amounts
-    return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
+    return {
+        name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()
+    }
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
@@ -172,7 +176,9 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
             drawn = np.zeros(number, dtype=np.int32 if small else np.int64)
             too_large: dict[int, NDArray[np.int64]] = {}
 
-            def fill(start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]) -> None:
+            def fill(
+                start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]
+            ) -> None:
                 part = drawn[start : start + BLOCK]
                 values = draw(law, len(part), rng)
                 part[:] = values

@@ -183,7 +183,10 @@ class Release(CountEstimates, BaseRelease):
 
 def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:
     """Return the mechanism of a release's description, whose noise is not compared yet (`read_total`)."""
-    if "points outside" in description.get("dropped", ()) and description["neighbourhood"]["sources"] != "boundary":
+    if (
+        "points outside" in description.get("dropped", ())
+        and description["neighbourhood"]["sources"] != "boundary"
+    ):
         raise damaged(path, "states drops that do not go with its sources")
     return Mechanism.from_description(description)
 

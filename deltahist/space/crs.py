@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.errors import DeltaHistWarning, InputError, finite
 
 if TYPE_CHECKING:
-
     from deltahist.space.domain import Domain
 
 #: Coordinates x and y.
@@ -171,6 +170,7 @@ class Operation:
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
         return moved
+
 
 @functools.lru_cache(maxsize=64)
 def off(crs: Any, bounds: tuple[float, ...], target: Any) -> Operation:

@@ -54,7 +54,9 @@ class Group:
     def __post_init__(self) -> None:
         for field, value in (("share", self.share), ("unit", self.unit)):
             if not isinstance(value, Fraction) or value <= 0:
-                raise InputError(f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero")
+                raise InputError(
+                    f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero"
+                )
 
 
 class Strategy:
@@ -286,9 +288,7 @@ def _count_members(groups: Sequence[Group], number: int) -> tuple[int, int]:
     return total, int(named.sum())
 
 
-def _multiply(
-    product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], size: int
-) -> NDArray[Any]:
+def _multiply(product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], size: int) -> NDArray[Any]:
     """Return a product with a matrix (size, m), or with a vector (size,) as a vector."""
     x = np.asarray(x)
     if x.ndim not in (1, 2) or len(x) != size:

@@ -370,7 +370,8 @@ class FourthOfCells(Joint):
 
     def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         powers = [
-            math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1)) for power in range(1, 5)
+            math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1))
+            for power in range(1, 5)
         ]
         return _central(powers, self.size)[1]
 

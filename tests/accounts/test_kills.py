@@ -65,7 +65,6 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
         assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
 
 
-
 def _charge_on(where, told):
     """Charge with keys for ever, and write down each charge once it is made."""
     ledger, number = Ledger(where), 0

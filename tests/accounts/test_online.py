@@ -75,7 +75,13 @@ def test_no_window_is_exceeded_whatever_the_weights(window):
         np.append(np.ones(15) * 1e-3, 1e9),
         rng.exponential(size=16) * (rng.random(16) < 0.5),
     )
-    how = {"length": window, "epsilon": 0.3, "model": 0.1, "scenarios": 20, "steps": None if window == 3 else 16}
+    how = {
+        "length": window,
+        "epsilon": 0.3,
+        "model": 0.1,
+        "scenarios": 20,
+        "steps": None if window == 3 else 16,
+    }
     for weights in every:
         spent = []
         for step in range(16):

@@ -94,9 +94,7 @@ def understated(patch):
 
     def less(strategy, near, *, norm=1):
         value = right(strategy, near, norm=norm)
-        return (
-            value * Fraction(9, 10) if norm == 1 else mechanism.Root.of(value.squared * Fraction(81, 100))
-        )
+        return value * Fraction(9, 10) if norm == 1 else mechanism.Root.of(value.squared * Fraction(81, 100))
 
     patch.setattr(mechanism, "sensitivity", less)
 

@@ -251,7 +251,9 @@ def test_quantiles_hold_on_a_large_sample(method):
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
     right = publishing.rounded_student
-    monkeypatch.setattr(publishing, "rounded_student", lambda centre, scale, words: right(centre, scale / 2, words))
+    monkeypatch.setattr(
+        publishing, "rounded_student", lambda centre, scale, words: right(centre, scale / 2, words)
+    )
     monkeypatch.setattr(publishing, "rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES[method])
 

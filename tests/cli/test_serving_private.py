@@ -118,4 +118,4 @@ def test_who_asks_again_after_a_kill_has_the_same_answer_and_has_paid_once(night
     people = People(file.parent / "city.duckdb", "trip", owner="who", ledger=file.parent / "city.ledger")
     assert people.spent(["Ada", "Bob"]) == [Fraction(1, 25), Fraction(1, 25)]
     assert logged == ["POST 401\n", *["POST 200\n"] * 4]
-    assert not [line for line in logged for word in ("count", "people", "report", "ann\"") if word in line]
+    assert not [line for line in logged for word in ("count", "people", "report", 'ann"') if word in line]

@@ -29,7 +29,16 @@ def folder(tmp_path, monkeypatch):
 
 
 def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
-    line = ["share", folder / "homes.csv", "--id", "user", "--edges", folder / "friends.txt", "--epsilon", epsilon]
+    line = [
+        "share",
+        folder / "homes.csv",
+        "--id",
+        "user",
+        "--edges",
+        folder / "friends.txt",
+        "--epsilon",
+        epsilon,
+    ]
     line += ["--state", folder / "share.key", "--out", folder / out, *more]
     return [str(part) for part in line]
 
@@ -37,7 +46,12 @@ def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
 def test_what_one_user_may_know(folder, run):
     said = run(*share(folder, *PLACES, "--requester", "100"))
     assert "40 rows read" in said.err
-    for part in ("38 about 38 users to 1", "values up to 100m apart on the ground", "ε(d)-private", "EPSG:32618"):
+    for part in (
+        "38 about 38 users to 1",
+        "values up to 100m apart on the ground",
+        "ε(d)-private",
+        "EPSG:32618",
+    ):
         assert part in said.out
     found = pd.read_csv(folder / "out.csv")
     assert list(found.columns) == ["owner", "requester", "distance", "epsilon", "x", "y", "rmse"]

@@ -1,6 +1,5 @@
 """Metrics: their waves against dense matrices, how often each frequency stands, and how noise falls off."""
 
-
 import numpy as np
 import pytest
 import scipy.fft

@@ -122,10 +122,13 @@ def sorted_points(folder):
         near = dh.Neighbourhood(LINE, 2, sources=sources)
         more = {} if sources is None else {"most": 300}
         release = dh.publish_sorted(points, near, epsilon=1, rng=np.random.default_rng(3), **more)
-        yield f"sources {sources}", {
-            "values": numbers_of(release),
-            "estimates": dh.answer(release, dh.workloads.boxes(BOXES[1]))["estimate"].tolist(),
-        }
+        yield (
+            f"sources {sources}",
+            {
+                "values": numbers_of(release),
+                "estimates": dh.answer(release, dh.workloads.boxes(BOXES[1]))["estimate"].tolist(),
+            },
+        )
 
 
 def network(folder):

@@ -64,13 +64,17 @@ def test_noise_in_proportion_hides_all_points_of_a_user(together):
     scale = SmoothScale.of(1.0)
     expected = Fraction(points.smooth(near.radius, scale.beta, together)) * scale.factor
     assert mechanism.smooth_scale(points) == expected
-    assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(near.radius, scale.beta, together)
+    assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(
+        near.radius, scale.beta, together
+    )
 
 
 def test_limits_are_kept_or_refused():
     near = dh.Neighbourhood(LINE, 0.05, limits=[(0.2, 2), (math.inf, 4)])
     for method in METHODS:
-        with pytest.raises(dh.InputError, match=r"limit of a move over 0\.2 is ε = 2: a quantile costs 4 there"):
+        with pytest.raises(
+            dh.InputError, match=r"limit of a move over 0\.2 is ε = 2: a quantile costs 4 there"
+        ):
             dh.QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1), method)
     wide = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
     assert float(dh.QuantileMechanism(wide, 0.5, 101, dh.Budget(epsilon=1)).cost_within(1)[0]) <= 20

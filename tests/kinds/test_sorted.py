@@ -299,7 +299,9 @@ def test_absent_points_are_not_counted(sources, empty):
 
 
 def test_the_group_grows_with_the_noise_and_fits_its_public_figures():
-    sizes = [group_size(dh.Neighbourhood(UNIT, d), 10_000, dh.Budget(epsilon=1.0)) for d in (0.001, 0.01, 0.1, 1)]
+    sizes = [
+        group_size(dh.Neighbourhood(UNIT, d), 10_000, dh.Budget(epsilon=1.0)) for d in (0.001, 0.01, 0.1, 1)
+    ]
     assert sizes == sorted(sizes)
     near = dh.Neighbourhood(UNIT, 0.01)
     assert group_size(near, 1, dh.Budget(epsilon=1.0)) == 1

@@ -1,6 +1,5 @@
 """Costs of moves over a distance: exact ones are those of the worst move, and limits together promise what they say."""
 
-
 import numpy as np
 import pytest
 from examples import STRATEGIES, random_domain

@@ -28,7 +28,9 @@ def key(tmp_path):
 
 def test_every_way_to_ask_gives_the_same_answer(key):
     diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
-    assert repr(diffusion) == f"Diffusion of {len(PLACES)} users' data over a network of {len(PROMISE.network)}"
+    assert (
+        repr(diffusion) == f"Diffusion of {len(PLACES)} users' data over a network of {len(PROMISE.network)}"
+    )
     everything = diffusion.everything().set_index(["owner", "requester"])
     assert sorted(everything.index) == sorted(
         (o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r
@@ -190,7 +192,10 @@ def test_bad_data_and_questions_are_refused_and_no_key_is_made(key, data, mechan
 
 
 def test_a_seed_gives_the_same_answers_which_are_not_for_publication(key):
-    for state, rng, said in ((key, np.random.default_rng(1), "state is given with rng"), (None, 7, "rng is 7")):
+    for state, rng, said in (
+        (key, np.random.default_rng(1), "state is given with rng"),
+        (None, 7, "rng is 7"),
+    ):
         with pytest.raises(dh.InputError, match=said):
             dh.Diffusion(PLACES, PROMISE, state=state, rng=rng)
     assert not seeded().signal("ann", "bob").publishable

@@ -68,7 +68,9 @@ def audit(monkeypatch, levels, way, calls):
         said, finer = [], iter(levels[1:])
         for step in way.split():
             if step == "relax":
-                clients = clients.relax(clients.mechanism.relaxed(**next(finer)), weak_protection_accepted=True)
+                clients = clients.relax(
+                    clients.mechanism.relaxed(**next(finer)), weak_protection_accepted=True
+                )
             else:
                 said.append(getattr(clients, step)().bits)
         laws.append(script.law(*said))
@@ -95,7 +97,9 @@ LEVELS = {
 )
 def test_a_refined_report_costs_one_report_of_the_last_level(monkeypatch, levels, way):
     """Equality, over all outcomes of all versions of one report; the last version alone is as if it were the only."""
-    ratio, _, mechanism, last = audit(monkeypatch, LEVELS[levels], way, 6 if "relax refine relax" in way else 5)
+    ratio, _, mechanism, last = audit(
+        monkeypatch, LEVELS[levels], way, 6 if "relax refine relax" in way else 5
+    )
     report = mechanism.report
     assert last[((0, 1),)] == report.one * (1 - report.zero)
     assert ratio == odds(report)

@@ -12,6 +12,8 @@ from deltahist.errors import InputError
 from deltahist.network.rappor import Rappor, Reports
 
 F = Fraction
+
+
 def test_the_figures_of_the_original_paper():
     """Erlingsson et al. 2014, section 5: k = 2, f = ½, p = ½, q = ¾."""
     mechanism = Rappor(hashes=2, f=0.5, p=0.5, q=0.75)

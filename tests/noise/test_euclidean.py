@@ -46,8 +46,7 @@ def test_which_clock_rang_matters(size):
     by_size = rng.random(rows) < size / (1 + size)
     law = scipy.stats.geninvgauss(1.5, size, scale=size / 2)
     right, wrong = (
-        paths.jump_up(np.full((rows, 1), size), clock, Uniforms(words)).total
-        for clock in (by_size, ~by_size)
+        paths.jump_up(np.full((rows, 1), size), clock, Uniforms(words)).total for clock in (by_size, ~by_size)
     )
     assert scipy.stats.kstest(right, law.cdf).pvalue > ALARM > scipy.stats.kstest(wrong, law.cdf).pvalue
 

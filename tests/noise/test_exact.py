@@ -257,13 +257,17 @@ def test_a_word_that_equals_the_chance_s_first_bits_is_decided_by_more():
 
 @pytest.mark.parametrize("word", [0, (1 << 64) - 1])
 def test_certain_coins_are_certain_at_the_ends(word):
-    found = coins([Fraction(0), Fraction(1)], np.array([0, 1], dtype=np.uint8), FixedWords(word, word, word, word))
+    found = coins(
+        [Fraction(0), Fraction(1)], np.array([0, 1], dtype=np.uint8), FixedWords(word, word, word, word)
+    )
     assert found.tolist() == [False, True]
 
 
 def test_blocks_have_words_of_their_own(monkeypatch):
     monkeypatch.setattr(exact, "_COINS", 3)
     found = coins(
-        [Fraction(1, 2)], np.zeros((2, 4), dtype=np.uint8), FixedWords(0, 1 << 63, 0, 1 << 63, 0, 0, 0, 1 << 63)
+        [Fraction(1, 2)],
+        np.zeros((2, 4), dtype=np.uint8),
+        FixedWords(0, 1 << 63, 0, 1 << 63, 0, 0, 0, 1 << 63),
     )
     assert found.tolist() == [[True, False, True, False], [True, True, True, False]]

@@ -110,7 +110,9 @@ def test_a_geometric_variable_ends_at_the_cap(scale):
 
 def test_digits_below_the_cap_are_even_where_the_scale_is_huge(monkeypatch):
     monkeypatch.setattr(
-        discrete, "_beyond_cap", lambda scale: InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
+        discrete,
+        "_beyond_cap",
+        lambda scale: InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
     )
     drawn = capped_geometric(Fraction(10**60), 40_000, source(np.random.default_rng(6)))
     for place in range(6):
@@ -264,5 +266,7 @@ def test_blocks_end_anywhere(monkeypatch):
     """Values are refined some at a time: none is left out, and none refined twice."""
     monkeypatch.setattr(process, "_BLOCK", 7)
     values = np.full(20, 10**6)
-    drawn = GeometricProcess().refine(values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1))
+    drawn = GeometricProcess().refine(
+        values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1)
+    )
     assert (np.abs(drawn) < 10**4).all()

@@ -95,7 +95,9 @@ def test_no_more_stretches_than_asked_for():
             assert (expected[len(ends) :] == room).all()
 
 
-@pytest.mark.parametrize(("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)])
+@pytest.mark.parametrize(
+    ("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)]
+)
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
     points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
@@ -177,8 +179,6 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     for rate in (Fraction(1), Fraction(1, 4)):
         quantiles.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
     assert 0 < min(given) < max(given) < len(every)
-
-
 
 
 def test_more_bits_are_drawn_until_they_decide():

@@ -32,9 +32,7 @@ DERIVE = {
     ),
     "distinct": (lambda r: r.distinct("cell"), lambda values: sorted(set(values))),
     "two of each": (
-        lambda r: r.flat_map(
-            {"cell": "cell"}, {"cell": "zero", "where": "value = 1"}
-        ),
+        lambda r: r.flat_map({"cell": "cell"}, {"cell": "zero", "where": "value = 1"}),
         lambda values: [*values, *(0 for v in values if v == 1)],
     ),
     "one": (lambda r: r.at_most(1), lambda values: sorted(values)[:1]),
@@ -159,7 +157,13 @@ def test_records_that_are_persons_are_promised_their_own_limits(tmp_path, silent
         for who in itertools.combinations(limits, number)
         for values in itertools.product(VALUES, repeat=number)
     ]
-    course = [("zeros", Fraction(1, 4)), ("twice", HALF), ("all", HALF), ("large", ONE), ("all", Fraction(1, 4))]
+    course = [
+        ("zeros", Fraction(1, 4)),
+        ("twice", HALF),
+        ("all", HALF),
+        ("large", ONE),
+        ("all", Fraction(1, 4)),
+    ]
     found = by_the_engine(worlds, course, "epsilon", tmp_path, limits.__getitem__)
     measured = dict(zip(worlds, found, strict=True))
     largest = Counter()

@@ -77,12 +77,16 @@ def test_each_release_of_a_chain_is_the_data_with_the_noise_of_a_single_one(name
         single = publish(**{unit: amount}, rng=rng())
         assert [law.parameter for law in release.laws] == [law.parameter for law in single.laws]
     assert {law.kind for law in release.laws} == ({"laplace"} if unit == "epsilon" else {"rounded gaussian"})
-    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(release.statement().split())
+    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(
+        release.statement().split()
+    )
 
 
 def test_the_noise_of_experiments_stays_marked(tmp_path):
     path = tmp_path / "s"
-    assert not dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=0.5, rng=rng()).publishable
+    assert not dh.tighten(
+        dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=0.5, rng=rng()
+    ).publishable
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path, rng=rng())
     assert not dh.tighten(release, epsilon=0.5).publishable
     assert not dh.refine(release, path, epsilon=2).publishable
@@ -101,7 +105,9 @@ def test_users_of_several_points_are_refined_as_such(tmp_path):
 def test_the_state_is_for_its_owner_alone(chain):
     path, release = chain
     dh.refine(release, path, epsilon=2)
-    assert repr(State.load(path)) == f"State(release 2 of chain {State.load(path).chain.name})"  # without its noise
+    assert (
+        repr(State.load(path)) == f"State(release 2 of chain {State.load(path).chain.name})"
+    )  # without its noise
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
     with pytest.raises(dh.InputError, match="can be read by others"):
@@ -200,7 +206,11 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
         (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
         (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with state="),
         (copy, {"epsilon": 2}, r"a more private copy, which cannot be refined"),
-        (dh.Release(release.mechanism, release.values + 1, release.total), {"epsilon": 2}, "hold other numbers"),
+        (
+            dh.Release(release.mechanism, release.values + 1, release.total),
+            {"epsilon": 2},
+            "hold other numbers",
+        ),
     ):
         with pytest.raises(dh.InputError, match=message):
             dh.refine(given, path, **how)
@@ -289,9 +299,7 @@ def test_a_step_of_a_stream_has_no_state(tmp_path):
         step=Step(Clock.of("2010-05-01", "1d"), 0, 7, dh.Budget(1)),
     )
     with pytest.raises(dh.InputError, match="its steps cannot be refined"):
-        dh.publish(
-            ROW, mechanism, state=tmp_path / "s", account=dh.Account(dh.Window(7, epsilon=1), 0)
-        )
+        dh.publish(ROW, mechanism, state=tmp_path / "s", account=dh.Account(dh.Window(7, epsilon=1), 0))
     assert not (tmp_path / "s").exists()
 
 
@@ -407,7 +415,9 @@ def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, m
     release = start(tmp_path / "s", account)
     shutil.copy(tmp_path / "s", tmp_path / "copy")
     unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
+    with pytest.raises(
+        dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"
+    ):
         once_more(tmp_path / "s")
     once_more(tmp_path / "s", account=account)
     with pytest.raises(dh.InputError, match="has been used already"):
@@ -418,7 +428,9 @@ def test_who_paid_for_the_last_release_is_asked(tmp_path, account, monkeypatch):
     """Nobody paid for the release that is given, but somebody for the one that its state has come to."""
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
     unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
+    with pytest.raises(
+        dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"
+    ):
         dh.refine(release, tmp_path / "s", epsilon=1.5)
 
 
@@ -559,7 +571,9 @@ def test_copies_of_one_release_say_so(tmp_path):
     assert len(Summed((copies[0], dh.tighten(other, epsilon=0.01))).releases) == 2
     again = dh.load(release.save(tmp_path / "again.parquet") or tmp_path / "again.parquet")
     for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):
-        with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
+        with pytest.raises(
+            dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"
+        ):
             Summed(tuple(together))
 
 

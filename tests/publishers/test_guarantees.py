@@ -36,7 +36,9 @@ def rng():
 @pytest.mark.parametrize(("epsilon", "probability"), [(Fraction(1, 2), 1e-2), (Fraction(4), 1e-9)])
 def test_no_publisher_fails_with_a_probability_of_its_own(epsilon, probability):
     # Gaussian noise at (ε, δ_prob) states its ρ, from which ε follows at every δ_prob.
-    gaussian = dh.publish(COUNTS, NEAR, A, epsilon=epsilon, probability=probability, noise="gaussian", rng=rng())
+    gaussian = dh.publish(
+        COUNTS, NEAR, A, epsilon=epsilon, probability=probability, noise="gaussian", rng=rng()
+    )
     assert gaussian.guarantee.rho is not None
     assert gaussian.approximate(probability) <= float(epsilon) * (1 + 1e-9)
     for found in (

@@ -148,7 +148,9 @@ def test_the_sum_is_made_not_negative_and_not_its_parts():
 
 
 @pytest.mark.parametrize(
-    ("near", "strategy"), [(NEAR, "flow"), (dh.Neighbourhood(DOMAIN, 1), "hierarchical:2")], ids=["arrivals", "total"]
+    ("near", "strategy"),
+    [(NEAR, "flow"), (dh.Neighbourhood(DOMAIN, 1), "hierarchical:2")],
+    ids=["arrivals", "total"],
 )
 def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     """The metric's variance adds up over amounts that differ and repeat; so do draws of the noise.
@@ -178,9 +180,7 @@ def test_cells_of_a_sum_are_kept_and_cannot_be_changed(nonnegative):
 
 def test_means_and_steps_of_nonnegative_answers_say_what_they_are():
     gaps = series({step: release for step, release in made().items() if step != 1})
-    assert set(dh.answer(gaps.present().per_step(), ASKED, nonnegative=True)["estimator"]) == {
-        "non-negative"
-    }
+    assert set(dh.answer(gaps.present().per_step(), ASKED, nonnegative=True)["estimator"]) == {"non-negative"}
     each = answer_each(gaps, ASKED, nonnegative=True)
     assert (each["estimator"].isna() == each["estimate"].isna()).all()
     assert each["estimate"].isna().sum() == len(ASKED)
@@ -305,7 +305,9 @@ def test_epsilon_and_rho_are_not_mixed():
 def of_stream(step, window=7, clock=DAYS):
     mechanism = dh.Mechanism(NEAR, dh.strategies.Identity(DOMAIN), dh.Budget(Fraction(1, 7)))
     made = mechanism.with_step(Step(clock, step, window, dh.Budget(1)))
-    return dh.publish(np.ones(DOMAIN.shape, dtype=int), made, account=dh.Account(dh.Window(window, epsilon=1), step))
+    return dh.publish(
+        np.ones(DOMAIN.shape, dtype=int), made, account=dh.Account(dh.Window(window, epsilon=1), step)
+    )
 
 
 def test_a_folder_is_read_by_what_its_files_say(tmp_path):
@@ -316,9 +318,7 @@ def test_a_folder_is_read_by_what_its_files_say(tmp_path):
     assert sorted(found.releases) == [0, 2, 3]
     assert found.missing == ["2010-05-02"]
     (tmp_path / "2010-05-03.parquet").rename(tmp_path / "2010-05-02.parquet")
-    with pytest.raises(
-        dh.InputError, match=r"2010-05-02.* is of step 2010-05-03: its name must be that"
-    ):
+    with pytest.raises(dh.InputError, match=r"2010-05-02.* is of step 2010-05-03: its name must be that"):
         dh.Series.load(tmp_path)
 
 

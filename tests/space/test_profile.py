@@ -70,9 +70,7 @@ def test_the_usual_cap_is_for_those_who_said_nothing():
         assert said.capped() is said
 
 
-@pytest.mark.parametrize(
-    "limits", [None, (), [(3, 2)], [(2.5, Fraction(4, 3)), (math.inf, 4)]]
-)
+@pytest.mark.parametrize("limits", [None, (), [(3, 2)], [(2.5, Fraction(4, 3)), (math.inf, 4)]])
 def test_a_description_makes_the_same_limits_again(limits):
     near = dh.Neighbourhood(DOMAIN, 1, "boundary", limits=limits)
     described = json.loads(json.dumps(near.describe()))

@@ -44,7 +44,8 @@ def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells(seed):
 
 
 @pytest.mark.parametrize(
-    ("n", "cells", "rmse", "pad"), [(64, 1, 5.1, None), (64, 8, 7.3, 0), (128, 1, 6.0, 0), (128, 8, 8.9, None)]
+    ("n", "cells", "rmse", "pad"),
+    [(64, 1, 5.1, None), (64, 8, 7.3, 0), (128, 1, 6.0, 0), (128, 8, 8.9, None)],
 )
 def test_figures_of_the_gaussian_optimum(n, cells, rmse, pad):
     """σ = 1 (ρ = 1/2), all ranges: within 3% of the design's figures."""

@@ -127,7 +127,9 @@ def test_boxes_that_share_their_intervals_have_the_same_errors_as_alone(monkeypa
     for sources in (None, "boundary"):
         near = quiet(dh.Domain((0, 0, 20, 20), (20, 20)), 1, sources)
         decoder = dh.Mechanism(near, Tents(near.domain, (2, 2)), dh.Budget(1)).decoder
-        blocks = dh.workloads.boxes([[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)])
+        blocks = dh.workloads.boxes(
+            [[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)]
+        )
         alone = decoder.variance(blocks)
         monkeypatch.setattr(tents, "_SHARED", 1)
         assert (decoder.variance(blocks) == alone).all()

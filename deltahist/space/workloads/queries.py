@@ -64,7 +64,9 @@ class Boxes:
             raise InputError(
                 f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain"
             )
-        steps, start, step = (np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step))
+        steps, start, step = (
+            np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step)
+        )
         places = np.subtract(self.corners.T, start, order="C")
         places /= step
         np.rint(places, out=places)
@@ -74,7 +76,9 @@ class Boxes:
         outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
         if outside.any():
             bounds = tuple(round(b, 6) for b in domain.bounds)
-            self._refuse(outside, f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)")
+            self._refuse(
+                outside, f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)"
+            )
         places /= steps
         return tuple(zip(low, high, strict=True))
 
@@ -375,7 +379,9 @@ def power(
     if isinstance(work, Boxes):
         sides = [np.maximum(np.rint(high - low), 1).astype(np.int64) for low, high in work.spans(domain)]
         kinds = [np.unique(side, return_inverse=True) for side in sides]
-        each = [_power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)]
+        each = [
+            _power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)
+        ]
         if len(each) == 1:
             return np.asarray(np.bincount(kinds[0][1]) @ each[0] / len(work))
         (first, i), (second, j) = kinds

@@ -286,7 +286,11 @@ class Flow(Strategy):
     @functools.cached_property
     def hub_grid(self) -> Hubs | None:
         """Where the hubs are, with their sums."""
-        return None if self.hubs is None else Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
+        return (
+            None
+            if self.hubs is None
+            else Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
+        )
 
     @functools.cached_property
     def kinds(self) -> dict[str, tuple[int, Fraction]]:

@@ -82,7 +82,9 @@ class Sums:
         for level in range(len(self.numbers)):
             members = np.flatnonzero(self.level == level)
             holds = self.weights[members] > 0
-            out.append((members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1])))
+            out.append(
+                (members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1]))
+            )
         return out
 
     def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:
@@ -279,9 +281,7 @@ class Lines:
         rise += before
         return rise
 
-    def adjoint(
-        self, weights: Field, sums: Sequence[Field]
-    ) -> Field:
+    def adjoint(self, weights: Field, sums: Sequence[Field]) -> Field:
         """Return −ΘᵀCᵀw, the weights on T beside w, for w (lines, n) on `correction`; write Cᵀw into `sums`."""
         back = self.solve(self.weigh(weights * self.leaf).T).T
         for level, part in enumerate(sums):
