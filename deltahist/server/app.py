@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import sys
 import warnings
@@ -95,7 +96,12 @@ def serve_files(paths: list[Path], settings: Settings) -> FastAPI:
     logging.getLogger("deltahist.server").setLevel(logging.INFO)
     # Answers say what matters about them, and logs must not tell what is asked.
     warnings.simplefilter("ignore", DeltaHistWarning)
-    return create_app(Catalogue(paths), settings)
+    app = create_app(Catalogue(paths), settings)
+    # Answers would wait for the garbage collector, which looks through everything that is loaded: p99 was 65 ms for 24.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000)
+    return app
 
 
 @contextlib.asynccontextmanager
