@@ -214,6 +214,83 @@ def test_an_understated_sensitivity_beneath_a_chain_is_caught(tmp_path, monkeypa
     assert refuted(joint_audit(tmp_path, EPSILONS[:2]))
 
 
+# ---------------------------------------------------------------------------------------------- copies
+
+#: A release and a more private copy of it, made with the state; and how many cells of either are looked at.
+COPIES = {"epsilon": ((Fraction(4), Fraction(1)), 20_000), "rho": ((Fraction(1, 2), Fraction(1, 8)), 40_000)}
+
+
+def copy_audit(folder, unit, together, seed=1):
+    """Audit copies by what they promise; or, `together`, copies and their releases by what the releases cost."""
+    (amount, less), releases = COPIES[unit]
+    near = dh.Neighbourhood(dh.Domain((0, CELLS), (CELLS,)), 1)
+    made = itertools.count()
+
+    def draw(counts, number, rng):
+        out = []
+        for _ in range(-(-number // CELLS)):
+            path = folder / f"{next(made)}.state"
+            cells = np.full(CELLS, counts[0])
+            release = dh.publish(cells, near, "identity", **{unit: amount}, state=path, rng=rng)
+            copy = dh.tighten(release, **{unit: less}, state=path, rng=rng)
+            path.unlink()
+            columns = [copy.values, release.values] if together else [copy.values]
+            out.append(np.column_stack([*columns, np.full(CELLS, -1)]))
+        return np.concatenate(out)[:number]
+
+    promised = (amount if together else less) / 2  # two cells share it
+    claims = pure(promised) if unit == "epsilon" else (lambda _: gaussian(promised)(pair(1)))
+    return audit(draw, [pair(1 + together)], claims, releases=releases, seed=seed, error=ERROR)
+
+
+def keeps_the_noise(self, values, level, coarser, *, rng=None):
+    """Planted: the copy is the release itself, with the promise of a copy."""
+    return np.array(values)
+
+
+def half_as_far(self, values, level, coarser, *, rng=None):
+    """Planted: the copy has the noise of a level half way between, which costs more than is said."""
+    return TIGHTEN[type(self)](self, values, level, (level + coarser) / 2, rng=rng)
+
+
+TIGHTEN = {GeometricProcess: GeometricProcess.tighten, Brownian: Brownian.tighten}
+#: What is wrong, and whether it shows in the copy alone or in the copy with its release.
+COPY_BUGS = {
+    "keeps the noise": (keeps_the_noise, False),
+    "half as far": (half_as_far, False),
+    "an independent redraw": (independent, True),
+}
+
+
+@pytest.mark.parametrize("unit", COPIES)
+@pytest.mark.parametrize("together", [False, True])
+def test_copies_made_with_a_state_cost_what_they_say(tmp_path, unit, together):
+    findings = copy_audit(tmp_path, unit, together)
+    assert not refuted(findings), report(findings)
+
+
+@pytest.mark.parametrize("unit", COPIES)
+@pytest.mark.parametrize("bug", COPY_BUGS)
+def test_bugs_beneath_a_copy_are_caught(tmp_path, monkeypatch, unit, bug):
+    wrong, together = COPY_BUGS[bug]
+    monkeypatch.setattr(GeometricProcess if unit == "epsilon" else Brownian, "tighten", wrong)
+    assert refuted(copy_audit(tmp_path, unit, together))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", COPIES)
+def test_false_alarms_and_power_of_audits_of_copies(tmp_path, monkeypatch, unit):
+    """30 audits each with other seeds: no sound copy is refuted, and every planted bug is caught."""
+
+    def refutations(together):
+        return sum(refuted(copy_audit(tmp_path, unit, together, seed)) for seed in range(100, 130))
+
+    assert refutations(False) == refutations(True) == 0
+    for wrong, together in COPY_BUGS.values():
+        monkeypatch.setattr(GeometricProcess if unit == "epsilon" else Brownian, "tighten", wrong)
+        assert refutations(together) == 30
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["epsilon", "rho"])
 def test_false_alarms_and_power(tmp_path, monkeypatch, unit):

@@ -9,6 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.noise import discrete
+from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
 from deltahist.strategies.base import Group, Strategy
 
@@ -70,15 +71,6 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
     assert len(np.unique(fresh, axis=0)) == 4
 
 
-def test_noise_has_the_stated_variance():
-    # 36,100 squares of Laplace noise: five standard errors, a false alarm once in two million.
-    domain = dh.Domain((0, 0, 190, 190), (190, 190))
-    near, zeros = dh.Neighbourhood(domain, 1.0), np.zeros(domain.shape, dtype=int)
-    release = dh.publish(zeros, near, dh.strategies.Identity(domain), 1.0, rng=np.random.default_rng(1))
-    squares = release.values.astype(float) ** 2
-    assert abs(squares.mean() - release.laws[0].variance()) < 5 * squares.std() / math.sqrt(len(squares))
-
-
 def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
     inside = dh.Neighbourhood(DOMAIN, 1.0, "boundary")
     assert dh.publish(COUNTS, NEAR, epsilon=1.0).total == COUNTS.sum()
@@ -93,6 +85,21 @@ def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
     domain = dh.Domain((0, 1), (1,))
     release = dh.publish(np.array([7]), dh.Neighbourhood(domain, 0.5), epsilon=1.0)
     assert dh.answer(release, dh.workloads.boxes([[0, 1]]))["estimate"].tolist() == [7.0]
+
+
+def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
+    """Its number is exact, and would tell whether one person's row was dropped."""
+    near, account = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5), dh.Account.total(epsilon=1)
+    mechanism = dh.Mechanism(
+        near, dh.strategies.Identity(near.domain), dh.Budget(1), Preprocessing(dropped=("bad rows",))
+    )
+    for where, how in (
+        (near, {"epsilon": 1, "dropped": ["bad rows"]}),
+        (mechanism, {"dropped": ["bad rows"]}),
+    ):
+        with pytest.raises(dh.InputError, match="single cell"):
+            dh.publish(np.array([7]), where, **how, account=account)
+    assert account.spent == 0
 
 
 @pytest.mark.parametrize(
