@@ -37,6 +37,8 @@ _MOST_SUM = 1 << 52
 _BYTES_PER_NUMBER = 96
 #: Ranks and lattice steps of a piecewise linear estimate.
 Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: Chance that an end of the simplest points' bounds is wrong.
+_EVEN = 0.5
 #: Simulated noise values for standard errors, and the least and largest number of simulations.
 _SIMULATED = 100_000_000
 _SIMULATIONS = (20, 200)
@@ -322,16 +324,17 @@ class SortedRelease(BaseRelease):
     ) -> tuple[NDArray[np.float64], ...]:
         """Return estimate, standard error, low and high (m,) of the points between lattice steps (m,) from -½.
 
-        The standard error is typical: new noise on the decoded points, decoded again, and `variance_within` a group.
+        The standard error is typical: noise on the `simplest` points, decoded, and `variance_within` a group.
         The interval covers at least as often as its level says, wherever the points are, and is several standard
         errors wide.
         """
         check_level(level)
         ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present) for v in (low, high)]
         a, b = (below(self.decoder.knots, v) for v in ends)
+        without = np.subtract(*(below(self.decoder.simplest, v) for v in reversed(ends)))
         variance = np.zeros(len(a))
         for knots in self.decoder.simulated:
-            variance += (below(knots, ends[1]) - below(knots, ends[0]) - (b - a)) ** 2
+            variance += (below(knots, ends[1]) - below(knots, ends[0]) - without) ** 2
         variance /= len(self.decoder.simulated)
         within = variance_within(self.mechanism.together)
         for v in ends:
@@ -477,18 +480,32 @@ class Isotonic:
         return ranks, steps
 
     @functools.cached_property
+    def simplest(self) -> Knots:
+        """The fewest places that the sums allow for, at even odds: values that noise cannot tell apart share one.
+
+        Each place has as many ranks as its bounds allow, from the left, and the mean of their sums.
+        """
+        upper, lower = self.bounds(_EVEN)
+        rows, cuts = len(self.values), [0]
+        # From boundary i on, one place fits up to the last j whose lower bound is no larger than the upper bound of i.
+        following = np.maximum(
+            np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)
+        ).tolist()
+        while cuts[-1] < rows:
+            cuts.append(following[cuts[-1]])
+        ends = self.ends[cuts]
+        means = np.add.reduceat(self.values, cuts[:-1]) / np.diff(ends)
+        # Bounds of one place lie below those of the next.
+        places = np.maximum(np.minimum(means, upper[cuts[:-1]]), lower[cuts[1:]])
+        return np.repeat(ends, 2)[1:-1].astype(np.float64), np.repeat(places, 2)
+
+    @functools.cached_property
     def simulated(self) -> list[Knots]:
-        """Decodings of the sums that the estimate has, with other noise (public, hence seeded)."""
+        """Decodings of the sums that the `simplest` points have, with other noise (public, hence seeded)."""
         rng, rows = np.random.default_rng(0), len(self.values)
-        ranks, steps = self.knots
-        # Sums over groups of the piecewise linear estimate, from its integral at the groups' ends.
-        area = np.concatenate([[0.0], np.cumsum(np.diff(ranks) * (steps[1:] + steps[:-1]) / 2)])
-        place = np.clip(np.searchsorted(ranks, self.ends, side="right") - 1, 0, len(ranks) - 2)
-        beyond = self.ends - ranks[place]
-        run = ranks[place + 1] - ranks[place]
-        # Where ranks stand still the estimate jumps, and no rank lies beyond the knot.
-        slope = (steps[place + 1] - steps[place]) / np.where(run > 0, run, np.inf)
-        sums = np.diff(area[place] + beyond * (steps[place] + slope * beyond / 2))
+        ranks, places = self.simplest
+        each = np.searchsorted(ranks[1::2], self.ends[1:])
+        sums = places[::2][each] * np.diff(self.ends)
         number = int(np.clip(_SIMULATED // rows, *_SIMULATIONS))
         return [self._decode(sums + self.law.simulate(rows, rng)) for _ in range(number)]
 
