@@ -24,9 +24,7 @@ def pytest_collection_finish() -> None:
 
 def _enter(names: dict[str, Any]) -> None:
     names["_left"] = contextlib.ExitStack()
-    names["_left"].enter_context(
-        contextlib.chdir(names["_left"].enter_context(tempfile.TemporaryDirectory()))
-    )
+    names["_left"].enter_context(contextlib.chdir(names["_left"].enter_context(tempfile.TemporaryDirectory())))
     # A strategy that a page registers would be tried, slowly, by all plans of the pages after it.
     from deltahist.strategies import base
 

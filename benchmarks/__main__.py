@@ -9,35 +9,12 @@ import sys
 from benchmarks import table
 
 OTHERS = (
-    *(
-        "noise",
-        "sensitivity",
-        "answers",
-        "profiles",
-        "points",
-        "projection",
-        "allocation",
-        "gradual",
-        "paths",
-    ),
-    *(
-        "diffusion",
-        "ledger",
-        "charges",
-        "asking",
-        "personal",
-        "hub_prices",
-        "hub_levels",
-        "growth",
-        "service",
-        "scale",
-    ),
+    *("noise", "sensitivity", "answers", "profiles", "points", "projection", "allocation", "gradual", "paths"),
+    *("diffusion", "ledger", "charges", "asking", "personal", "hub_prices", "hub_levels", "growth", "service", "scale"),
     *("cells", "growth_points"),
 )
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-parser.add_argument(
-    "--quick", action="store_true", help="fail where a figure is three times the committed one"
-)
+parser.add_argument("--quick", action="store_true", help="fail where a figure is three times the committed one")
 parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(OTHERS))
 chosen = parser.parse_args()
 if unknown := set(chosen.names) - {*OTHERS, "all"}:

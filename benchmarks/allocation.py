@@ -14,10 +14,7 @@ def main() -> None:
     rng = np.random.default_rng(1)
     allocate_offline(np.ones(30), length=7, epsilon=1.0)  # imports cvxpy
     for steps in (365, 2_000, 10_000):
-        for name, weights in (
-            ("0 or 1", (rng.random(steps) < 0.5).astype(float)),
-            ("uniform", rng.random(steps)),
-        ):
+        for name, weights in (("0 or 1", (rng.random(steps) < 0.5).astype(float)), ("uniform", rng.random(steps))):
             start = time.perf_counter()
             allocate_offline(weights, length=30, epsilon=1.0)
             took = time.perf_counter() - start

@@ -17,9 +17,7 @@ QUERIES = 1_000_000
 def random_boxes(number: int, seed: int, aligned: bool) -> np.ndarray:
     """Corners (m, 4) of random boxes in the unit square, of whole cells or of any place."""
     rng = np.random.default_rng(seed)
-    ends = (
-        rng.integers(0, CELLS + 1, (2 * number, 2, 2)) / CELLS if aligned else rng.random((2 * number, 2, 2))
-    )
+    ends = rng.integers(0, CELLS + 1, (2 * number, 2, 2)) / CELLS if aligned else rng.random((2 * number, 2, 2))
     ends.sort(axis=1)
     ends = ends[(ends[:, 0] < ends[:, 1]).all(axis=1)][:number]
     return ends.reshape(len(ends), 4)
@@ -31,8 +29,7 @@ def main() -> None:
     near = dh.Neighbourhood(domain, 1 / CELLS)
     counts = np.random.default_rng(1).poisson(2, domain.shape)
     work = {
-        kind: dh.workloads.boxes(random_boxes(QUERIES, 2, kind == "aligned"))
-        for kind in ("aligned", "cutting cells")
+        kind: dh.workloads.boxes(random_boxes(QUERIES, 2, kind == "aligned")) for kind in ("aligned", "cutting cells")
     }
     print(f"{QUERIES:,} boxes on {CELLS} × {CELLS} cells, seconds after loading")
     print(f"{'strategy':<28} {'publish':>8} {'load':>6} {'aligned':>8} {'again':>6} {'cutting':>8}")

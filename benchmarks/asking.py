@@ -51,9 +51,7 @@ def make_city(database: str, ledger: str) -> None:
 
 
 @contextlib.contextmanager
-def serving(
-    folder: Path, database: str, ledger: str, step: float, at_once: int
-) -> Iterator[tuple[str, str, int]]:
+def serving(folder: Path, database: str, ledger: str, step: float, at_once: int) -> Iterator[tuple[str, str, int]]:
     """Run the service; yield its address, a key, and its process id."""
     key, hashed = make_key()
     file = folder / "night.toml"
@@ -94,10 +92,7 @@ def main() -> None:
         folder = Path(name)
         places = {"files": (f"{folder}/city.duckdb", f"{folder}/city.ledger")}
         if server is not None:
-            places["PostgreSQL"] = (
-                held.enter_context(_database(server)),
-                held.enter_context(_database(server)),
-            )
+            places["PostgreSQL"] = (held.enter_context(_database(server)), held.enter_context(_database(server)))
         for what, (database, ledger) in places.items():
             make_city(database, ledger)
             for step, at_once in SETTINGS:

@@ -23,9 +23,7 @@ POINTS, SIDES, STRATEGIES = 1_000_000, (1024, 4096, 8192, 16384, 32768), ("ident
 
 def main() -> None:
     print(f"{POINTS:,} points, cells of 100 m, delta 500 m, epsilon 1")
-    print(
-        "| cells | strategy | s | s of processors | GiB | file, MiB | bits a cell |\n|---|---|---|---|---|---|---|"
-    )
+    print("| cells | strategy | s | s of processors | GiB | file, MiB | bits a cell |\n|---|---|---|---|---|---|---|")
     found: Found = {f"publish, {strategy}": {figure: [] for figure in PANELS} for strategy in STRATEGIES}
     with tempfile.TemporaryDirectory() as folder:
         for side in SIDES:

@@ -61,20 +61,7 @@ DUCKDB = (
     "cells = 'floor((x - 0) / 0.001) AS i, floor((y - 0) / 0.001) AS j'\n"
     "duckdb.sql(f\"SELECT {cells}, count(*) AS n FROM '{sys.argv[1]}' GROUP BY ALL\").fetchnumpy()"
 )
-UNIT_SQUARE = [
-    "--x",
-    "x",
-    "--y",
-    "y",
-    "--bounds",
-    "0,0,1,1",
-    "--cell",
-    "0.001",
-    "--delta",
-    "0.001",
-    "--epsilon",
-    "1",
-]
+UNIT_SQUARE = ["--x", "x", "--y", "y", "--bounds", "0,0,1,1", "--cell", "0.001", "--delta", "0.001", "--epsilon", "1"]
 PLACE = [
     *("--bounds", ",".join(map(str, scenes.BOUNDS))),
     *("--regions", "zones.gpkg", "--points", str(scenes.POINTS)),
@@ -133,11 +120,7 @@ class Setting(NamedTuple):
         """Corners (number, 4 or 2) of boxes whose sides have at most so many cells, or a tenth of all."""
         rng, most = np.random.default_rng(2), max(1, side // 10) if most is None else most
         low = (rng.integers if whole else rng.uniform)(0, side - most, (number, 2))
-        size = (
-            rng.integers(1, most, (number, 2), endpoint=True)
-            if whole
-            else rng.uniform(0.1, most, (number, 2))
-        )
+        size = rng.integers(1, most, (number, 2), endpoint=True) if whole else rng.uniform(0.1, most, (number, 2))
         return np.hstack([low, low + size]).astype(float)[:, :: 2 if self.line else 1]
 
 
@@ -320,9 +303,7 @@ def _sessions() -> Iterator[Task | Command]:
     plan_regions = ["plan", "--project", scenes.CRS, *PLACE, "--delta", "500m", "--epsilon", "1"]
     yield Command("deltahist plan, 50 regions", plan_regions, quick=True)
     city = ["publish", "points.csv", "--x", "x", "--y", "y", "--delta", "500m", "--epsilon", "1", "--crs"]
-    yield Command(
-        "deltahist publish --regions", [*city, scenes.CRS, *PLACE, "--out", "out.parquet"], quick=True
-    )
+    yield Command("deltahist publish --regions", [*city, scenes.CRS, *PLACE, "--out", "out.parquet"], quick=True)
     for name, number in scenes.PARQUET.items():
         yield Command(
             f"deltahist publish, {name} points, over DuckDB",

@@ -29,15 +29,11 @@ def main() -> None:
     bits = pd.Series(rng.integers(0, 2, len(network)), index=network.nodes)
     names = np.array(network.nodes, dtype=object)
     owners, others = rng.integers(0, len(network), (2, RESPONSES))
-    pairs = pd.DataFrame(
-        {"owner": names[owners], "requester": names[np.where(owners == others, owners - 1, others)]}
-    )
+    pairs = pd.DataFrame({"owner": names[owners], "requester": names[np.where(owners == others, owners - 1, others)]})
     for what, data, how in (("places", places, {"alpha": 100, "columns": ("x", "y")}), ("bits", bits, {})):
         mechanism = dh.DiffusionMechanism(network, "exp(2-20d)", distance=resistance, **how)
         diffusion = dh.Diffusion(data, mechanism)
-        timed(
-            f"{what}: {RESPONSES:,} responses, the first time", lambda made=diffusion: made.responses(pairs)
-        )  # type: ignore[misc]
+        timed(f"{what}: {RESPONSES:,} responses, the first time", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: {RESPONSES:,} responses again", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: one user's answers", lambda made=diffusion: made.to(network.nodes[0]))  # type: ignore[misc]
         timed(f"{what}: a signal", lambda made=diffusion: made.signal(network.nodes[0], epsilon=5))  # type: ignore[misc]

@@ -35,9 +35,7 @@ def main() -> None:
         low, high = axes.get_ylim()
         if high < 10 * low:  # an axis says more from one power of ten to another
             low, high = low / 8, high * 8
-        axes.loglog(
-            cells, [high * each / cells[-1] for each in cells], ":", color="black", label="linear in cells"
-        )
+        axes.loglog(cells, [high * each / cells[-1] for each in cells], ":", color="black", label="linear in cells")
         axes.set_ylim(low, high)
         axes.set_xticks(cells, [f"{side}²" for side in SIDES])
         axes.minorticks_off()

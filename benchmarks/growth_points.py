@@ -62,20 +62,14 @@ def measure() -> Found:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             # In a process of its own: what starts a process counts as its memory.
-            script = (
-                f"from pathlib import Path; from benchmarks.growth_points import write; write(Path(), {size})"
-            )
+            script = f"from pathlib import Path; from benchmarks.growth_points import write; write(Path(), {size})"
             run("-c", script, folder=folder)
             rounds: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
             for _ in range(ROUNDS):
                 for way, (before, counted) in WAYS.items():
-                    spent = run(
-                        "-c", _SCRIPT.format(side=SIDE, before=before, counted=counted), folder=folder
-                    )
+                    spent = run("-c", _SCRIPT.format(side=SIDE, before=before, counted=counted), folder=folder)
                     rounds[way].append((float(spent.printed), spent.peak))
-                    print(
-                        f"{size:>11,} {way:<30} {rounds[way][-1][0]:7.2f} s {spent.peak:6.3f} GiB", flush=True
-                    )
+                    print(f"{size:>11,} {way:<30} {rounds[way][-1][0]:7.2f} s {spent.peak:6.3f} GiB", flush=True)
         for way, each in rounds.items():
             for figure, values in zip(PANELS, zip(*each, strict=True), strict=True):
                 found[way][figure].append(float(f"{min(values):.3g}"))

@@ -18,9 +18,7 @@ def row(shape: tuple[int, ...], limit: float | None) -> str:
     near = dh.Neighbourhood(domain, 1, limits=None if limit is None else ((math.inf, limit),))
     flow = dh.strategies.Flow.tuned(near)
     error = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).rmse(dh.workloads.all_ranges(domain))
-    hubs = (
-        f"hubs {flow.hubs} apart, sums {flow.hub_widths}{', strips' * flow.hub_strips}" if flow.hubs else ""
-    )
+    hubs = f"hubs {flow.hubs} apart, sums {flow.hub_widths}{', strips' * flow.hub_strips}" if flow.hubs else ""
     return f"{' x '.join(map(str, shape)):>12} {limit or 'none':>6} {error:8.2f}  {hubs}"
 
 

@@ -13,9 +13,7 @@ from deltahist.strategies import Flow
 def main() -> None:
     """Print how far the largest price over its limit, which decides the noise, is above the exact one."""
     warnings.simplefilter("ignore", dh.DeltaHistWarning)
-    print(
-        f"{'cells':>7} {'ε':>7} {'ρ':>7}   largest ratio over four limits, with and without the boundary as a source"
-    )
+    print(f"{'cells':>7} {'ε':>7} {'ρ':>7}   largest ratio over four limits, with and without the boundary as a source")
     for n in (8, 12, 16, 20, 24, 28):
         domain = dh.Domain((0, 0, n, n), (n, n))
         many = [[(math.inf, most)] for most in (2, 4, 8)] + [[(n / 2, 3), (math.inf, 6)]]

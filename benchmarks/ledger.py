@@ -88,9 +88,7 @@ def main(charges: int = 1_000, threads: int = 16, folder: str | None = None) -> 
     """Print the figures. Target: 500 a second by one thread on SQLite."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         for mode in ("DELETE", "PERSIST"):
-            print(
-                f"sqlite3 alone, {mode:<7} {bare(Path(name, mode), charges, mode):8,.0f} a second", flush=True
-            )
+            print(f"sqlite3 alone, {mode:<7} {bare(Path(name, mode), charges, mode):8,.0f} a second", flush=True)
         for number in (1, threads):
             found = charged(Path(name, f"{number}.ledger"), charges, number)
             print(f"ledger in a file, {number:>2} threads {found:8,.0f} a second", flush=True)

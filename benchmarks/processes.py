@@ -46,9 +46,7 @@ def run(*words: str, folder: Path | None = None) -> Spent:
         for file in (out, errors):
             file.seek(0)
         if status:
-            raise RuntimeError(
-                f"python {' '.join(words)[:120]} ended with {process.returncode}: {errors.read()}"
-            )
+            raise RuntimeError(f"python {' '.join(words)[:120]} ended with {process.returncode}: {errors.read()}")
         return Spent(clock, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20, out.read())
 
 

@@ -37,9 +37,7 @@ STRATEGIES: dict[str, tuple[Callable[[dh.Neighbourhood], Strategy], dh.Budget]] 
 }
 
 
-def plain_splitting(
-    field: NDArray[np.float64], metric: Metric, total: float, nearest: NDArray[np.float64]
-) -> int:
+def plain_splitting(field: NDArray[np.float64], metric: Metric, total: float, nearest: NDArray[np.float64]) -> int:
     """Steps of alternating directions alone until they are as near to the nearest cells as is certified otherwise."""
     most = np.zeros(metric.grid)
     most[metric.inside] = np.inf

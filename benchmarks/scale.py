@@ -25,9 +25,7 @@ BARE = (
 def main() -> None:
     domain = dh.Domain((0, 0, 1, 1), (SIDE, SIDE))
     rng = np.random.default_rng(1)
-    table = pa.table(
-        {"x": rng.random(POINTS), "y": rng.random(POINTS), "who": rng.integers(0, POINTS // 20, POINTS)}
-    )
+    table = pa.table({"x": rng.random(POINTS), "y": rng.random(POINTS), "who": rng.integers(0, POINTS // 20, POINTS)})
     users = {"user": "who", "max_per_user": 3}
     print(f"{POINTS:,} points to {SIDE} × {SIDE} cells, the best of {REPEATS}, seconds of processors")
     with tempfile.TemporaryDirectory() as folder:

@@ -45,21 +45,8 @@ def publish(folder: Path, cells: int) -> Path:
 def serving(path: Path, workers: int) -> Iterator[tuple[str, psutil.Process, float]]:
     """Run the service; yield its address, its process, and the seconds until it answered."""
     begin = time.perf_counter()
-    line = [
-        sys.executable,
-        "-m",
-        "deltahist.cli",
-        "serve",
-        str(path),
-        "--port",
-        "0",
-        "--workers",
-        str(workers),
-    ]
-    with (
-        tempfile.NamedTemporaryFile("r") as log,
-        subprocess.Popen(line, stderr=open(log.name, "w")) as process,
-    ):
+    line = [sys.executable, "-m", "deltahist.cli", "serve", str(path), "--port", "0", "--workers", str(workers)]
+    with tempfile.NamedTemporaryFile("r") as log, subprocess.Popen(line, stderr=open(log.name, "w")) as process:
         try:
             while not (found := re.search(r"(http://\S+)/releases/\S+\n", Path(log.name).read_text())):
                 time.sleep(0.01)
@@ -121,15 +108,9 @@ def main() -> None:
                     for degrees in (True, False):
                         where = "in degrees" if degrees else "in the map's metres"
                         print(f"  boxes {where}, 32 connections: {load(address, degrees, 10)}", flush=True)
-                        print(
-                            f"  10,000 in one body {where}: {least(f'{city}/answers', batch(10_000, degrees)):.3f} s"
-                        )
-                    arrow = least(
-                        f"{city}/answers", batch(100_000, False), "application/vnd.apache.arrow.stream"
-                    )
+                        print(f"  10,000 in one body {where}: {least(f'{city}/answers', batch(10_000, degrees)):.3f} s")
+                    arrow = least(f"{city}/answers", batch(100_000, False), "application/vnd.apache.arrow.stream")
                     print(f"  100,000 as Arrow in metres: {arrow:.3f} s")
-                    print(
-                        f"  the blocks of the whole map: {least(f'{city}/cells?width=8'):.3f} s", flush=True
-                    )
+                    print(f"  the blocks of the whole map: {least(f'{city}/cells?width=8'):.3f} s", flush=True)
                     used = sum(each.memory_full_info().pss for each in (process, *process.children()))
                     print(f"  memory: {used / 2**20:.0f} MiB (PSS)", flush=True)

@@ -67,9 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Made-up stand-ins shaped like the three data sets of the 2014 paper.",
         epilog="example: python -m datasets --out /tmp/points --small --picture figure3.png",
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the three sets here as Parquet, columns x, y"
-    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the three sets here as Parquet, columns x, y")
     parser.add_argument("--small", action="store_true", help="with --out: only every twentieth point")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the three panels of Figure 3")
     parser.add_argument("--seed", type=int, default=2014, help="seed of the stand-ins (default: %(default)s)")

@@ -103,9 +103,7 @@ def _verified(stored: bytes, expected: str, size: int, place: str, hint: str = "
     if content is not None and expected.lower() in found:
         return content
     listed = " and of the text inside the gzip: ".join(found)
-    raise DataError(
-        f"{place} is not the expected file: its SHA-256 should be {expected}, but is {listed}{hint}"
-    )
+    raise DataError(f"{place} is not the expected file: its SHA-256 should be {expected}, but is {listed}{hint}")
 
 
 def _unzipped(stored: bytes, most: int, place: str) -> bytes | None:
@@ -150,6 +148,5 @@ def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Pat
         else:
             return target
     raise DataError(
-        f"cannot download {name}: {'; '.join(problems)}. "
-        "Without a network, fetch the file elsewhere and give path="
+        f"cannot download {name}: {'; '.join(problems)}. Without a network, fetch the file elsewhere and give path="
     )

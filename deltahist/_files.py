@@ -107,9 +107,7 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
         return read_parquet(read_object(path, "release file"), str(path), read)
     path = Path(path)
     if path.is_dir():
-        raise InputError(
-            f"release file {str(path)!r} is a folder: name one release in it (Series.load takes a folder)"
-        )
+        raise InputError(f"release file {str(path)!r} is a folder: name one release in it (Series.load takes a folder)")
     if not path.is_file():
         raise InputError(f"release file {str(path)!r} does not exist")
     with path.open("rb") as begun:
@@ -139,19 +137,13 @@ def read_parquet(
         source = pa.BufferReader(content) if isinstance(content, bytes) else content
         file = pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
-        raise DamagedFile(
-            f"release file {str(path)!r} is no readable Parquet file: {first_line(problem)}"
-        ) from None
+        raise DamagedFile(f"release file {str(path)!r} is no readable Parquet file: {first_line(problem)}") from None
     with file:
         text = (file.schema_arrow.metadata or {}).get(KEY)
         if text is None:
-            raise DamagedFile(
-                f"file {str(path)!r} is Parquet but no release: it has no deltahist description"
-            )
+            raise DamagedFile(f"file {str(path)!r} is Parquet but no release: it has no deltahist description")
         if len(text) > _MOST_DESCRIPTION:
-            raise DamagedFile(
-                f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes"
-            )
+            raise DamagedFile(f"release file {str(path)!r} is oversized: its description has {len(text):,} bytes")
         try:
             return _understood(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
@@ -167,9 +159,7 @@ def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], 
     except (InputError, ArrowException, OSError):
         raise
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, ArithmeticError) as problem:
-        raise DamagedFile(
-            f"release file {str(path)!r} has a damaged description: {first_line(problem)}"
-        ) from None
+        raise DamagedFile(f"release file {str(path)!r} has a damaged description: {first_line(problem)}") from None
 
 
 def check_format(description: dict[str, Any], path: str, *, form: str, version: int) -> None:
@@ -181,9 +171,7 @@ def check_format(description: dict[str, Any], path: str, *, form: str, version: 
         raise InputError(f"file {path!r} is of version {stated}: this program reads versions up to {version}")
 
 
-def check_header(
-    description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int
-) -> None:
+def check_header(description: dict[str, Any], file: Any, path: str, *, form: str, version: int, memory: int) -> None:
     """Refuse another format, a newer version, no table, or more values and cells than memory holds.
 
     `memory` : bytes that each cell and each value may take.
@@ -200,14 +188,8 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
     import numpy as np
 
     found = {field.name: str(field.type) for field in file.schema_arrow}
-    if (
-        list(found) != names
-        or found["value"] != "int64"
-        or not all(kind.startswith("int") for kind in found.values())
-    ):
-        raise DamagedFile(
-            f"release file {path!r} has columns {found}: they must be integers, {' and '.join(names)}"
-        )
+    if list(found) != names or found["value"] != "int64" or not all(kind.startswith("int") for kind in found.values()):
+        raise DamagedFile(f"release file {path!r} has columns {found}: they must be integers, {' and '.join(names)}")
     rows, start = file.metadata.num_rows, 0
     columns = {name: np.empty(rows, dtype=found[name]) for name in names}
     # Batches reuse memory, which costs less than a table of everything.
@@ -237,9 +219,7 @@ def read_rows(path: Path, what: str) -> list[dict[str, Any]]:
         with path.open(newline="", encoding="utf-8-sig") as text:
             return list(csv.DictReader(text))
     except (UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(
-            f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {first_line(problem)}"
-        ) from None
+        raise InputError(f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {first_line(problem)}") from None
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
@@ -254,9 +234,7 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
     return form
 
 
-def write_whole(
-    target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True
-) -> bool:
+def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
 
     What is secret can be read by its owner alone, from the first byte on, and is durable, with its name, when this
@@ -274,9 +252,7 @@ def write_whole(
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
     except OSError as problem:
-        raise InputError(
-            f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}"
-        ) from None
+        raise InputError(f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}") from None
     os.close(handle)
     part = Path(name)
     try:
@@ -342,9 +318,7 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
             f"{what} {str(path)!r} is in use: another process publishes from it; wait until it ends"
         ) from None
     except OSError as problem:
-        raise InputError(
-            f"{what} {str(path)!r} cannot be locked: {problem} (may its folder be written?)"
-        ) from None
+        raise InputError(f"{what} {str(path)!r} cannot be locked: {problem} (may its folder be written?)") from None
     try:
         yield
     finally:

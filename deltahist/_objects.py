@@ -49,13 +49,9 @@ def read_address(path: str | Path, what: str, schemes: tuple[str, ...] = STORES)
     scheme, rest = match[1].lower(), match[2]
     bucket, _, key = rest.partition("/")
     if scheme not in schemes or not bucket or ".." in key.split("/"):
-        raise InputError(
-            f"{what} is an address {scheme}://: it must be a file, or a place in {', '.join(schemes)}"
-        )
+        raise InputError(f"{what} is an address {scheme}://: it must be a file, or a place in {', '.join(schemes)}")
     if "@" in bucket or "?" in rest or "#" in rest or (scheme in STORES and ":" in bucket):
-        raise InputError(
-            f"{what} is an address with a user, a port or options: keys are taken from the environment"
-        )
+        raise InputError(f"{what} is an address with a user, a port or options: keys are taken from the environment")
     return f"{scheme}://{bucket}", key.strip("/")
 
 
@@ -84,6 +80,4 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
     except Exception as problem:
         reason = type(problem).__name__
     unseen = reason in ("FileNotFoundError", "NotFoundError", "PermissionDeniedError")
-    raise (UnseenObject if unseen else InputError)(
-        f"{kind} {bucket}/{key} cannot be read from the storage ({reason})"
-    )
+    raise (UnseenObject if unseen else InputError)(f"{kind} {bucket}/{key} cannot be read from the storage ({reason})")

@@ -191,9 +191,7 @@ def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(
-        tuple(columns)
-    ).view()  # whoever gives the frame's columns a name gives it to no other frame
+    names = _names(tuple(columns)).view()  # whoever gives the frame's columns a name gives it to no other frame
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 

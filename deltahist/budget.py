@@ -119,9 +119,7 @@ class Budget:
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
             given = "neither epsilon nor rho is" if self.rho is None else "both epsilon and rho are"
-            raise InputError(
-                f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)"
-            )
+            raise InputError(f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)")
         if self.noise is not None:
             self._check_noise(self.noise)
         given = getattr(self, self.unit)
@@ -134,14 +132,10 @@ class Budget:
         if self.probability is None:
             return
         if self.rho is not None:
-            raise InputError(
-                "probability goes with epsilon: rho (zCDP) holds for every failure probability at once"
-            )
+            raise InputError("probability goes with epsilon: rho (zCDP) holds for every failure probability at once")
         positive(probability=self.probability)
         if self.probability >= 1:
-            raise InputError(
-                f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6"
-            )
+            raise InputError(f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6")
         if charge is not None:
             raise InputError(
                 f"probability is {self.probability!r}, but the epsilon was charged to an account of pure ε: leave it "

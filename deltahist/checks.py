@@ -193,22 +193,16 @@ def _check_decoder(strategy: Strategy) -> None:
     cells = rng.integers(0, 9, strategy.domain.size)
     exact = strategy.measure(cells.reshape(strategy.domain.shape)).astype(float)
     unbiased = not strategy.determines_cells or np.allclose(found.solve(exact), cells, atol=1e-6)
-    _require(
-        unbiased, strategy, f"{kind} does not give the counts back; without noise it must, or it is biased"
-    )
+    _require(unbiased, strategy, f"{kind} does not give the counts back; without noise it must, or it is biased")
     work = all_ranges(strategy.domain).sample(_QUERIES)
     told, queries = found.moments(work), work.matrix(strategy.domain).toarray()
     noise = np.array([strategy.gather(found.coefficients(q)) for q in queries])
     true = (noise * noise) @ found.draw_variance
     right = told.note != "exact" or np.allclose(told.variance, true, rtol=1e-6, atol=1e-9 * true.max())
-    _require(
-        right, strategy, f"{kind} states other errors than its own coefficients give; they must be the same"
-    )
+    _require(right, strategy, f"{kind} states other errors than its own coefficients give; they must be the same")
     field, drawn = found.field(values, None), found.noise(np.random.default_rng(18)).shape
     _require(
-        drawn == field.shape,
-        strategy,
-        f"noise of {kind} has shape {drawn}; it must be its field's, {field.shape}",
+        drawn == field.shape, strategy, f"noise of {kind} has shape {drawn}; it must be its field's, {field.shape}"
     )
     # The general metric is of the domain, and not simulated here.
     metric = None if type(found).metric is Decoder.metric else found.metric()

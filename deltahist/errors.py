@@ -162,11 +162,7 @@ def normal_name(**parameter: Any) -> str:
     name, value = _one(parameter)
     if isinstance(value, str | uuid.UUID):
         text = unicodedata.normalize("NFC", str(value)).strip()
-    elif (
-        _is_finite(value)
-        and value == int(value)
-        and (isinstance(value, numbers.Integral) or abs(value) <= 2**53)
-    ):
+    elif _is_finite(value) and value == int(value) and (isinstance(value, numbers.Integral) or abs(value) <= 2**53):
         text = str(int(value))
     else:
         text = ""

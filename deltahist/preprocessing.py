@@ -114,9 +114,7 @@ class Preprocessing:
         if not isinstance(projection, str | None):
             raise InputError(f"projection is {str(projection)[:80]!r}: it must be a name")
         replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
-        return cls(
-            contributions, unit == "user", tuple(dropped), projection, description.get("where"), replaces
-        )
+        return cls(contributions, unit == "user", tuple(dropped), projection, description.get("where"), replaces)
 
 
 def check_condition_text(where: Any) -> str:
@@ -129,9 +127,7 @@ def check_condition_text(where: Any) -> str:
 def check_reason(reason: Any) -> str:
     """Return the reason of a correction or a withdrawal as one printable line."""
     if not isinstance(reason, str) or not reason.strip():
-        raise InputError(
-            f"reason is {reason!r}: it must be a line of text, such as 'wrong column'; it is public"
-        )
+        raise InputError(f"reason is {reason!r}: it must be a line of text, such as 'wrong column'; it is public")
     return _check_line(reason=reason)
 
 
@@ -139,9 +135,7 @@ def check_digits(**given: Any) -> str:
     """Return the one keyword's value, a SHA-256 in 64 hexadecimal digits; InputError for anything else."""
     ((name, value),) = given.items()
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise InputError(
-            f"{name} is {str(value)[:80]!r}: it must be a SHA-256, 64 hexadecimal digits (altered?)"
-        )
+        raise InputError(f"{name} is {str(value)[:80]!r}: it must be a SHA-256, 64 hexadecimal digits (altered?)")
     return value
 
 
@@ -200,9 +194,7 @@ class Clock:
                     )
             return cls(int(start), 0)
         if every is None:
-            raise InputError(
-                f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h"
-            )
+            raise InputError(f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h")
         length = read_period(every, "every")
         return cls(seconds(start, "start"), length, None if format is None else check_format(format))
 
@@ -240,9 +232,7 @@ def read_period(text: str, name: str) -> int:
     """Return the seconds of a period such as 1d, 6h, 15min or 1w."""
     found = re.fullmatch(r"\s*(\d{1,9})\s*(s|min|h|d|w)\s*", text)
     if found is None or not int(found[1]):
-        raise InputError(
-            f"{name} is {text!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w"
-        )
+        raise InputError(f"{name} is {text!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -263,10 +253,7 @@ def check_format(format: str) -> str:
     """Return a format of times, for `strptime` or in SINCE_1970; raise InputError unless it names day, month, year."""
     day = datetime.datetime(2031, 12, 30, tzinfo=datetime.UTC)
     try:
-        if (
-            format in SINCE_1970
-            or datetime.datetime.strptime(day.strftime(format), format).date() == day.date()
-        ):
+        if format in SINCE_1970 or datetime.datetime.strptime(day.strftime(format), format).date() == day.date():
             return format
     except (ValueError, TypeError):
         pass

@@ -261,9 +261,7 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            raise InputError(
-                "a guarantee is either epsilon, with or without a probability, or rho: give one of them"
-            )
+            raise InputError("a guarantee is either epsilon, with or without a probability, or rho: give one of them")
         amount = self.epsilon if self.rho is None else self.rho
         if amount is None or not is_number(amount) or not 0 <= amount < math.inf:
             raise InputError(f"a guarantee of {amount!r}: it must be a finite number, zero or more")

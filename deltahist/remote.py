@@ -99,12 +99,8 @@ class RemoteRelease:
                 yield len(some), some
             return
         spans = work.spans(self.domain)  # raises InputError on queries that are not on the map
-        ends = [
-            [self.domain.edges(axis)[each.astype(int)] for each in span] for axis, span in enumerate(spans)
-        ]
-        corners = (
-            work.corners if isinstance(work, Boxes) else np.column_stack([e[k] for k in (0, 1) for e in ends])
-        )
+        ends = [[self.domain.edges(axis)[each.astype(int)] for each in span] for axis, span in enumerate(spans)]
+        corners = work.corners if isinstance(work, Boxes) else np.column_stack([e[k] for k in (0, 1) for e in ends])
         for first in range(0, len(corners), _MOST_QUERIES):
             part = corners[first : first + _MOST_QUERIES].tolist()
             yield len(part), part
@@ -118,18 +114,14 @@ class RemoteRelease:
         else:
             import shapely
 
-            shapes = ",".join(
-                f'{{"type":"Feature","geometry":{each}}}' for each in shapely.to_geojson(queries)
-            )
+            shapes = ",".join(f'{{"type":"Feature","geometry":{each}}}' for each in shapely.to_geojson(queries))
             body = f'{{"type":"FeatureCollection","features":[{shapes}]}}'.encode()
             content = _send(f"{place}?{urlencode(how)}", _ARROW, body, _GEOJSON)
         try:
             table = pa.ipc.open_stream(content).read_all()
             digest = table.schema.metadata[b"digest"].decode()
             columns = {name: table[name].to_numpy() for name in table.column_names if name != "note"}
-            columns = {
-                name: each if name == "estimator" else each.astype(float) for name, each in columns.items()
-            }
+            columns = {name: each if name == "estimator" else each.astype(float) for name, each in columns.items()}
             named = {"estimate", "std_error", "low", "high"} <= columns.keys() <= set(COLUMNS)
             if not named or table.num_rows != number:
                 raise ValueError(f"it has {table.num_rows:,} rows for {number:,} queries, or other columns")
@@ -143,15 +135,11 @@ class RemoteRelease:
             raise InputError(f"the release at {self.url} was replaced by another one: connect again")
 
 
-def _send(
-    url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER
-) -> bytes:
+def _send(url: str, accept: str, body: bytes | None = None, media: str = "", most: int = _MOST_ANSWER) -> bytes:
     """Return the content at an address, at most `most` bytes; InputError on every problem. Wait for a busy service."""
     for attempt in range(_ATTEMPTS):
         try:
-            request = urllib.request.Request(
-                url, body, {"Accept": accept} | ({"Content-Type": media} if media else {})
-            )
+            request = urllib.request.Request(url, body, {"Accept": accept} | ({"Content-Type": media} if media else {}))
             with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
                 content: bytes = answer.read(most + 1)
             break

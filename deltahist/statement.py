@@ -141,11 +141,7 @@ def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None
 
 def _share(share: float | None) -> str:
     """Return how many of a hundred guesses are right at most, rounded up since it is a bound."""
-    return (
-        "nearly always"
-        if share is None or share > 0.9995
-        else f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"
-    )
+    return "nearly always" if share is None or share > 0.9995 else f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"
 
 
 # --- texts --------------------------------------------------------------------------------------------------
@@ -194,9 +190,7 @@ def distance_table(facts: Facts) -> list[tuple[str, ...]]:
 
 def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
     """Return some lines about a release for people who open its file with another program."""
-    form, asked = (
-        (".csv", "--box LOW,HIGH") if mechanism.domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
-    )
+    form, asked = (".csv", "--box LOW,HIGH") if mechanism.domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
     return "\n".join(
         [
             "This file is a release of deltahist: figures about places, in which random noise hides people.",
@@ -234,9 +228,7 @@ def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
         ("Noise", _noise_lines(facts["noise"])),
     ]
     if facts["determines_cells"] is False:
-        rows.append(
-            ("Resolution", ["The numbers do not determine every cell; answers state what is unresolved."])
-        )
+        rows.append(("Resolution", ["The numbers do not determine every cell; answers state what is unresolved."]))
     rows.append(("Use", _explain_use(facts)))
     if released:
         rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism, facts)]))
@@ -248,9 +240,7 @@ def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
 def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     points, delta = facts["points_per_user"], length(facts["delta"], facts["unit"])
     if points is None:
-        protected = (
-            "Each single point is protected. A user with several points is protected less for all of them."
-        )
+        protected = "Each single point is protected. A user with several points is protected less for all of them."
     else:
         kept = "the one kept point" if points == 1 else f"up to {points:,} kept points"
         protected = f"Each user is protected, with {kept}."
@@ -330,10 +320,7 @@ def _publication_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     numbers = f"{facts['values']:,} noisy whole number{plural} ({facts['mechanism']}), nothing else"
     rows = [("What is published", [numbers])]
     if counting.replaces is not None:
-        lines = [
-            f"the release with the SHA-256 {counting.replaces.digest}",
-            f"because: {counting.replaces.reason}",
-        ]
+        lines = [f"the release with the SHA-256 {counting.replaces.digest}", f"because: {counting.replaces.reason}"]
         rows.append(("Replaces", [*lines, "An attacker can compare both: what they cost adds up."]))
     rows += [
         ("Map", _map_lines(mechanism, facts)),
@@ -374,16 +361,12 @@ def _people_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     if mechanism.counting.user:
         rows.append(("Users", [f"Of each user at most {mechanism.counting.contributions:,} rows were kept."]))
     if "bad rows" in dropped:
-        lines = [
-            "Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."
-        ]
+        lines = ["Rows without usable coordinates, user or time were dropped. Neighbours have the same unusable rows."]
         rows.append(("Dropped rows", lines))
     if "points outside" in dropped:
         rows.append(("Dropped points", ["Points outside the bounds were dropped; the boundary is a source."]))
     if UNPAID in dropped:
-        lines = [
-            "Each person's budget paid for their records; records of people who could not pay were left out."
-        ]
+        lines = ["Each person's budget paid for their records; records of people who could not pay were left out."]
         rows.append(("Budgets", lines))
     return rows
 
@@ -524,8 +507,4 @@ def list_distances(near: Neighbourhood) -> list[float]:
     """
     limits = [limit["distance"] for limit in choose_limits(near, 1)]
     every = sorted([k * near.delta_ground for k in _MULTIPLES] + [r for r in limits if r is not None])
-    return [
-        r
-        for r, after in zip(every, [*every[1:], math.inf], strict=True)
-        if r < min(near.diameter, after * _LESS)
-    ]
+    return [r for r, after in zip(every, [*every[1:], math.inf], strict=True) if r < min(near.diameter, after * _LESS)]

@@ -21,9 +21,7 @@ BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#e07b00", "#2a8a3e", "#b3261e", "#6
 def parser_of(what: str | None) -> argparse.ArgumentParser:
     """The options that every script has; `what` is its docstring, of which the first line describes it."""
     parser = argparse.ArgumentParser(description=(what or "").partition("\n")[0])
-    parser.add_argument(
-        "--small", action="store_true", help="a reduced run of a few seconds, to see that it works"
-    )
+    parser.add_argument("--small", action="store_true", help="a reduced run of a few seconds, to see that it works")
     parser.add_argument(
         "--out", type=_folder, default="experiments/out", metavar="DIR", help="where CSV and PNG files go"
     )

@@ -32,11 +32,7 @@ def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
         for colour, (delta, decoder) in zip(_colours(trials), trials, strict=True):
             part = [r for r in own if (r["delta"], r["decoder"]) == (delta, decoder)]
             width, grids = part[0]["width"], part[0]["grids"]
-            label = (
-                f"δ = {delta:g}, {decoder} ({grids} grids of {width:g})"
-                if delta
-                else f"{decoder} ({width:g})"
-            )
+            label = f"δ = {delta:g}, {decoder} ({grids} grids of {width:g})" if delta else f"{decoder} ({width:g})"
             style = "o--" if decoder == "average" else "o-" if delta else "s:"
             axes.semilogy(sizes, [r["mse"] for r in part], style, color=colour, markersize=4, label=label)
         axes.set(xlabel="size of the query (side; 1 = domain)", ylabel="mean square error (points²)")

@@ -51,11 +51,7 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
     panels = drawn.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for axes, delta in zip(panels, deltas, strict=False):
         for (family, privacy), colour in _COLOURS.items():
-            own = [
-                r
-                for r in results
-                if r.family == family and r.privacy == privacy and r.delta_cells in (None, delta)
-            ]
+            own = [r for r in results if r.family == family and r.privacy == privacy and r.delta_cells in (None, delta)]
             line = best(own)
             if line:
                 name = (
@@ -74,7 +70,5 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
         axes.set(xlabel="any move costs (times ε within δ)", ylabel="RMSE of a rectangle (points)")
     for axes in panels[len(deltas) :]:
         axes.set_visible(False)
-    drawn.legend(
-        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8, frameon=False
-    )
+    drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
     save(drawn, file)

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 _NOTHING_LEFT = 1e9
 
 
-def best_policy(
-    chance: float, steps: int, window: int, parts: int, *, bound: bool = False
-) -> NDArray[np.float64]:
+def best_policy(chance: float, steps: int, window: int, parts: int, *, bound: bool = False) -> NDArray[np.float64]:
     """Least expected total error Σ ε_i^−2 (steps,) for 1, 2, ..., `steps` steps, limit 1 per window.
 
     Amounts are whole parts of the limit, u/m with m = `parts`; that is all that is discretised. What has been spent

@@ -147,8 +147,7 @@ def _decode(values: Floats, grids: Shifted, prior: Prior) -> Floats:
     # Every grid counts a cell once: AᵀA is m plus what cells share.
     near_inverse = 1 / (penalty + len(A.starts))
     operator, guess = (
-        LinearOperator((size, size), matvec=f, dtype=np.float64)
-        for f in (normal, lambda x: through(near_inverse, x))
+        LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (normal, lambda x: through(near_inverse, x))
     )
     cells, status = cg(operator, A.rmatvec(values), rtol=1e-4, maxiter=3000, M=guess)
     if status:

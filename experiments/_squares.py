@@ -72,9 +72,7 @@ def true_counts(points: Floats, corners: Floats) -> Floats:
     return np.array(inside, dtype=np.float64)
 
 
-def block_counts(
-    cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]
-) -> Floats:
+def block_counts(cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]) -> Floats:
     """Points per block of one grid, straight from the points' cells (n, 2): no array of all fine cells."""
     x, y = (
         (np.searchsorted(first, np.arange(n), side="right") - 1)[cells[:, axis]]
@@ -84,9 +82,7 @@ def block_counts(
     return np.bincount(x * ny + y, minlength=nx * ny).reshape(nx, ny).astype(np.float64)
 
 
-def block_spans(
-    spans: Sequence[Span], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]
-) -> list[Span]:
+def block_spans(spans: Sequence[Span], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]) -> list[Span]:
     """Spans in cells as spans in blocks, which may differ in width: linear within each block."""
     out = []
     for (low, high), first, n in zip(spans, starts, shape, strict=True):
@@ -126,6 +122,4 @@ def equi_width(points: Floats, squares: Squares, width: float, epsilon: float = 
     starts = tuple(np.arange(n) for n in domain.shape)
     answers, shares = grid_answers(domain.locate(points), starts, domain.shape, squares.boxes.spans(domain))
     sensitivity = 2.0
-    return squares.mean((answers - squares.truth) ** 2), squares.mean(
-        2 * (sensitivity / epsilon) ** 2 * shares
-    )
+    return squares.mean((answers - squares.truth) ** 2), squares.mean(2 * (sensitivity / epsilon) ** 2 * shares)

@@ -219,9 +219,7 @@ def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"delta in cells": delta, "any move may cost": limit or "whatever"}
             for privacy in ("pure", "approx"):
                 ours_here = [r for r in own if (r.delta_cells, r.limit, r.privacy) == (delta, limit, privacy)]
-                rivals = [
-                    r for r in results if (r.family, r.limit, r.privacy) == ("peer", limit or 1.0, privacy)
-                ]
+                rivals = [r for r in results if (r.family, r.limit, r.privacy) == ("peer", limit or 1.0, privacy)]
                 if not ours_here or not rivals:
                     continue
                 best, rival = (min(group, key=lambda r: r.rmse) for group in (ours_here, rivals))
@@ -310,9 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
         if deltas[0] < 1:
             raise ValueError
     except ValueError:
-        parser.error(
-            f"--delta-cells is {chosen.delta_cells!r}: it must be whole numbers from 1 on, such as 1,2,4,8"
-        )
+        parser.error(f"--delta-cells is {chosen.delta_cells!r}: it must be whole numbers from 1 on, such as 1,2,4,8")
     try:
         limits = sorted({float(x) for x in chosen.limits.split(",")})
         if not all(1 <= x < math.inf for x in limits):
@@ -320,9 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
     except ValueError:
         parser.error(f"--limits is {chosen.limits!r}: it must be numbers from 1 on, such as 1,2,4")
     try:
-        contest = Contest(
-            read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials
-        )
+        contest = Contest(read_counts(chosen.data, chosen.side), chosen.epsilon, chosen.queries, chosen.trials)
         results = []
         for result in itertools.chain(ours(contest, deltas, limits), peers(contest, limits)):
             results.append(result)
@@ -330,9 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
             print(f"{result.rmse:9.4g}  {result.mechanism}  ({said})", flush=True)
     except InputError as problem:
         parser.error(str(problem))
-    chosen.json.write_text(
-        json.dumps([asdict(r) for r in results], indent=1, ensure_ascii=False) + "\n", "utf-8"
-    )
+    chosen.json.write_text(json.dumps([asdict(r) for r in results], indent=1, ensure_ascii=False) + "\n", "utf-8")
     draw(results, chosen.json.with_suffix(".png"))
     draw_frontier(results, chosen.json.with_name(f"{chosen.json.stem}-frontier.png"))
     print()

@@ -51,9 +51,7 @@ def answers(release: dh.Release, counts: NDArray[np.int64], work: dh.Boxes) -> l
     for kind in KINDS:
         found = dh.answer(release, work, nonnegative=kind == "non-negative")
         columns |= {f"{kind} {name}": found[name].to_numpy() for name in ("estimate", "low", "high")}
-    return [
-        {name: float(column[i]) for name, column in columns.items()} for i in np.argsort(true, kind="stable")
-    ]
+    return [{name: float(column[i]) for name, column in columns.items()} for i in np.argsort(true, kind="stable")]
 
 
 def run(out: Path, small: bool) -> Found:
@@ -122,9 +120,7 @@ def _intervals(ax: Axes, rows: Sequence[dict[str, Any]]) -> None:
             np.array([row[f"{kind} {name}"] for row in rows]) - true for name in ("estimate", "low", "high")
         )
         ax.vlines(place + aside, low, high, color=colour, linewidth=3, alpha=0.45)
-        ax.plot(
-            place + aside, middle, "o", color=colour, markersize=4, label=f"{kind}, with its 95% interval"
-        )
+        ax.plot(place + aside, middle, "o", color=colour, markersize=4, label=f"{kind}, with its 95% interval")
     ax.axhline(0, color="0.2", linewidth=1)
     ax.set_xticks(place, [f"{value:,.0f}" for value in true], rotation=45, ha="right", fontsize=8)
     ax.set_xlabel("points that each of twenty squares truly holds")

@@ -47,9 +47,7 @@ class PointSet:
 def sets(folder: Path | None, small: bool) -> Iterator[PointSet]:
     """What is measured: an invented city, evenly spread points, a stand-in, and whatever public data are there."""
     city = datasets.sample_points(seed=7)
-    yield PointSet(
-        "invented city", projected(city["lon"], city["lat"], 32618), 500.0, city["user"].to_numpy()
-    )
+    yield PointSet("invented city", projected(city["lon"], city["lat"], 32618), 500.0, city["user"].to_numpy())
     if small:
         return
     yield PointSet("evenly spread", np.random.default_rng(2).random((100_000, 2)), 1 / 80)
@@ -102,11 +100,7 @@ def measured(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
     shape = tuple(int(math.ceil(side / data.delta) * data.delta / cell + 1e-9) for side in high - low)
     domain = dh.Domain((*low, *(low + np.array(shape) * cell)), shape)
     near = dh.Neighbourhood(domain, data.delta)
-    most = (
-        {}
-        if data.users is None or "users" not in data.name
-        else {"user": data.users, "max_per_user": MOST_PER_USER}
-    )
+    most = {} if data.users is None or "users" not in data.name else {"user": data.users, "max_per_user": MOST_PER_USER}
     release = dh.publish(dh.count(data.points, domain, **most), near, epsilon=EPSILON, rng=rng)
     tree = shapely.STRtree(shapely.points(data.points))
     for kind, shapes in regions(domain, rng).items():
@@ -124,9 +118,7 @@ def measured(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
             "coverage": float(((found["low"] <= truth) & (truth <= found["high"])).mean()),
             "coverage by noise alone": float(by_noise.mean()),
             "error": error,
-            "expected error": CellChoice.of(
-                release.mechanism, len(data.points), dh.workloads.regions(shapes)
-            ).rmse,
+            "expected error": CellChoice.of(release.mechanism, len(data.points), dh.workloads.regions(shapes)).rmse,
             "stated error": float(np.sqrt(np.mean(found["std_error"] ** 2))),
             "width over need": float(np.sqrt(np.mean(half**2))) / 1.96 / error,
             "error over even": error / float(np.sqrt(np.mean((plain - truth) ** 2))),

@@ -133,9 +133,7 @@ def _right(levels: NDArray[np.int64], draws: int) -> dict[str, NDArray[np.bool_]
     return {name: found.reshape(draws, len(levels)) for name, found in right.items()}
 
 
-def _by_distance(
-    distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool_]]
-) -> list[dict[str, Any]]:
+def _by_distance(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool_]]) -> list[dict[str, Any]]:
     """Accuracies of friends in ranges of distances, with those of the laws."""
     rows = []
     width = float(np.ptp(distance)) / BINS
@@ -201,9 +199,7 @@ def _draw(
     accuracy.plot(at, [row["projection"] for row in rows], "s", color=ORANGE)
     accuracy.set(xlabel="resistance distance", title="how often a response is right (lines: the laws)")
     members = [row["members"] for row in gains]
-    coalition.plot(
-        members, [row["nearest"] for row in gains], "o-", color=BLUE, label="ours: the nearest member's bit"
-    )
+    coalition.plot(members, [row["nearest"] for row in gains], "o-", color=BLUE, label="ours: the nearest member's bit")
     coalition.plot(
         members,
         [row["independent"] for row in gains],
@@ -223,9 +219,7 @@ def _draw_signals(axes: Axes, signals: Sequence[tuple[int, Signal]]) -> None:
         levels = np.geomspace(1e-3, float(signal.epsilon) * (1 - 1e-12), 2000)
         axes.plot(levels, [base + signal.at(level)[0] for level in levels], color=colour)
         axes.text(1.1e-3, base + 1.1, f"response to a bit that is {bit}", color=colour, fontsize=9)
-    axes.set(
-        xscale="log", xlabel="ε", yticks=[0, 1, 2, 3], yticklabels=["0", "1", "0", "1"], ylim=(-0.2, 3.5)
-    )
+    axes.set(xscale="log", xlabel="ε", yticks=[0, 1, 2, 3], yticklabels=["0", "1", "0", "1"], ylim=(-0.2, 3.5))
     axes.set_title("two samples: the response at each level")
     axes.grid(alpha=0.3)
 

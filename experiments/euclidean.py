@@ -45,16 +45,12 @@ class Euclidean:
     def refine(self, values: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> Rows:
         """Noise at the level `finer` given values (rows, n) at `level`; unchanged where the process does not jump."""
         words = source(rng)
-        return _in_blocks(
-            np.array(values, dtype=float), lambda part: self._refined(part, level, finer, words)
-        )
+        return _in_blocks(np.array(values, dtype=float), lambda part: self._refined(part, level, finer, words))
 
     def tighten(self, values: ArrayLike, level: float, coarser: float, *, rng: Rng = None) -> Rows:
         """Noise at the level `coarser` given values (rows, n) at `level`: needs nothing but the values."""
         words = source(rng)
-        return _in_blocks(
-            np.array(values, dtype=float), lambda part: self._tightened(part, level, coarser, words)
-        )
+        return _in_blocks(np.array(values, dtype=float), lambda part: self._tightened(part, level, coarser, words))
 
     def jumps(self, value: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> tuple[Rows, Rows]:
         """All jumps of one vector (n,) from `level` up to `finer`: their levels (K,) and the values (K, n) above them.

@@ -69,8 +69,7 @@ def run(out: Path, small: bool) -> Found:
     _draw(n, base, added, f"sensitivity {before} before, {after} after", out / "figure1.png")
     return {
         "squares added": f"{len(added)} of {len(candidates)} offered",
-        "exactly those shifted by one along both axes": len(added) == len(expected)
-        and set(added) == expected,
+        "exactly those shifted by one along both axes": len(added) == len(expected) and set(added) == expected,
         "sensitivity before and after": f"{before} and {after}",
     }
 

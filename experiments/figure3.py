@@ -25,9 +25,7 @@ def run(out: Path, small: bool) -> Found:
     }
     rows = [_spread(name, points) for name, points in sets.items()]
     write_csv(out / "figure3.csv", rows)
-    return {
-        f"stand-in for dataset {r['dataset']}, points (paper)": f"{r['points']} ({r['paper']})" for r in rows
-    }
+    return {f"stand-in for dataset {r['dataset']}, points (paper)": f"{r['points']} ({r['paper']})" for r in rows}
 
 
 def _spread(name: str, points: np.ndarray) -> dict[str, object]:

@@ -116,9 +116,7 @@ def _compare(
         found = np.array([trial.errors(points, squares, w) for w in trial.widths])
         chosen = trial.planned(squares)
         rows += _rows(stand_in.dataset, trial, squares.sizes, plain, found, chosen)
-        print(
-            f"\nstand-in for dataset {stand_in.dataset}, {stand_in.what}: {_name(trial.delta, trial.decoder)}"
-        )
+        print(f"\nstand-in for dataset {stand_in.dataset}, {stand_in.what}: {_name(trial.delta, trial.decoder)}")
         print_table([{k: r[k] for k in _SHOWN} for r in rows[-len(sizes) :]])
     return rows
 

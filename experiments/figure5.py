@@ -131,9 +131,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
                         ":",
                         color=colour,
                     )
-            title = (
-                f"{chosen[0]['group']:,} points per sum" if kind == "equal groups" else "points per sum by δ"
-            )
+            title = f"{chosen[0]['group']:,} points per sum" if kind == "equal groups" else "points per sum by δ"
             axes.set(yscale="log", title=f"{name}: {title}")
             axes.set_xlabel("range size (share of the domain)")
             axes.grid(alpha=0.3)

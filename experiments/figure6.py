@@ -39,10 +39,7 @@ def run(out: Path, small: bool) -> Found:
             }
             for method in METHODS:
                 errors = [
-                    abs(
-                        dh.publish_quantile(points, 0.5, near, EPSILON, method=method, rng=rng).value
-                        - _median(points)
-                    )
+                    abs(dh.publish_quantile(points, 0.5, near, EPSILON, method=method, rng=rng).value - _median(points))
                     for points in made
                 ]
                 row[f"error of {method}"] = float(np.mean(errors))
@@ -74,9 +71,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
         label = "δ = 1 (standard)" if delta == 1 else f"δ = {delta:g}"
         left.plot([r["points"] for r in chosen], [r["mean smooth sensitivity"] for r in chosen], "o-", color=colour,
                   markersize=4, label=label)  # fmt: skip
-    left.set(
-        title=f"mean smooth sensitivity of the median, β = {rows[0]['beta']:g}", ylabel="share of the domain"
-    )
+    left.set(title=f"mean smooth sensitivity of the median, β = {rows[0]['beta']:g}", ylabel="share of the domain")
     styles = zip(METHODS, (BLUE, GREEN), strict=True)
     for method, colour in styles:
         for delta, line in ((1.0, ":"), (0.05, "-")):

@@ -60,9 +60,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
             chosen = [r for r in rows if (r["window"], r["p"]) == (window, chance)]
             n = [r["n"] for r in chosen]
             label = f"δ = {window}, p = {chance:g}"
-            right.plot(
-                n, [r["offline / equal"] for r in chosen], "o" + line, color=colour, markersize=4, label=label
-            )
+            right.plot(n, [r["offline / equal"] for r in chosen], "o" + line, color=colour, markersize=4, label=label)
             for name, style in (("equal", "o:"), ("offline", "o-")) if window == 4 else ():
                 text = f"{name}, p = {chance:g}"
                 left.plot(n, [r[name] for r in chosen], style, color=colour, markersize=4, label=text)

@@ -97,9 +97,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
         for x, y in zip(place + (i - 1.5) * 0.2, height, strict=True):
             axes.text(x, y, f"{y:,.0f}", ha="center", va="bottom", fontsize=7.5)
     axes.set_xticks(place, [f"δ = {r['window']}, p = {r['p']}" for r in rows])
-    axes.set(
-        title=f"total error over {STEPS} steps, ε = 1 per window", ylabel="Σ w / ε² (mean over draws of w)"
-    )
+    axes.set(title=f"total error over {STEPS} steps, ε = 1 per window", ylabel="Σ w / ε² (mean over draws of w)")
     axes.legend(fontsize=9)
     save(drawn, file)
 

@@ -48,9 +48,7 @@ def run(out: Path, small: bool) -> Found:
     return found
 
 
-def _compare(
-    stand_in: StandIn, sizes: Sequence[float], widths: Sequence[float], number: int
-) -> list[dict[str, Any]]:
+def _compare(stand_in: StandIn, sizes: Sequence[float], widths: Sequence[float], number: int) -> list[dict[str, Any]]:
     points = stand_in.points()
     anywhere = Squares.of(points, sizes, number)
     squares = _whole(points, anywhere)

@@ -36,9 +36,7 @@ START, UNTIL, LENGTH, EPSILON = "2009-04-01", "2010-10-22", 7, Fraction(1)
 SIDE, BOXES = 2, 60
 
 
-def run(
-    data: Path, out: Path, small: bool, *, start: str = START, until: str = UNTIL, length: int = LENGTH
-) -> Found:
+def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = UNTIL, length: int = LENGTH) -> Found:
     """Write gowalla_years.csv (a row per month) and gowalla_years.png."""
     domain = dh.Domain.from_cell(BOUNDS, CELL, "EPSG:32618")
     near = dh.Neighbourhood(domain, DELTA, sources="boundary")
@@ -47,9 +45,7 @@ def run(
     if small:
         days = min(days, 2 * length)
     # One check-in a day of each person: an entity's sequence has one element per step.
-    stepped = count_steps(
-        data, domain, clock, days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
-    )
+    stepped = count_steps(data, domain, clock, days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1)
     window = dh.Window(length=length, epsilon=EPSILON)
     # The strategy is chosen for a day's share, from public figures.
     by_window = mechanism_for(near, epsilon=window.equal).strategy
@@ -64,9 +60,7 @@ def run(
         exact = _answers(true, work, domain)
         sustained = dh.publish(true, near, by_window, epsilon=window.charge(day, window.equal), rng=rng)
         shared = dh.publish(true, near, by_day, epsilon=once, rng=rng)
-        errors.append(
-            [((_answers(r.cells(), work, domain) - exact) ** 2).mean() for r in (sustained, shared)]
-        )
+        errors.append([((_answers(r.cells(), work, domain) - exact) ** 2).mean() for r in (sustained, shared)])
         plain.append(_answers(sustained.cells(), work, domain) - exact)
         counts.append((int(true.sum()), float((exact**2).mean())))
         month.append(clock.label(day)[:7])
@@ -82,9 +76,7 @@ def run(
                 "rms count of a box": float(np.sqrt(sizes[held, 1].mean())),
                 "rmse, window": float(np.sqrt(squares[held, 0].mean())),
                 # Unbiased estimates of many days average out.
-                "rmse of the month's mean, window": float(
-                    np.sqrt((np.array(plain)[held].mean(axis=0) ** 2).mean())
-                ),
+                "rmse of the month's mean, window": float(np.sqrt((np.array(plain)[held].mean(axis=0) ** 2).mean())),
                 "rmse, one budget": float(np.sqrt(squares[held, 1].mean())),
             }
         )
@@ -133,9 +125,7 @@ def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Command line."""
     parser = parser_of(__doc__)
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="user, UTC time, latitude, longitude"
-    )
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="user, UTC time, latitude, longitude")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.data, chosen.out, chosen.small))
 

@@ -43,9 +43,7 @@ Floats = NDArray[np.float64]
 def city() -> NDArray[np.int64]:
     """Counts of an invented city."""
     visits = datasets.sample_points(seed=7)
-    return np.asarray(
-        dh.count(projected(visits["lon"], visits["lat"], 32618), near().domain, outside="clamp")
-    )
+    return np.asarray(dh.count(projected(visits["lon"], visits["lat"], 32618), near().domain, outside="clamp"))
 
 
 def near() -> dh.Neighbourhood:
@@ -102,8 +100,7 @@ def run(out: Path, small: bool) -> Found:
     return {
         "error of the chain over that of a fresh release": _ratio(rows, "chain", "fresh"),
         "error of the chain over what is expected of a single release": _ratio(rows, "chain", "expected"),
-        "error of composition over the chain's, at the last step": rows[-1]["composition"]
-        / rows[-1]["chain"],
+        "error of composition over the chain's, at the last step": rows[-1]["composition"] / rows[-1]["chain"],
     }
 
 

@@ -161,9 +161,7 @@ def _draw(
     frame = pd.DataFrame(rows)
     middle.plot(frame["distance"], frame["stated"], color=GREY, label="√6 α/ε(d)")
     middle.plot(frame["distance"], frame["rmse"], "o", color=BLUE, label="measured")
-    middle.set(
-        yscale="log", xlabel="hops from the star", ylabel="root mean square error, m", title="one response"
-    )
+    middle.set(yscale="log", xlabel="hops from the star", ylabel="root mean square error, m", title="one response")
     frame = pd.DataFrame(gains)
     for name, style, colour, label in (
         ("nearest", "o-", BLUE, "ours: the nearest member's response"),
@@ -181,9 +179,7 @@ def _draw(
     save(drawn, file)
 
 
-def _draw_network(
-    axes: Axes, places: Floats, network: dh.Network, star: int, diamond: int, errors: Floats
-) -> None:
+def _draw_network(axes: Axes, places: Floats, network: dh.Network, star: int, diamond: int, errors: Floats) -> None:
     first, second = network.adjacency.nonzero()
     once = first < second
     ends = places[np.column_stack([first[once], second[once]])] / 1000

@@ -56,9 +56,7 @@ def together(reports: Sequence[Reports]) -> Any:
     return decode_counts(ones, users, positions, Channel(flips, 1 - flips), names, 0.05)
 
 
-def measured(
-    texts: list[str], true: NDArray[np.int64], seed: int, levels: Sequence[float]
-) -> Iterator[dict[str, Any]]:
+def measured(texts: list[str], true: NDArray[np.int64], seed: int, levels: Sequence[float]) -> Iterator[dict[str, Any]]:
     """A row for each way and level."""
     rng = np.random.default_rng((seed, 1))
     cohorts = rng.integers(0, FILTER["cohorts"], len(texts))

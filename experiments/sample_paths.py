@@ -72,9 +72,7 @@ def _draw(drawn: dict[int, list[Path_]], file: Path) -> None:
             _mean(axes, n)
     line.set(title="n = 1", ylabel="V", yscale="symlog")
     radius.set(title="n = 2, length", ylabel="|V|", yscale="log")
-    angle.set(
-        title="n = 2, direction", ylabel="angle, degrees", ylim=(-185, 185), yticks=range(-180, 181, 90)
-    )
+    angle.set(title="n = 2, direction", ylabel="angle, degrees", ylim=(-185, 185), yticks=range(-180, 181, 90))
     many.set(title="n = 20, length", ylabel="|V|", yscale="log")
     for axes in (line, radius, angle, many):
         axes.set(xscale="log", xlim=(LEAST, MOST))

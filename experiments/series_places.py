@@ -47,17 +47,13 @@ def visits(file: Path | None, small: bool) -> pd.DataFrame:
         )
     else:
         found = pd.read_csv(file, sep="\t", header=None, names=["user", "time", "lat", "lon", "place"])
-        found["day"] = (
-            pd.to_datetime(found["time"]).dt.tz_localize(None) - pd.Timestamp("2010-08-01")
-        ).dt.days
+        found["day"] = (pd.to_datetime(found["time"]).dt.tz_localize(None) - pd.Timestamp("2010-08-01")).dt.days
     found["x"], found["y"] = projected(found["lon"], found["lat"], 32618).T
     within = ((found[["x", "y"]] > LOW) & (found[["x", "y"]] < HIGH)).all(axis=1)
     return found[within & (found["day"] >= 0)]
 
 
-def measured(
-    rows: pd.DataFrame, cell: int, epsilon: float, most: int | None, days: int
-) -> Iterator[dict[str, Any]]:
+def measured(rows: pd.DataFrame, cell: int, epsilon: float, most: int | None, days: int) -> Iterator[dict[str, Any]]:
     """Coverage of the sum over some days, and the stated error by that which was made."""
     rng = np.random.default_rng(SEED)
     domain = dh.Domain.from_cell((*LOW, *HIGH), cell)

@@ -34,9 +34,7 @@ def run(out: Path, small: bool) -> Found:
     _draw(rows, repetitions, out / "table1_2.png")
     worst = max(abs(float(str(r["simulated"])) / float(str(r["exact, discrete"])) - 1) for r in rows)
     return {
-        "sensitivity of Table 1 and Table 2": " and ".join(
-            str(dh.sensitivity(A, NEAR)) for A in TABLES.values()
-        ),
+        "sensitivity of Table 1 and Table 2": " and ".join(str(dh.sensitivity(A, NEAR)) for A in TABLES.values()),
         "largest deviation of simulated from exact variances": f"{worst:.2%} ({repetitions:,} repetitions)",
     }
 
@@ -49,15 +47,11 @@ def _show_one(name: str, strategy: dh.Strategy, rng: np.random.Generator) -> Non
     )
 
 
-def _variances(
-    name: str, strategy: dh.Strategy, repetitions: int, rng: np.random.Generator
-) -> list[dict[str, object]]:
+def _variances(name: str, strategy: dh.Strategy, repetitions: int, rng: np.random.Generator) -> list[dict[str, object]]:
     """One row per range: its exact variance, and that of many releases made at once."""
     work = dh.workloads.all_ranges(DOMAIN)
     scale = dh.sensitivity(strategy, NEAR)
-    published = strategy.measure(COUNTS)[:, None] + dh.noise.discrete_laplace(
-        scale, (4, repetitions), rng=rng
-    )
+    published = strategy.measure(COUNTS)[:, None] + dh.noise.discrete_laplace(scale, (4, repetitions), rng=rng)
     cells = np.linalg.solve(strategy.matrix().toarray().astype(float), published)
     queries = work.matrix(DOMAIN).toarray()
     simulated = (queries @ cells - (queries @ COUNTS)[:, None]).var(axis=1)

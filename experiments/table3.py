@@ -114,9 +114,7 @@ def _compare() -> tuple[list[dict[str, object]], dict[str, tuple[float, float]]]
     work, near = dh.workloads.all_ranges(DOMAIN), neighbourhood("left")
     low, high = work.intervals()[0]
     size = (high - low).astype(int)
-    rows: list[dict[str, object]] = [
-        {"range size": s, "queries": int((size == s).sum())} for s in range(1, 5)
-    ]
+    rows: list[dict[str, object]] = [{"range size": s, "queries": int((size == s).sum())} for s in range(1, 5)]
     rows.append({"range size": "total", "queries": 10})
     totals = {}
     for name, strategy in STRATEGIES.items():
@@ -160,9 +158,7 @@ def _draw(
     right.hist(finite, bins=np.geomspace(25, 4000, 60).tolist(), color=GREY)
     for name, colour in (("C_4", BLUE), ("I_4", ORANGE)):
         best = ", the optimum" if totals[name][0] < with_source.best + 1e-6 else ""
-        right.axvline(
-            totals[name][0], color=colour, linewidth=2, label=f"${name}$: {totals[name][0]:.0f}{best}"
-        )
+        right.axvline(totals[name][0], color=colour, linewidth=2, label=f"${name}$: {totals[name][0]:.0f}{best}")
     right.set(xscale="log", yscale="log", xlabel="total variance over all ranges (points²)")
     right.set(ylabel="sets of rows", title=f"All {len(finite):,} sets that determine the counts")
     right.legend(fontsize=9)

@@ -62,9 +62,7 @@ def log_power(n: Sequence[int], error: NDArray[np.float64]) -> float:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that the fit is perfect to the last digit is no concern
-        found, _ = curve_fit(
-            model, np.log2(n), np.log(error), p0=(0.0, 0.5, 3.0), bounds=([-9, -3, 0], [9, 9, 9])
-        )
+        found, _ = curve_fit(model, np.log2(n), np.log(error), p0=(0.0, 0.5, 3.0), bounds=([-9, -3, 0], [9, 9, 9]))
     return float(found[2])
 
 
@@ -78,10 +76,7 @@ def run(out: Path, small: bool) -> Found:
     print_table(rows)
     write_csv(out / "table4.csv", rows)
     _draw(sizes, measured, by_delta, out / "table4.png")
-    return {
-        f"{r['strategy']}, {r['error']}: {r['power of']}": f"{r['fitted']} (printed {r['printed']})"
-        for r in rows
-    }
+    return {f"{r['strategy']}, {r['error']}: {r['power of']}": f"{r['fitted']} (printed {r['printed']})" for r in rows}
 
 
 def _listed(
@@ -123,9 +118,7 @@ def _draw(
         for kind, found in measured.items():
             label = f"${kind}$" + (", δ = 1 bin" if kind == "C_n" else "")
             axes.loglog(sizes, found[:, column], "o-", color=COLOURS[kind], label=label)
-        axes.set(
-            xlabel="bins n", ylabel=f"{what} variance (points²)", title=f"{what} error over all ranges, ε = 1"
-        )
+        axes.set(xlabel="bins n", ylabel=f"{what} variance (points²)", title=f"{what} error over all ranges, ε = 1")
         axes.set_xticks(sizes, [str(n) for n in sizes])
         axes.minorticks_off()
         axes.legend()

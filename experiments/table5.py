@@ -39,9 +39,7 @@ def run(out: Path, small: bool) -> Found:
             line[f"paper, {k}"] = f"{part[k]['paper']}" or "none"
         table.append(line)
         best = min(part.values(), key=lambda r: float(str(r["mse"])))
-        found[f"stand-in {number}, range {size}: best width and its error"] = (
-            f"{best['k']}, {best['mse']:.5g}"
-        )
+        found[f"stand-in {number}, range {size}: best width and its error"] = f"{best['k']}, {best['mse']:.5g}"
     print_table(table)
     _draw(rows, out / "table5.png")
     return found
@@ -73,9 +71,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
     for axes, stand_in in zip(drawn.subplots(1, 3), STAND_INS, strict=True):
         for size, colour in zip(SIZES, (BLUE, ORANGE, GREEN), strict=True):
             part = [r for r in rows if (r["dataset"], r["query range"]) == (stand_in.dataset, size)]
-            axes.semilogy(
-                WIDTHS, [r["mse"] for r in part], "o-", color=colour, markersize=4, label=f"range {size}"
-            )
+            axes.semilogy(WIDTHS, [r["mse"] for r in part], "o-", color=colour, markersize=4, label=f"range {size}")
             paper = [(r["k"], r["paper"]) for r in part if r["paper"] != ""]
             if paper:
                 label = f"range {size}, paper's own set"

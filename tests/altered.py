@@ -14,12 +14,7 @@ def write_altered(target, table, description):
     try:
         columns = {name: table.column(name).to_numpy() for name in table.schema.names}
         meta[DIGEST.encode()] = digest_of(json.loads(text), columns).encode()
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        NotImplementedError,
-    ):  # what has no digest is refused before that
+    except (ValueError, TypeError, AttributeError, NotImplementedError):  # what has no digest is refused before that
         meta[DIGEST.encode()] = b"0" * 64
     pq.write_table(table.replace_schema_metadata(meta), target)
 

@@ -89,11 +89,7 @@ def _cuts(rng, domain):
 
 def _hierarchical(rng, domain):
     plain = Hierarchical(domain, int(rng.integers(2, 5)))
-    return (
-        plain
-        if rng.random() < 0.6
-        else Hierarchical(domain, plain.branching, _shares(rng, len(plain.widths)))
-    )
+    return plain if rng.random() < 0.6 else Hierarchical(domain, plain.branching, _shares(rng, len(plain.widths)))
 
 
 def _wavelet(rng, domain):
@@ -178,9 +174,10 @@ def _small_optimum(rng, near):
 
 #: Name -> how to make a random example for a neighbourhood, None where it serves it not: those of any domain, and those
 #: that are made for a neighbourhood.
-EVERY_STRATEGY = {
-    name: lambda rng, near, make=make: make(rng, near.domain) for name, make in STRATEGIES.items()
-} | {"Flow": _served_flow, "Optimal": _small_optimum}
+EVERY_STRATEGY = {name: lambda rng, near, make=make: make(rng, near.domain) for name, make in STRATEGIES.items()} | {
+    "Flow": _served_flow,
+    "Optimal": _small_optimum,
+}
 
 
 def gap_neighbours(near):
@@ -190,23 +187,18 @@ def gap_neighbours(near):
     decimals, so that fractions of their decimal text are exact.
     """
     domain = near.domain
-    side = [
-        Fraction(hi).limit_denominator(10**6) / n for hi, n in zip(domain.high, domain.shape, strict=True)
-    ]
+    side = [Fraction(hi).limit_denominator(10**6) / n for hi, n in zip(domain.high, domain.shape, strict=True)]
     delta = Fraction(near.delta).limit_denominator(10**9)
     # In units of which all of them are whole numbers, of any length.
     unit = math.lcm(delta.denominator, *(s.denominator for s in side))
     side, reach = [int(s * unit) for s in side], int(delta * unit)
     cells = np.array(list(itertools.product(*(range(n) for n in domain.shape))))
     gaps = [
-        np.array([(max(d - 1, 0) * s) ** 2 for d in range(n)], object)
-        for n, s in zip(domain.shape, side, strict=True)
+        np.array([(max(d - 1, 0) * s) ** 2 for d in range(n)], object) for n, s in zip(domain.shape, side, strict=True)
     ]
     close = functools.reduce(np.add.outer, gaps) < reach**2
     pairs = np.argwhere(np.triu(close[*np.moveaxis(np.abs(cells[:, None] - cells), -1, 0)], 1))
-    return [(i, j) for i, j in pairs.tolist()], np.flatnonzero(
-        _touched(near, cells, side, reach, unit)
-    ).tolist()
+    return [(i, j) for i, j in pairs.tolist()], np.flatnonzero(_touched(near, cells, side, reach, unit)).tolist()
 
 
 def _touched(near, cells, side, reach, unit):

@@ -110,9 +110,7 @@ def _binaries():
 
 def _install():
     if os.geteuid() or not shutil.which("apt-get"):
-        message = (
-            "there is no PostgreSQL server here, and it can only be installed by root of a Debian system"
-        )
+        message = "there is no PostgreSQL server here, and it can only be installed by root of a Debian system"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)

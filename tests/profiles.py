@@ -56,6 +56,4 @@ def dearest(strategy, near, norm):
     most = {}
     for edge, factor in promised(near).items():
         most[factor] = max(most.get(factor, 0), cost_of[edge])
-    return max(
-        (Fraction(cost, scale**norm) / factor**norm for factor, cost in most.items()), default=Fraction(0)
-    )
+    return max((Fraction(cost, scale**norm) / factor**norm for factor, cost in most.items()), default=Fraction(0))

@@ -21,9 +21,7 @@ COUNTS = np.random.default_rng(1).integers(0, 50, (8, 8))
 def exact(strategy=None, sources=None):
     """A release with hardly any noise."""
     A = dh.strategies.Identity(DOMAIN) if strategy is None else strategy
-    return dh.publish(
-        COUNTS, dh.Neighbourhood(DOMAIN, 1.0, sources), A, 1000.0, weak_protection_accepted=True
-    )
+    return dh.publish(COUNTS, dh.Neighbourhood(DOMAIN, 1.0, sources), A, 1000.0, weak_protection_accepted=True)
 
 
 def test_boxes_count_whole_cells_and_cut_ones_by_area_and_say_what_could_be():
@@ -47,12 +45,7 @@ def test_nonnegative_answers_say_what_they_are():
     assert found.columns[-1] == "estimator"
     line = dh.publish_sorted(np.arange(50), dh.Neighbourhood(dh.Domain((0, 50), (50,)), 5), 1.0)
     for nonnegative in (False, True):  # there is one kind of them
-        assert list(dh.answer(line, [[0, 9]], nonnegative=nonnegative)) == [
-            "estimate",
-            "std_error",
-            "low",
-            "high",
-        ]
+        assert list(dh.answer(line, [[0, 9]], nonnegative=nonnegative)) == ["estimate", "std_error", "low", "high"]
 
 
 def test_polygons_count_by_exact_area_shares():
@@ -124,10 +117,7 @@ def test_one_dimension():
         (lambda: dh.workloads.regions([shapely.box(0, 0, 20, 1)]), "reaches outside the domain"),
         (lambda: dh.workloads.regions([shapely.box(10, 0, 20, 1)]), "reaches outside the domain"),
         (lambda: dh.workloads.regions([shapely.Point(0, 0)]), "Polygon"),
-        (
-            lambda: dh.workloads.regions([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])]),
-            "must be a valid",
-        ),
+        (lambda: dh.workloads.regions([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])]), "must be a valid"),
         (lambda: dh.workloads.regions([]), "at least one"),
         (lambda: dh.workloads.random_squares(9, 1, DOMAIN), "longer than the domain"),
         (lambda: dh.workloads.all_ranges(dh.Domain((0, 0, 1, 1), (8, 8))), "another domain"),
@@ -183,9 +173,7 @@ def test_regions_that_reach_outside_are_answered_for_the_part_inside():
 def test_a_frame_keeps_the_rows_that_have_no_answer():
     import geopandas as gpd
 
-    frame = gpd.GeoDataFrame({"zone": list("abcd")}, geometry=REACHING, index=[5, 5, 1, 2]).rename_geometry(
-        "low"
-    )
+    frame = gpd.GeoDataFrame({"zone": list("abcd")}, geometry=REACHING, index=[5, 5, 1, 2]).rename_geometry("low")
     with pytest.warns(dh.DeltaHistWarning):
         found = dh.answer(exact(), frame)
     assert list(found["zone"]) == list("abcd")
@@ -302,9 +290,7 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
     """Regions and boxes are answered some at a time, and large maps keep sums of blocks: nothing else changes."""
     rng = np.random.default_rng(8)
     near = dh.Neighbourhood(dh.Domain((0, 0, 30, 20), (30, 20)), 2)
-    release, later = (
-        dh.publish(rng.poisson(9, (30, 20)), near, strategy, epsilon=1, rng=rng) for _ in range(2)
-    )
+    release, later = (dh.publish(rng.poisson(9, (30, 20)), near, strategy, epsilon=1, rng=rng) for _ in range(2))
     low, high = np.sort(rng.uniform((0, 0), (30, 20), (2, 20, 2)), axis=0)
     corners = np.hstack([low, high])
     corners[::4] = np.hstack([np.floor(low), np.ceil(high)])[::4]
@@ -340,9 +326,7 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
     def ask(some):
         return release.answerer().answer(dh.workloads.boxes(corners[some]), level=0.9)
 
-    alone, *parts = (
-        [ask(some) for some in np.array_split(np.arange(60), number)] for number in (60, 31, 7, 2, 1)
-    )
+    alone, *parts = ([ask(some) for some in np.array_split(np.arange(60), number)] for number in (60, 31, 7, 2, 1))
     for name in ("estimate", "std_error", "low", "high"):
         own = np.concatenate([each[name] for each in alone])
         for found in parts:
@@ -352,9 +336,7 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
 
 def test_a_box_asked_for_again_and_again_is_answered_from_tables_alike():
     near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), delta=1)
-    release = dh.publish(
-        np.ones((40, 40), dtype=int), near, "flow", epsilon=1.0, rng=np.random.default_rng(2)
-    )
+    release = dh.publish(np.ones((40, 40), dtype=int), near, "flow", epsilon=1.0, rng=np.random.default_rng(2))
     box = dh.workloads.boxes([[2, 3, 20, 17]])
     (lines,) = (joint.axes[0] for _, joint in release.decoder.terms(2) if isinstance(joint, Bilinear))
     first = release.answerer().answer(box, level=0.9)

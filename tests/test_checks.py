@@ -83,9 +83,7 @@ def test_a_strategy_of_somebody_elses_is_published_saved_loaded_planned_and_deco
     assert "Pairs" in {c.label for c in dh.plan(NEAR)}
     assert isinstance(named("pairs", NEAR), Pairs)
     error = dh.answer(again, dh.workloads.boxes([[0, 3]]))["std_error"][0]
-    assert error**2 == pytest.approx(
-        dh.expected_error(Pairs(LINE, 3), NEAR, dh.workloads.boxes([[0, 3]]), 1000)[0]
-    )
+    assert error**2 == pytest.approx(dh.expected_error(Pairs(LINE, 3), NEAR, dh.workloads.boxes([[0, 3]]), 1000)[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -302,10 +300,7 @@ def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
     [
         (dict.fromkeys(("solve", "adjoint"), lambda self, x: x * 0.5), "Other does not give the counts back"),
         ({"adjoint": lambda self, x: x * 0.5}, "adjoint of Other is not that of its solve"),
-        (
-            {"field": lambda self, *_: np.zeros(12)},
-            r"metric of Other is of a grid \(8,\), its field of \(12,\)",
-        ),
+        ({"field": lambda self, *_: np.zeros(12)}, r"metric of Other is of a grid \(8,\), its field of \(12,\)"),
         ({"noise": lambda self, rng: np.zeros(12)}, r"noise of Other has shape \(12,\)"),
         ({"field": lambda self, *_: np.zeros(8)}, "field of Other does not hold its estimates"),
     ],
@@ -328,9 +323,7 @@ def test_names_are_taken_once():
     dh.register(Pairs)
     dh.register(Pairs)  # importing a module twice is no harm
     other = dataclasses.dataclass(frozen=True, eq=False)(type("Identity", (Pairs,), {"texts": ()}))
-    with pytest.raises(
-        dh.InputError, match=r"'Identity' is Identity of deltahist\.strategies\.grids already"
-    ):
+    with pytest.raises(dh.InputError, match=r"'Identity' is Identity of deltahist\.strategies\.grids already"):
         dh.register(other)
     word = dataclasses.dataclass(frozen=True, eq=False)(type("Mine", (Pairs,), {"texts": ("flow",)}))
     with pytest.raises(dh.InputError, match="'flow' is Flow"):

@@ -18,9 +18,7 @@ def test_positive_hands_numbers_back(value):
     assert positive(delta=value) == value
 
 
-@pytest.mark.parametrize(
-    "value", [0, -1, math.nan, math.inf, -math.inf, True, "1", None, [1], 1j, np.bool_(1)]
-)
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf, True, "1", None, [1], 1j, np.bool_(1)])
 def test_what_is_not_positive_is_named(value):
     with pytest.raises(dh.InputError) as caught:
         positive(delta=value)
@@ -34,9 +32,7 @@ def test_zero_and_negative_numbers_are_finite():
             finite(x=value)
 
 
-@pytest.mark.parametrize(
-    ("value", "least"), [(1, 1), (2.0, 1), (np.int32(7), 2), (0, 0), (Fraction(4, 2), 2)]
-)
+@pytest.mark.parametrize(("value", "least"), [(1, 1), (2.0, 1), (np.int32(7), 2), (0, 0), (Fraction(4, 2), 2)])
 def test_whole_numbers_become_ints(value, least):
     found = whole(least=least, n=value)
     assert found == value
@@ -101,7 +97,7 @@ def test_names_have_one_form():
     code = "cfcd2084-95d5-65ef-66e7-dff9f98764da"
     assert normal_name(user=uuid.UUID(code)) == normal_name(user=code)
     for wrong in ("", " ", None, True, 1.5, 2.0**60, math.nan, b"ann", [1], dt.date(2026, 1, 1)):
-        with pytest.raises(dh.InputError, match="^user is"):
+        with pytest.raises(dh.InputError, match="user is"):
             normal_name(user=wrong)
 
 

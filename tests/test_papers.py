@@ -25,9 +25,7 @@ def test_names_are_where_the_index_says_and_cite_the_papers():
         found = ast.parse(path.read_text(encoding="utf-8"))
         texts = [ast.get_docstring(found)]
         for part in name.split("."):
-            named = [
-                n for n in found.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == part
-            ]
+            named = [n for n in found.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == part]
             assert named, f"{name} is not in {file}"
             found = named[-1]
         texts.append(ast.get_docstring(found))
@@ -35,9 +33,7 @@ def test_names_are_where_the_index_says_and_cite_the_papers():
         text = " ".join(" ".join(filter(None, texts)).split()).replace("eq. (", "(")
         cites = " ".join(re.findall(rf"\b{paper}, (.*?)(?:;|\.\W|$)", text + " "))
         for part in cited.replace("eq. (", "(").split(", "):
-            assert re.search(rf"(?<!\w){re.escape(part)}(?!\w|\.\d)", cites), (
-                f"{file}, {name}: {paper}, {part}"
-            )
+            assert re.search(rf"(?<!\w){re.escape(part)}(?!\w|\.\d)", cites), f"{file}, {name}: {paper}, {part}"
 
 
 @pytest.mark.parametrize(("width", "shift", "most", "cost"), [(5, 2, 2, 6), (7, 3, 2, 6), (6, 2, 3, 4)])
@@ -57,17 +53,11 @@ def test_every_line_of_the_index_is_read():
 
 def test_tests_that_pages_name_exist():
     files = {str(file.relative_to(ROOT)) for file in (ROOT / "tests").rglob("*.py")}
-    names = {
-        name
-        for file in files
-        for name in re.findall(r"^def (test_\w+)", (ROOT / file).read_text("utf-8"), re.M)
-    }
+    names = {name for file in files for name in re.findall(r"^def (test_\w+)", (ROOT / file).read_text("utf-8"), re.M)}
     missing = []
     for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text(encoding="utf-8")
-        missing += [
-            (page.name, file) for file in re.findall(r"\btests/[\w/]+\.py", text) if file not in files
-        ]
+        missing += [(page.name, file) for file in re.findall(r"\btests/[\w/]+\.py", text) if file not in files]
         missing += [
             (page.name, name)
             for name in re.findall(r"\b(test_\w+)\b(?!\.py|\w)", text)

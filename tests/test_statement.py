@@ -110,9 +110,7 @@ CASES = {
         {"Users"},
     ),
     "numbers that do not determine cells": (
-        lambda: publish(
-            dh.Neighbourhood(SQUARE, 1 / 16), dh.strategies.ShiftedGrids(SQUARE, width=4, shift=1)
-        ),
+        lambda: publish(dh.Neighbourhood(SQUARE, 1 / 16), dh.strategies.ShiftedGrids(SQUARE, width=4, shift=1)),
         {"Resolution": "do not determine every cell"},
         {"Limits"},
     ),
@@ -312,16 +310,10 @@ def test_every_kind_of_release_has_its_page():
 
 def test_the_suffix_chooses_the_form(tmp_path):
     release = publish()
-    for name, start in (
-        ("s.md", "# Visits \\<script\\>"),
-        ("s.txt", "Visits <script>"),
-        ("s.HTM", "<!DOCTYPE html>"),
-    ):
+    for name, start in (("s.md", "# Visits \\<script\\>"), ("s.txt", "Visits <script>"), ("s.HTM", "<!DOCTYPE html>")):
         save_statement(release, tmp_path / name, TITLE)
         assert (tmp_path / name).read_text(encoding="utf-8").startswith(start)
-    table = [
-        line for line in (tmp_path / "s.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")
-    ]
+    table = [line for line in (tmp_path / "s.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert {line.count("|") for line in table} == {6}
     assert release.statement() in (tmp_path / "s.txt").read_text(encoding="utf-8")
     with pytest.raises(dh.InputError):

@@ -16,10 +16,7 @@ TESTS = HOUSE.parent / "tests"
 #: What a user does, and how many files of the package it may go through.
 TRIPS = {
     "a publication by a named strategy (cells)": ('dh.publish(counts, near, "identity", epsilon=1)', 18),
-    "a publication by a named strategy that is tuned (flow)": (
-        'dh.publish(counts, near, "flow", epsilon=1)',
-        0,
-    ),
+    "a publication by a named strategy that is tuned (flow)": ('dh.publish(counts, near, "flow", epsilon=1)', 0),
     "a publication by the strategy that ranks first (auto)": ("dh.publish(counts, near, epsilon=1)", 0),
     "an answer": ("dh.answer(release, [[0.5, 0.5, 3, 3]])", 0),
     "a statement": ("release.statement()", 0),
@@ -48,42 +45,27 @@ def main() -> None:
     kinds = ("files", "code", "docstring", "comment", "blank")
     print(f"{'room':16}" + "".join(f"{kind:>11}" for kind in kinds) + f"{'lines':>11}")
     for room in sorted(rooms, key=lambda room: -lines_of(rooms[room])):
-        print(
-            f"{room:16}"
-            + "".join(f"{rooms[room][kind]:11,}" for kind in kinds)
-            + f"{lines_of(rooms[room]):11,}"
-        )
+        print(f"{room:16}" + "".join(f"{rooms[room][kind]:11,}" for kind in kinds) + f"{lines_of(rooms[room]):11,}")
     whole = sum(rooms.values(), collections.Counter())
     print(f"{'together':16}" + "".join(f"{whole[kind]:11,}" for kind in kinds) + f"{lines_of(whole):11,}")
     tests = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in TESTS.rglob("*.py"))
     print(f"\ntests: {tests:,} lines")
     classes = [
-        (node.name, file, node)
-        for file in files
-        for node in ast.walk(trees[file])
-        if isinstance(node, ast.ClassDef)
+        (node.name, file, node) for file in files for node in ast.walk(trees[file]) if isinstance(node, ast.ClassDef)
     ]
     names = collections.Counter(name for name, _, _ in classes if not name.startswith("_"))
     print(
         "public classes of one name:",
         ", ".join(f"{name} ({n})" for name, n in names.items() if n > 1) or "none",
     )
-    protocols = [
-        name for name, _, node in classes if any(ast.unparse(base) == "Protocol" for base in node.bases)
-    ]
+    protocols = [name for name, _, node in classes if any(ast.unparse(base) == "Protocol" for base in node.bases)]
     print(f"Protocols: {len(protocols)}: {', '.join(protocols)}")
-    arrows = {
-        (room_of(file), to) for file in files for to in imports_of(file, trees[file]) if to != room_of(file)
-    }
+    arrows = {(room_of(file), to) for file in files for to in imports_of(file, trees[file]) if to != room_of(file)}
     both = sorted((a, b) for a, b in arrows if a < b and (b, a) in arrows)
     print(f"arrows between rooms: {len(arrows)}; both ways: {', '.join(map(' and '.join, both)) or 'none'}")
     for what, (line, most) in TRIPS.items():
-        found = subprocess.run(
-            [sys.executable, "-c", _TRIP.format(line)], capture_output=True, text=True, check=True
-        )
-        print(
-            f"files that {what} goes through: {found.stdout.strip()}" + (f" (at most {most})" if most else "")
-        )
+        found = subprocess.run([sys.executable, "-c", _TRIP.format(line)], capture_output=True, text=True, check=True)
+        print(f"files that {what} goes through: {found.stdout.strip()}" + (f" (at most {most})" if most else ""))
 
 
 def room_of(file: Path) -> str:
@@ -104,10 +86,7 @@ def kinds_of_lines(file: Path, tree: ast.Module) -> collections.Counter[str]:
         if token.type == tokenize.COMMENT and token.line.strip().startswith("#"):
             kinds[token.start[0] - 1] = "comment"
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            and ast.get_docstring(node) is not None
-        ):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
             said = node.body[0]
             kinds[said.lineno - 1 : said.end_lineno] = ["docstring"] * (said.end_lineno - said.lineno + 1)  # type: ignore[operator]
     return collections.Counter(kinds)

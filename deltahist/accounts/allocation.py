@@ -82,9 +82,7 @@ def allocate_offline(
     length, limit = check_budget(length, epsilon, power)
     before = check_past(past, length, limit)
     if len(wanted) > MOST_STEPS:
-        raise InputError(
-            f"weights are {len(wanted):,}: there can be at most {MOST_STEPS:,}; allocate them in parts"
-        )
+        raise InputError(f"weights are {len(wanted):,}: there can be at most {MOST_STEPS:,}; allocate them in parts")
     if len(wanted) + np.size(past) < length:
         raise InputError(f"length is {length:,} steps: the weights must be at least as many")
     steps = _open_steps(wanted, before, length, limit)
@@ -180,9 +178,7 @@ def allocate_online(
     length, limit = check_budget(length, epsilon, power)
     scenarios = whole(scenarios=scenarios)
     if not len(known) or np.size(past) != len(known) - 1:
-        raise InputError(
-            f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}"
-        )
+        raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
     if steps is not None and whole(steps=steps) < len(known):
         raise InputError(f"steps is {steps:,}: it must be at least the number of weights, {len(known):,}")
     before = check_past(past, length, limit)
@@ -193,9 +189,7 @@ def allocate_online(
     if horizon == 1:
         return left / NANO
     limits = limits_ahead(before[None, :] / limit, length, horizon)
-    drawn = draw_futures(
-        model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng
-    )
+    drawn = draw_futures(model, known, horizon - 1, scenarios, np.random.default_rng(0) if rng is None else rng)
     found = float(decide(known[-1:], drawn.T[:, None, :], limits, length, power)[0])
     return int(min(found * limit, (1 - _RESERVE) * left)) / NANO
 
@@ -237,9 +231,7 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
         step_prices = _sum_windows(prices[::-1], length)[::-1]
         amounts = np.divide(demand, step_prices**root, out=np.zeros(ahead.shape), where=demand > 0)
         shared = (prices * holds_now).sum(axis=(0, 2))
-        found = np.minimum(
-            np.divide(demand_now, shared**root, out=limits[0].copy(), where=shared > 0), limits[0]
-        )
+        found = np.minimum(np.divide(demand_now, shared**root, out=limits[0].copy(), where=shared > 0), limits[0])
         spent = _sum_windows(amounts, length) + holds_now * found[:, None]
         prices = np.maximum(prices * (spent / limit) ** (0.8 / root), 1e-300)
         if turn % 20 == 0:
@@ -277,14 +269,9 @@ class Independent:
     probabilities: tuple[float, ...] = (0.5, 0.5)
 
     def __post_init__(self) -> None:
-        number, given = (
-            len(check_weights(self.values, "values")),
-            np.asarray(self.probabilities, dtype=np.float64),
-        )
+        number, given = len(check_weights(self.values, "values")), np.asarray(self.probabilities, dtype=np.float64)
         if given.shape != (number,) or not (given >= 0).all() or abs(float(given.sum()) - 1) > 1e-9:
-            raise InputError(
-                f"probabilities are {self.probabilities}: they must be {number} numbers that add up to 1"
-            )
+            raise InputError(f"probabilities are {self.probabilities}: they must be {number} numbers that add up to 1")
 
     def sample(self, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
         """Draw independent weights (scenarios, steps)."""
@@ -303,14 +290,10 @@ def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np
         model = Independent((0.0, 1.0), (1 - float(model), float(model)))  # type: ignore[arg-type]
     draw = getattr(model, "sample", model)
     if not callable(draw):
-        raise InputError(
-            f"model is {model!r}: it must have sample(weights, steps, scenarios, rng), or be a function"
-        )
+        raise InputError(f"model is {model!r}: it must have sample(weights, steps, scenarios, rng), or be a function")
     drawn = np.asarray(draw(weights.copy(), steps, scenarios, rng), dtype=np.float64)
     if drawn.shape != (scenarios, steps):
-        raise InputError(
-            f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}"
-        )
+        raise InputError(f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}")
     check_weights(drawn.ravel(), "weights that the model draws")
     return drawn
 
@@ -326,9 +309,7 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
     out = array.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(out) | (out < 0))
     if len(bad):
-        raise InputError(
-            f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative"
-        )
+        raise InputError(f"{name} are {out[bad[0]]:g} at step {bad[0] + 1}: they must be finite and not negative")
     return out
 
 
@@ -339,9 +320,7 @@ def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
     positive(power=power)
     limit = floor_nano(epsilon=epsilon)
     if limit < length:
-        raise InputError(
-            f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps"
-        )
+        raise InputError(f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps")
     return length, limit
 
 
@@ -352,9 +331,7 @@ def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     spent = window_sums(units, length)
     if len(spent) and spent.max() > limit:
         at = int(np.argmax(spent > limit))
-        raise InputError(
-            f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}"
-        )
+        raise InputError(f"past spends {spent[at] / NANO:.9g} up to step {at + 1}: it must be at most {limit / NANO:g}")
     return units[max(0, len(units) - (length - 1)) :] if length > 1 else units[:0]
 
 

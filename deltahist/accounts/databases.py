@@ -80,9 +80,7 @@ def find_database(where: str | Path | None) -> Database:
         return SQLite(Path(rest[1:]))
     if kind in ("postgresql", "postgres", "postgresql+psycopg"):
         return PostgreSQL(rest)
-    raise InputError(
-        "the ledger's URL must be sqlite:///city.db (three slashes) or postgresql://user@host/database"
-    )
+    raise InputError("the ledger's URL must be sqlite:///city.db (three slashes) or postgresql://user@host/database")
 
 
 class Database:
@@ -107,9 +105,7 @@ class Database:
         weakref.finalize(self, engine.dispose)
         if hasattr(os, "register_at_fork"):
             kept = weakref.ref(engine)
-            os.register_at_fork(
-                after_in_child=lambda: engine.dispose(close=False) if (engine := kept()) else None
-            )
+            os.register_at_fork(after_in_child=lambda: engine.dispose(close=False) if (engine := kept()) else None)
 
     def exists(self) -> bool:
         """Return whether a ledger is there."""
@@ -134,9 +130,7 @@ class Database:
         if write and self._owner == threading.get_ident():
             raise InputError(f"a transaction of ledger {self.place!r} is open in this thread already")
         if write and not self._turn.acquire(timeout=PATIENCE):
-            raise InputError(
-                f"ledger {self.place!r} cannot be used: other threads hold it; nothing was charged"
-            )
+            raise InputError(f"ledger {self.place!r} cannot be used: other threads hold it; nothing was charged")
         try:
             self._owner = threading.get_ident() if write else self._owner
             with self._explain_problems(), self._engine.connect() as connection:
@@ -224,14 +218,9 @@ class SQLite(Database):
             if _pragma(connection, "application_id") != APPLICATION:
                 raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
             if (version := _pragma(connection, "user_version")) != VERSION:
-                raise InputError(
-                    f"ledger {self.place!r} is of version {version}: this program reads {VERSION}"
-                )
+                raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
             verdict = _pragma(connection, "quick_check(1)")
-            size, there = (
-                _pragma(connection, "page_count") * _pragma(connection, "page_size"),
-                self.path.stat().st_size,
-            )
+            size, there = _pragma(connection, "page_count") * _pragma(connection, "page_size"), self.path.stat().st_size
         if verdict != "ok" or size != there:
             raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
 
@@ -246,9 +235,7 @@ class SQLite(Database):
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
-            raise InputError(
-                f"ledger {self.place!r} is gone, or another file took its place: nothing was charged"
-            )
+            raise InputError(f"ledger {self.place!r} is gone, or another file took its place: nothing was charged")
         # The journal is overwritten rather than deleted: as durable, and less to wait for the disk.
         if (mode := _journal_mode(driver)) == "delete":
             mode = _journal_mode(driver, " = PERSIST")
@@ -265,9 +252,7 @@ class SQLite(Database):
     def _check_whole(self, connection: Connection) -> None:
         # Without memory or disk, SQLite gives the transaction up, and each later statement would commit alone.
         if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
-            raise InputError(
-                f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged"
-            )
+            raise InputError(f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged")
 
 
 class Memory(Database):
@@ -288,9 +273,7 @@ class Memory(Database):
         Raises InputError in a forked process, whose copy would pay once more.
         """
         if self._process != os.getpid():
-            raise InputError(
-                "the ledger is in the memory of another process: give a ledger a file to share it"
-            )
+            raise InputError("the ledger is in the memory of another process: give a ledger a file to share it")
         return super().begin(write=True)
 
     def create(self) -> None:
@@ -321,9 +304,7 @@ class PostgreSQL(Database):
         try:
             import psycopg  # noqa: F401
         except ImportError:
-            raise InputError(
-                "a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'"
-            ) from None
+            raise InputError("a ledger in PostgreSQL needs a driver: pip install 'deltahist[postgresql]'") from None
         try:
             url = sa.make_url(f"postgresql+psycopg://{rest}")
         except (ArgumentError, ValueError):
@@ -337,13 +318,9 @@ class PostgreSQL(Database):
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
         # A pooler of connections may know nothing of statements that were prepared.
-        settings = {"prepare_threshold": None} | (
-            {} if "connect_timeout" in url.query else {"connect_timeout": 10}
-        )
+        settings = {"prepare_threshold": None} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
         pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}
-        self._keep_connections(
-            sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool)
-        )
+        self._keep_connections(sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool))
 
     def exists(self) -> bool:
         with self.begin(write=False) as connection:

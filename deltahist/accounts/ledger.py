@@ -25,19 +25,13 @@ if TYPE_CHECKING:
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
 
 _ACCOUNT = select(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account"))
-_KEYED = select(CHARGES.c.nano).where(
-    CHARGES.c.account == bindparam("of"), CHARGES.c.key == bindparam("named")
-)
+_KEYED = select(CHARGES.c.nano).where(CHARGES.c.account == bindparam("of"), CHARGES.c.key == bindparam("named"))
 _LAST = select(func.max(CHARGES.c.step)).where(CHARGES.c.account == bindparam("of"))
 _SUM = select(func.coalesce(func.sum(CHARGES.c.nano), 0)).where(
-    CHARGES.c.account == bindparam("of"),
-    CHARGES.c.step > bindparam("after"),
-    CHARGES.c.step <= bindparam("upto"),
+    CHARGES.c.account == bindparam("of"), CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
 )
 _SPEND = (
-    update(ACCOUNTS)
-    .where(ACCOUNTS.c.name == bindparam("account"))
-    .values(spent=ACCOUNTS.c.spent + bindparam("amount"))
+    update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(spent=ACCOUNTS.c.spent + bindparam("amount"))
 )
 _NOTE = update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(notes=bindparam("content"))
 _OPEN, _CHARGE = insert(ACCOUNTS), insert(CHARGES)
@@ -86,9 +80,7 @@ class Ledger:
 
     def __reduce__(self) -> Any:
         if self._where is None:
-            raise InputError(
-                "the ledger is in memory, and a copy of it would pay again: give a ledger a file"
-            )
+            raise InputError("the ledger is in memory, and a copy of it would pay again: give a ledger a file")
         return Ledger, (self._where,)
 
     @classmethod
@@ -134,9 +126,7 @@ class Ledger:
         with self.transaction() as connection:
             open_account(connection, account, rule.describe(), rule.most)
 
-    def charge(
-        self, account: str, amount: float | Fraction | Guarantee | Budget, *, key: str | None = None
-    ) -> Charge:
+    def charge(self, account: str, amount: float | Fraction | Guarantee | Budget, *, key: str | None = None) -> Charge:
         """Charge an amount, durably, and return what was charged: the budget for the release.
 
         Do so before noise is drawn: `publish(counts, near, epsilon=ledger.charge("city", 0.1))`.
@@ -162,9 +152,7 @@ class Ledger:
         with self.transaction() as connection:
             found = find_account(connection, account)
             if found.rule.get("kind") != "total":
-                raise InputError(
-                    f"account {account!r} is of kind {found.rule.get('kind')!r}: it must be a total"
-                )
+                raise InputError(f"account {account!r} is of kind {found.rule.get('kind')!r}: it must be a total")
             rule = Rule.read(found.rule)
             charge = rule.cost(account, amount)
             known = None if key is None else connection.scalar(_KEYED, {"of": account, "named": key})
@@ -220,9 +208,7 @@ def find_account(connection: Connection, account: str) -> Any:
     found = connection.execute(_ACCOUNT, {"account": account}).first()
     if found is None:
         names = ", ".join(map(repr, list_accounts(connection)))
-        raise InputError(
-            f"account {account!r} is not there: open it first" + (names and f"; there are {names}")
-        )
+        raise InputError(f"account {account!r} is not there: open it first" + (names and f"; there are {names}"))
     return found
 
 
@@ -283,21 +269,15 @@ def charge_account(
         if before + nano > limit:
             raise _exceeded(account, nano, before, limit, length, step)
     if nano:
-        connection.execute(
-            _SPEND, {"account": account, "amount": nano}
-        )  # the database refuses more than the limit
+        connection.execute(_SPEND, {"account": account, "amount": nano})  # the database refuses more than the limit
         connection.execute(_CHARGE, {"account": account, "step": step, "nano": nano, "key": key})
     return sums[0] + nano
 
 
-def _exceeded(
-    account: str, nano: int, before: int, limit: int, length: int | None, step: int
-) -> BudgetExceeded:
+def _exceeded(account: str, nano: int, before: int, limit: int, length: int | None, step: int) -> BudgetExceeded:
     at = "" if length is None else f" at step {step}"
     who = f"account {account!r} has" if length is None else f"steps {step - length + 1} to {step} have"
-    spent, most, left = (
-        say_amount(Fraction(n, NANO), Fraction(limit, NANO)) for n in (before, limit, limit - before)
-    )
+    spent, most, left = (say_amount(Fraction(n, NANO), Fraction(limit, NANO)) for n in (before, limit, limit - before))
     return BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {who} spent {spent} of {most}, {left} is left")
 
 
@@ -309,13 +289,7 @@ def sum_charges(connection: Connection, account: str, length: int | None, step: 
 
 
 def charge_chain(
-    connection: Connection,
-    found: Any,
-    rule: Rule,
-    nano: int,
-    chain: str,
-    token: str | None,
-    source: str | None,
+    connection: Connection, found: Any, rule: Rule, nano: int, chain: str, token: str | None, source: str | None
 ) -> int:
     """Charge what a chain of releases costs more than so far, as `charge_account` does."""
     paid = read_chain(connection, found.name, chain)
@@ -353,9 +327,7 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
         if isinstance(old, dict) and isinstance(new, dict):
             out.append(differences(old, new, f"{prefix}{key}."))
         else:
-            was, now_is = (
-                f"{v / NANO:.9g}" if key.endswith("_nano") and v else json.dumps(v)[:80] for v in (old, new)
-            )
+            was, now_is = (f"{v / NANO:.9g}" if key.endswith("_nano") and v else json.dumps(v)[:80] for v in (old, new))
             out.append(f"{prefix}{key.removesuffix('_nano')} was {was}, is {now_is}")
     return ", ".join(out)
 
@@ -400,9 +372,7 @@ class Standing:
 
     def _own(self) -> tuple[int | None, Fraction, Fraction]:
         if not self.spans:
-            raise InputError(
-                f"account {self.account!r} holds people's own budgets: what they have spent is private"
-            )
+            raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
         return self.spans[0]
 
     @property
@@ -430,8 +400,7 @@ class Standing:
         about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
         if len(self.spans) > 1:
             about["lasting"] = [
-                {"steps": steps, "limit": float(limit), "spent": float(spent)}
-                for steps, limit, spent in self.spans[1:]
+                {"steps": steps, "limit": float(limit), "spent": float(spent)} for steps, limit, spent in self.spans[1:]
             ]
         return about | ({"withdrawn": list(self.withdrawn)} if self.withdrawn else {})
 

@@ -21,9 +21,7 @@ def check_text(**given: Any) -> str:
     """Return the one keyword's value, a text of 1 to 200 printable characters; InputError for anything else."""
     ((name, value),) = given.items()
     if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST or not value.isprintable():
-        raise InputError(
-            f"{name} is {repr(value)[:80]}: it must be a text of 1 to {_LONGEST} printable characters"
-        )
+        raise InputError(f"{name} is {repr(value)[:80]}: it must be a text of 1 to {_LONGEST} printable characters")
     return value
 
 
@@ -80,8 +78,7 @@ class Rule:
     def spans(self) -> tuple[tuple[int | None, int], ...]:
         """Steps in a row, None for all there are, with the billionths that they may spend together."""
         further = (
-            (None if each.any else int(each.distance), math.floor(self.limit * each.factor))
-            for each in self.longer
+            (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
         )
         return (self.length, self.limit), *further
 
@@ -107,9 +104,7 @@ class Rule:
     @property
     def binding(self) -> tuple[int, int]:
         """The steps of the span that equal shares fill first, and its limit in billionths."""
-        return min(
-            ((length or 1, limit) for length, limit in self.spans), key=lambda span: span[1] // span[0]
-        )
+        return min(((length or 1, limit) for length, limit in self.spans), key=lambda span: span[1] // span[0])
 
     def cost(self, name: str, amount: Any) -> Charge:
         """Return the charge for an amount, rounded up to billionths; `name` is that of the account.
@@ -120,9 +115,7 @@ class Rule:
             amount = amount.guarantee
         elif not isinstance(amount, Guarantee):
             if not is_number(amount) or not amount > 0:
-                raise InputError(
-                    f"amount is {amount!r}: it must be a number above zero, a Guarantee or a Budget"
-                )
+                raise InputError(f"amount is {amount!r}: it must be a number above zero, a Guarantee or a Budget")
             amount = Guarantee(**{self.unit: read_amount(amount=amount)})
         own = amount.epsilon if self.unit == "epsilon" else amount.rho
         if own is None or amount.probability:
@@ -177,9 +170,7 @@ class ChainCharge:
 
     def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
         """Raise InputError unless a state is the last one, or may be: the first that came of the last charge."""
-        last = (
-            token == self.token if self.token is not None else token == self.source or source == self.source
-        )
+        last = token == self.token if self.token is not None else token == self.source or source == self.source
         if self.nano and not last:
             raise InputError(
                 f"the state of chain {chain} has been used already: its account would not pay for a second release "

@@ -134,9 +134,7 @@ class Window:
         self.spend(step, charge.nano)
         return charge
 
-    def spend(
-        self, step: int, nano: int, *, once: bool = False, chain: tuple[Any, Any, Any] | None = None
-    ) -> Fraction:
+    def spend(self, step: int, nano: int, *, once: bool = False, chain: tuple[Any, Any, Any] | None = None) -> Fraction:
         """Charge billionths in one transaction, and return the sum of the window just then.
 
         With `once` a step that was charged already is refused. For a chain, (its name, the token of the state that is
@@ -234,12 +232,7 @@ class Account:
             set_note(connection, self.name, CHAIN + chain, asdict(charge))
 
     def pay(
-        self,
-        guarantee: Guarantee,
-        *,
-        chain: str | None = None,
-        token: str | None = None,
-        source: str | None = None,
+        self, guarantee: Guarantee, *, chain: str | None = None, token: str | None = None, source: str | None = None
     ) -> Payment:
         """Charge what a release promises, and return what has been spent then. It stays charged, whatever happens.
 
@@ -250,9 +243,7 @@ class Account:
         the last one of its chain, or the account of a chain is a window of steps. Nothing is charged then.
         """
         if chain is not None and self.window.length is not None:
-            raise InputError(
-                f"account {self.name!r} is the window of a stream: a chain of releases takes a total"
-            )
+            raise InputError(f"account {self.name!r} is the window of a stream: a chain of releases takes a total")
         charge = self.window.rule.cost(self.name, guarantee)
         states = None if chain is None else (chain, token, source)
         spent = self.window.spend(self.step, charge.nano, once=self.once, chain=states)

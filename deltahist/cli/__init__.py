@@ -137,9 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)
-            warnings.showwarning = lambda message, *rest, **more: console.note(
-                f"warning: {_one_line(message)}"
-            )
+            warnings.showwarning = lambda message, *rest, **more: console.note(f"warning: {_one_line(message)}")
             result = invoke(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -155,9 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted")
     except Exception as problem:
-        if hasattr(
-            problem, "format_message"
-        ):  # a usage error, from whichever package this version of Typer uses
+        if hasattr(problem, "format_message"):  # a usage error, from whichever package this version of Typer uses
             return _fail(f"{problem.format_message()} (see --help)")
         if type(problem).__name__ == "Abort":
             return _fail("interrupted")
@@ -209,16 +205,11 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     headings = {key: found.pop(key) for key in [*found] if isinstance(found[key], dict)}
     own, known = headings.get(str(command.name), {}), {str(each.name) for each in command.params}
     shared = {key.replace("-", "_"): value for key, value in found.items()}
-    if unknown := [
-        *(headings.keys() - COMMANDS.keys()),
-        *(key for key in own if key.replace("-", "_") not in known),
-    ]:
+    if unknown := [*(headings.keys() - COMMANDS.keys()), *(key for key in own if key.replace("-", "_") not in known)]:
         raise InputError(f"{file} has {unknown[0]!r}: no command or option of `{command.name}` has that name")
     names = {name for each in _SHARING for name in inspect.signature(load_command(each)).parameters}
     if unknown := [key for key in shared if key not in names]:
-        raise InputError(
-            f"{file} has {unknown[0]!r} above all headings: no option of publish, stream or plan"
-        )
+        raise InputError(f"{file} has {unknown[0]!r} above all headings: no option of publish, stream or plan")
     mine = {key: shared[key] for key in shared.keys() & known} if command.name in _SHARING else {}
     return mine | {key.replace("-", "_"): value for key, value in own.items()}
 
@@ -227,9 +218,7 @@ def check_passwords(options: dict[str, Any]) -> None:
     """Raise InputError if an option of a project file holds a password."""
     for key, value in options.items():
         if _PASSWORD.search(str(value)):
-            raise InputError(
-                f"{key} holds a password: a project file is no place for it; use PGPASSWORD or ~/.pgpass"
-            )
+            raise InputError(f"{key} holds a password: a project file is no place for it; use PGPASSWORD or ~/.pgpass")
 
 
 def write_project(context: typer.Context, file: Path) -> None:

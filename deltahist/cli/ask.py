@@ -13,9 +13,7 @@ from deltahist.errors import InputError
 
 
 def ask(
-    question: Annotated[
-        Path, Argument(metavar="QUESTION", help="What is asked, in TOML (docs/personal.md).")
-    ],
+    question: Annotated[Path, Argument(metavar="QUESTION", help="What is asked, in TOML (docs/personal.md).")],
     *,
     database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
@@ -26,9 +24,7 @@ def ask(
         Fraction | None, Option(metavar="E", parser=shared.amount, help="Let all owners join with this.")
     ] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="A repeated key repeats the answer, free.")] = None,
-    out: Annotated[
-        Path | None, Option("--out", "-o", metavar="FILE", help="The answer, .txt or .json.")
-    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="The answer, .txt or .json.")] = None,
     as_json: shared.AsJson = False,
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
@@ -57,9 +53,7 @@ def ask(
     if "://" not in database and not Path(database).is_file():
         raise InputError(f"--database {database!r} does not exist")
     if limit is None and not (Ledger.exists(ledger) and account in Ledger(ledger).accounts()):
-        raise InputError(
-            f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1"
-        )
+        raise InputError(f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1")
     unit = "epsilon" if asked.answer.rho is None else "rho"
     people = People(database, **where, ledger=ledger, name=account, **{unit: limit})  # type: ignore[arg-type]
     if limit is not None:

@@ -54,9 +54,7 @@ def show_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         STATE["bar"] = False
 
 
-def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()
-) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()) -> str:
     """Align columns; the first `left`, and those called `words`, are flush left, the others (figures) flush right."""
     from rich.cells import cell_len
 
@@ -76,9 +74,7 @@ def table(
 
 def facts(**values: object) -> str:
     """Render a line for each value that is not None, with its name before it."""
-    return "\n".join(
-        f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None
-    )
+    return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
 
 
 def put(text: str, out: Path | None = None) -> None:
@@ -97,9 +93,7 @@ def put_json(data: Any, out: Path | None = None) -> None:
     put(json.dumps(data, indent=2, ensure_ascii=False), out)
 
 
-def check_target(
-    out: Path | None, *sources: str | Path | None, replace: bool = True, option: str = "--out"
-) -> None:
+def check_target(out: Path | None, *sources: str | Path | None, replace: bool = True, option: str = "--out") -> None:
     """Raise InputError if a file cannot be written, is itself read, or exists and must not be replaced.
 
     To be called before long work, so that nothing is lost for a misspelt folder.
@@ -116,13 +110,9 @@ def check_target(
         if out.exists() and source.exists() and out.samefile(source):
             raise InputError(f"{said}, which is the file that is read: choose another name")
         if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-            raise InputError(
-                f"{said}, in the folder that is read, of which it would be a part: choose another folder"
-            )
+            raise InputError(f"{said}, in the folder that is read, of which it would be a part: choose another folder")
     if (notice := Path(str(out).removesuffix(".parquet") + ".withdrawn.json")).exists():
-        raise InputError(
-            f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name"
-        )
+        raise InputError(f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name")
     if out.exists() and not replace:
         raise InputError(f"{said}, which exists already: choose another name")
 

@@ -48,9 +48,7 @@ def demo(
     visits, city, picture = (out / name for name in ("visits.csv", "city.parquet", "city.png"))
     sample = sample_points()
     sample.to_csv(visits, index=False)
-    print(
-        f"A made-up city: {len(sample):,} visits of {sample['user'].nunique():,} invented users, in {visits}"
-    )
+    print(f"A made-up city: {len(sample):,} visits of {sample['user'].nunique():,} invented users, in {visits}")
 
     publish = ["publish", str(visits), "--x", "lon", "--y", "lat", "--user", "user", "--max-per-user", "5"]
     publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
@@ -73,10 +71,7 @@ def _run(arguments: Sequence[str]) -> Any:
     from deltahist.cli import invoke
 
     line = " ".join(["$ deltahist", *arguments])
-    print(
-        "\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)),
-        flush=True,
-    )
+    print("\n" + " \\\n".join(textwrap.wrap(line, 100, subsequent_indent="      ", break_on_hyphens=False)), flush=True)
     return invoke(["--config", os.devnull, *arguments])  # whatever the project file of this folder says
 
 
@@ -90,9 +85,7 @@ def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> N
     table["kept visits"] = dh.decode.box_sums(kept.astype("float64"), work.spans(release.domain))
     degrees = geopandas.GeoSeries.from_xy(sample["lon"], sample["lat"], crs="EPSG:4326")
     on_map = degrees.to_crs(release.domain.crs)  # before any bounding of users
-    table["all visits"] = [
-        len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()
-    ]
+    table["all visits"] = [len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()]
     print(
         "\nAnswers from the release, with 95% intervals, beside the truth, which is known here\n"
         "only because the city is made up. The release is about the visits that were kept, at\n"

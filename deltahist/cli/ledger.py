@@ -71,16 +71,13 @@ def audit(where: _Where) -> int:
         console.note(f"wrong: {problem}")
     if problems:
         raise InputError(f"ledger {opened.place!r} has {len(problems):,} problems: publish nothing from it")
-    console.put(
-        f"ledger {opened.place!r} is in order, accounts: {len(opened.accounts()):,}, none above its limit"
-    )
+    console.put(f"ledger {opened.place!r} is in order, accounts: {len(opened.accounts()):,}, none above its limit")
     return 0
 
 
 @ledger.command(short_help="Write the accounts as CSV, for a report.")
 def export(
-    where: _Where,
-    out: Annotated[Path | None, Option(metavar="FILE", help="Write to a file. [default: print]")] = None,
+    where: _Where, out: Annotated[Path | None, Option(metavar="FILE", help="Write to a file. [default: print]")] = None
 ) -> None:
     """Write the accounts as CSV: limit, spent and left. Budgets are public, and nothing else is written."""
     opened = open_ledger(where)
@@ -121,8 +118,5 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
 def _list_withdrawn(standings: list[Standing]) -> list[str]:
     """Return a line for each release that was withdrawn."""
     found = [(each.account, notice) for each in standings for notice in each.withdrawn]
-    lines = [
-        f"{notice['file']}, on {notice['date']}: {notice['reason']} (account {name!r})"
-        for name, notice in found
-    ]
+    lines = [f"{notice['file']}, on {notice['date']}: {notice['reason']} (account {name!r})" for name, notice in found]
     return ["", "withdrawn (what they cost stays spent):", *lines] if lines else []

@@ -47,35 +47,22 @@ def plan(
     cell: shared.Cell = None,
     epsilons: Annotated[
         Any,
-        Option(
-            "--epsilon",
-            metavar="E,...",
-            parser=_each(shared.amount),
-            help="ε, or several to compare: 0.5,1,2.",
-        ),
+        Option("--epsilon", metavar="E,...", parser=_each(shared.amount), help="ε, or several to compare: 0.5,1,2."),
     ] = None,
     rho: shared.Rho = None,
     limit: shared.Limit = None,
     sources: shared.Sources = "none",
     regions: shared.Regions = None,
-    squares: Annotated[
-        Any, Option(metavar="SIDE", parser=shared.length, help="Plan for squares: 2km.")
-    ] = None,
-    boxes: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Plan for boxes: west,south,east,north.")
-    ] = None,
+    squares: Annotated[Any, Option(metavar="SIDE", parser=shared.length, help="Plan for squares: 2km.")] = None,
+    boxes: Annotated[Path | None, Option(metavar="FILE.csv", help="Plan for boxes: west,south,east,north.")] = None,
     points: shared.Points = None,
     max_per_user: shared.MaxPerUser = None,
     stream: Annotated[bool, Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
     every: Every = None,
-    duration: Annotated[
-        str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")
-    ] = None,
+    duration: Annotated[str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")] = None,
     window: Annotated[int | None, Option(metavar="STEPS", min=1, help="Steps that share one budget.")] = None,
     window_limit: WindowLimit = None,
-    weights: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Spread the budget: step,weight.")
-    ] = None,
+    weights: Annotated[Path | None, Option(metavar="FILE.csv", help="Spread the budget: step,weight.")] = None,
     as_json: shared.AsJson = False,
     out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="Write to a file.")] = None,
 ) -> None:
@@ -98,9 +85,7 @@ def plan(
 
     check_target(out, regions, boxes)
     asked = {"regions": regions, "squares": squares, "boxes": boxes}
-    place = shared.MapOptions(
-        bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit
-    )
+    place = shared.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
     if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
         if cell is not None or rho is not None or sources != "none" or epsilons is None:
             raise InputError("several δ or ε require --epsilon, and exclude --cell, --rho and --sources")
@@ -111,9 +96,7 @@ def plan(
     if stream:
         place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
         counting = Preprocessing(max_per_user or 1)
-        _plan_stream(
-            place, budget, points, asked, counting, every, duration, window, window_limit, weights, out
-        )
+        _plan_stream(place, budget, points, asked, counting, every, duration, window, window_limit, weights, out)
         return
     how = {"counting": Preprocessing(max_per_user or 1), **budget}
     chosen = shared.choose(place, points, asked, **how)
@@ -137,13 +120,7 @@ def plan(
     letter, best = chosen.mechanism.letter, chosen.mechanism
     rows = [
         (
-            *(
-                each.label,
-                each.noise,
-                f"{each.cost:.4g}",
-                f"{each.rmse:,.4g}",
-                f"{letter} = {each.any_move:.4g}",
-            ),
+            *(each.label, each.noise, f"{each.cost:.4g}", f"{each.rmse:,.4g}", f"{letter} = {each.any_move:.4g}"),
             "" if each.resolves else "plus what is not measured",
         )
         for each in ranked
@@ -157,9 +134,7 @@ def plan(
         f"Strategies by the error of noise, in points (root mean square) over {over}:\n{table(heads, rows, left=2)}",
     ]
     if chosen.cells:
-        parts.insert(
-            2, f"Cells by the whole error, for about {number:,.0f} points:\n{chosen.table_of_cells()}"
-        )
+        parts.insert(2, f"Cells by the whole error, for about {number:,.0f} points:\n{chosen.table_of_cells()}")
     put("\n\n".join(parts), out)
 
 
@@ -216,11 +191,7 @@ def _compare(
 
     box, crs = place.extent()
     queries, _ = shared.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
-    how: dict[str, Any] = {
-        "deltas": deltas,
-        "epsilons": epsilons,
-        "per_user": max_per_user and [max_per_user],
-    }
+    how: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": max_per_user and [max_per_user]}
     limits, number = shared.read_limits(place.limit), float(points or shared.USUAL_POINTS)
     return advise(box, number, queries, crs=crs, limits=limits, **how)
 
@@ -230,9 +201,7 @@ def _recommend(found: pd.DataFrame, place: shared.MapOptions) -> str:
     unit = "m" if place.extent()[1] else "units"
     records: list[dict[Any, Any]] = found.to_dict("records")
     useful = [row for row in records if 1.96 * row["of_count"] <= _USEFUL]
-    best = min(
-        useful or records, key=lambda row: (row["epsilon"], -row["delta"]) if useful else (row["of_count"], 0)
-    )
+    best = min(useful or records, key=lambda row: (row["epsilon"], -row["delta"]) if useful else (row["of_count"], 0))
     area = f"{best['area'] / 1e6:,.3g} km²" if unit == "m" else f"{best['area']:,.3g} square units"
     suffix = "m" if unit == "m" else ""
     lines = [

@@ -40,9 +40,7 @@ def publish(
     sources: shared.Sources = "none",
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
     dry_run: shared.DryRun = False,
-    write_config: Annotated[
-        Path | None, Option(metavar="FILE", help="With --dry-run: write a project file.")
-    ] = None,
+    write_config: Annotated[Path | None, Option(metavar="FILE", help="With --dry-run: write a project file.")] = None,
     strategy: shared.Strategy = "auto",
     regions: shared.Regions = None,
     points: shared.Points = None,
@@ -60,9 +58,7 @@ def publish(
         Path | None, Option(metavar="OLD", help="Release that this one corrects and withdraws.")
     ] = None,
     reason: Annotated[str | None, Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
-    state: Annotated[
-        Path | None, Option(metavar="FILE", help="File for the secret state, to refine it later.")
-    ] = None,
+    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine it later.")] = None,
 ) -> Any:
     """Publish a file of points as one release file, which may be handed out.
 
@@ -90,17 +86,13 @@ def publish(
     if write_config is not None and not dry_run:
         raise InputError("--write-config requires --dry-run")
     if out.suffix.lower() != ".parquet":
-        raise InputError(
-            f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)"
-        )
+        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
     if state is not None and not dry_run:
         from deltahist.publishers.gradual import check_new
 
         check_new(state)
         if state.resolve() == out.resolve():
-            raise InputError(
-                f"--state is {str(state)!r}, as --out is: the state is secret, so name two files"
-            )
+            raise InputError(f"--state is {str(state)!r}, as --out is: the state is secret, so name two files")
     payer = shared.Payer(ledger, account, account_limit)
     if (replaces is None) != (reason is None):
         raise InputError("--replaces requires --reason, and the reverse")
@@ -112,24 +104,11 @@ def publish(
     if replaces is not None and reason is not None:
         counting = replace(counting, replaces=Correction(read_release(replaces).digest, reason))
     reading: dict[str, Any] = {
-        **{
-            "x": x,
-            "y": y,
-            "crs": None if crs == shared.PLAIN else crs,
-            "user": user,
-            "max_per_user": max_per_user,
-        },
+        **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
     place = shared.MapOptions(
-        bounds=bounds,
-        delta=delta,
-        cell=cell,
-        crs=crs,
-        project=project,
-        sources=sources,
-        limit=limit,
-        columns=(x, y),
+        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
     )
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         check_file(source, len(bounds) // 2, **reading)
@@ -226,9 +205,7 @@ def quantile(
     limit: shared.Limit = None,
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    method: Annotated[
-        str, Option(metavar="NAME", help="inverse, or smooth sensitivity: smooth.")
-    ] = "inverse",
+    method: Annotated[str, Option(metavar="NAME", help="inverse, or smooth sensitivity: smooth.")] = "inverse",
     user: shared.User = None,
     max_per_user: shared.MaxPerUser = None,
     where: shared.Where = None,
@@ -273,9 +250,7 @@ def quantile(
         found = publish_quantile(located.points, q, near, method=method, account=paying, **budget)
         if out is not None:
             put(found.to_json(), out)
-    print(
-        f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})"
-    )
+    print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")
     if found.payment is not None:
         print(f"account {found.payment}")
     return found

@@ -47,15 +47,11 @@ def query(
     *,
     box: Annotated[
         list[Any] | None,
-        typer.Option(
-            metavar="W,S,E,N", parser=shared.corners, help="A box on the map or in degrees (repeatable)."
-        ),
+        typer.Option(metavar="W,S,E,N", parser=shared.corners, help="A box on the map or in degrees (repeatable)."),
     ] = None,
     boxes: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.csv", help="Boxes: columns west,south,east,north (1-D: low,high), and name."
-        ),
+        typer.Option(metavar="FILE.csv", help="Boxes: columns west,south,east,north (1-D: low,high), and name."),
     ] = None,
     regions: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Polygons in any CRS; the answers keep their columns.")
@@ -66,19 +62,13 @@ def query(
         Any, typer.Option(metavar="Q,...", parser=_numbers, help="Quantiles of a release of sorted points.")
     ] = None,
     between: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="FIRST LAST", help="Of a folder: these steps. [default: all]"),
+        tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: these steps. [default: all]")
     ] = None,
     compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="FIRST LAST", help="Of a folder: the change from these steps."),
+        tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: the change from these steps.")
     ] = None,
-    each: Annotated[
-        bool, typer.Option("--each", help="Of a folder: a row for each step, not their sum.")
-    ] = False,
-    mean: Annotated[
-        bool, typer.Option("--mean", help="Of a folder: the mean per step, not the sum.")
-    ] = False,
+    each: Annotated[bool, typer.Option("--each", help="Of a folder: a row for each step, not their sum.")] = False,
+    mean: Annotated[bool, typer.Option("--mean", help="Of a folder: the mean per step, not the sum.")] = False,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Of a folder: leave out steps that have no release.")
     ] = False,
@@ -90,9 +80,7 @@ def query(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Write .csv, .json, .geojson, .parquet, .gpkg or .txt."
-        ),
+        typer.Option("--out", "-o", metavar="FILE", help="Write .csv, .json, .geojson, .parquet, .gpkg or .txt."),
     ] = None,
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
@@ -136,9 +124,7 @@ def query(
         published = _choose_steps(shared.open_series(release), between, compare, each, mean, skip_missing)
     else:
         if given := [option for option, value in steps.items() if value]:
-            raise InputError(
-                f"{given[0]} requires a folder of `deltahist stream`: {str(release)!r} is one release"
-            )
+            raise InputError(f"{given[0]} requires a folder of `deltahist stream`: {str(release)!r} is one release")
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
 
@@ -242,9 +228,7 @@ def _choose_form(form: str | None, out: Path | None) -> str:
     return forms[out.suffix.lower()]
 
 
-def _deliver(
-    table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool
-) -> None:
+def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool) -> None:
     """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
     from deltahist.releases.export import encode_table, explain_below, write_table
 

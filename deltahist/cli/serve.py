@@ -24,9 +24,7 @@ def _tiles(text: str | None) -> str | None:
 
 
 def serve(
-    releases: Annotated[
-        list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")
-    ] = None,
+    releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
     private: Annotated[
         Path | None, Option(metavar="CONFIG", help="Serve private data (docs/service-private.md).")
@@ -35,9 +33,7 @@ def serve(
     host: Annotated[str, Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
     workers: Annotated[int, Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
-    cors: Annotated[
-        list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may ask, or *.")
-    ] = None,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may ask, or *.")] = None,
     root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes: /maps.")] = "",
     tiles: Annotated[
         str | None, Option(metavar="URL", callback=_tiles, help="Background: https://a.org/{z}/{x}/{y}.png.")
@@ -75,9 +71,7 @@ def serve(
         from deltahist.server.catalogue import Catalogue
         from deltahist.server.service import Settings
     except ImportError:
-        raise InputError(
-            "a service needs packages that are not installed: pip install 'deltahist[serve]'"
-        ) from None
+        raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
     catalogue = Catalogue(releases)
     for problem in catalogue.problems:
         console.note(f"not served: {problem}")
@@ -94,9 +88,7 @@ def serve(
         if listening is None:
             return 2 if catalogue.problems else 0
         config = uvicorn.Config(
-            partial(
-                serve_files, releases, Settings(tuple(cors or ()), max_bytes, max_boxes, tiles, attribution)
-            ),
+            partial(serve_files, releases, Settings(tuple(cors or ()), max_bytes, max_boxes, tiles, attribution)),
             factory=True,
             workers=workers,
             root_path=root_path,
@@ -118,9 +110,7 @@ def _serve_private(config: Path | None, new_key: str | None, check: bool) -> int
     try:
         from deltahist.personal.service import make_key, run_private
     except ImportError:
-        raise InputError(
-            "a private service needs more packages: pip install 'deltahist[serve-private]'"
-        ) from None
+        raise InputError("a private service needs more packages: pip install 'deltahist[serve-private]'") from None
     if new_key is not None:
         key, hashed = make_key()
         console.note(f'key of {new_key}, shown once; for the file:\n[clients.{new_key}]\nkeys = ["{hashed}"]')

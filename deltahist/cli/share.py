@@ -36,12 +36,8 @@ def share(
     edges: Annotated[Path, Option(metavar="FILE", help="Who knows whom: two users on each line.")],
     directed: Annotated[bool, Option("--directed", help="Edges lead from owners to requesters.")] = False,
     distance: Annotated[str, Option(metavar="KIND", help="hops, resistance, or a file.")] = "hops",
-    epsilon: Annotated[
-        str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:15,2:8,4:0.5.")
-    ],
-    alpha: Annotated[
-        Any, Option(metavar="LENGTH", parser=shared.length, help="α: distance that is hidden.")
-    ] = None,
+    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:15,2:8,4:0.5.")],
+    alpha: Annotated[Any, Option(metavar="LENGTH", parser=shared.length, help="α: distance that is hidden.")] = None,
     step: Annotated[
         Fraction | None, Option(metavar="LENGTH", parser=shared.amount, help="Lattice. [default: α / 1000]")
     ] = None,
@@ -81,24 +77,15 @@ def share(
     if (alpha is None) != (bit is not None):
         raise InputError("--alpha is needed for numbers and places, and excluded by --bit")
     columns = {"x": x, "y": y} if places else {"x": value or bit, "y": None}
-    how: dict[str, Any] = {
-        "user": user,
-        "where": where,
-        "crs": None if crs == shared.PLAIN else crs,
-        **columns,
-    }
+    how: dict[str, Any] = {"user": user, "where": where, "crs": None if crs == shared.PLAIN else crs, **columns}
     check_file(source, 2 if places else 1, max_per_user=1, **how)
     network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least)
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     name = value or bit or ""
     names = ("x", "y") if places else ((name if not name.isdigit() else "bit" if bit else "value"),)
-    mechanism = DiffusionMechanism(
-        network, levels, alpha, kind, names, step, _map(crs, project) if places else None
-    )
+    mechanism = DiffusionMechanism(network, levels, alpha, kind, names, step, _map(crs, project) if places else None)
     if everything and len(network) ** 2 > _MOST_PAIRS:
-        raise InputError(
-            f"--all would answer {len(network) ** 2:,} pairs: it must be at most {_MOST_PAIRS:,}"
-        )
+        raise InputError(f"--all would answer {len(network) ** 2:,} pairs: it must be at most {_MOST_PAIRS:,}")
     asked = None if pairs is None else read_pairs(pairs)
     data = read_owners(source, area=mechanism.area, **how)
     if places and crs is None and are_degrees((*data.min(), *data.max()), "x", "y"):
@@ -130,9 +117,7 @@ def _map(crs: str | None, project: str | None) -> str | None:
     if found is None or found == shared.PLAIN:
         return None
     if read_crs(found, "--project" if project else "--crs").is_geographic:
-        raise InputError(
-            f"answers would be in {found}, and degrees are not lengths: add --project EPSG:32618"
-        )
+        raise InputError(f"answers would be in {found}, and degrees are not lengths: add --project EPSG:32618")
     return found
 
 

@@ -93,9 +93,7 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
         if factor == "none" and distance == "any":
             continue
         elif not distance or typed(factor) is None:
-            raise InputError(
-                f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none"
-            )
+            raise InputError(f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none")
         else:
             found.append((distance if distance == "any" else length(distance), typed(factor)))
     return found if texts else None
@@ -103,29 +101,20 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
 
 # --- options -------------------------------------------------------------------------------------------------
 
-Input = Annotated[
-    str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")
-]
+Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
 Release = Annotated[Any, Argument(metavar="RELEASE", parser=place, help="A release file, or its address.")]
 Published = Annotated[
     Any, Argument(metavar="RELEASE", parser=place, help="A release file, a folder of them, or an address.")
 ]
 X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
 Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[
-    str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")
-]
-Project = Annotated[
-    str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")
-]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")]
+Project = Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=corners, help="Corners of the map, or LOW,HIGH.")]
 Cell = Annotated[Any, Option(metavar="LENGTH", parser=length, help="Side of a cell: 250m. [default: auto]")]
-Delta = Annotated[
-    Any, Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden.")
-]
+Delta = Annotated[Any, Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden.")]
 Sources = Annotated[
-    str,
-    Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file."),
+    str, Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file.")
 ]
 Limit = Annotated[
     list[str] | None,
@@ -134,52 +123,28 @@ Limit = Annotated[
         help="Cap the privacy loss of longer moves: 2km:2, any:none (repeatable). [default: any:4]",
     ),
 ]
-Epsilon = Annotated[
-    Fraction | None, Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")
-]
-Rho = Annotated[
-    Fraction | None, Option(metavar="R", parser=amount, help="Instead: ρ of zCDP, with Gaussian noise.")
-]
+Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")]
+Rho = Annotated[Fraction | None, Option(metavar="R", parser=amount, help="Instead: ρ of zCDP, with Gaussian noise.")]
 Strategy = Annotated[str, Option(metavar="NAME", help="auto, or a strategy by name: flow, wavelet.")]
 Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons that will be asked; cells suit them.")]
-Points = Annotated[
-    Fraction | None, Option(metavar="N", parser=amount, help="About how many points. [default: 100000]")
-]
+Points = Annotated[Fraction | None, Option(metavar="N", parser=amount, help="About how many points. [default: 100000]")]
 User = Annotated[str | None, Option(metavar="COL", help="Column of users, who are protected as a whole.")]
-MaxPerUser = Annotated[
-    int | None, Option(metavar="K", min=1, help="Points kept of each user; all are protected.")
-]
-Where = Annotated[
-    str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Public.")
-]
-Outside = Annotated[
-    str | None, Option(metavar="HOW", help="Points outside: clamp or drop. [default: clamp up to 1%]")
-]
+MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Points kept of each user; all are protected.")]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Public.")]
+Outside = Annotated[str | None, Option(metavar="HOW", help="Points outside: clamp or drop. [default: clamp up to 1%]")]
 DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
-Table = Annotated[
-    str | None, Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://...")
-]
+Table = Annotated[str | None, Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://...")]
 LedgerFile = Annotated[
     str | None, Option("--ledger", metavar="FILE", help="Ledger of budgets: a file or postgresql://...")
 ]
-AccountName = Annotated[
-    str | None, Option("--account", metavar="NAME", help="Account of the ledger that pays.")
-]
-AccountLimit = Annotated[
-    Fraction | None, Option(metavar="E", parser=amount, help="All that a new account may spend.")
-]
-DryRun = Annotated[
-    bool, Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")
-]
+AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger that pays.")]
+AccountLimit = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="All that a new account may spend.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
 AsJson = Annotated[bool, Option("--json", help="Print data, as JSON.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of what is made.")]
-Nonnegative = Annotated[
-    bool, Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")
-]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
-RegionName = Annotated[
-    str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")
-]
+RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")]
 
 
 def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any]:
@@ -276,9 +241,7 @@ def read_queries(
         return lambda on: _within(fitted.shapes, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
     if squares is not None:
         side = domain.length(squares, name="squares")
-        return lambda on: workloads.random_squares(
-            side, _SQUARES, on
-        ), f"{_SQUARES:,} squares of side {squares}"
+        return lambda on: workloads.random_squares(side, _SQUARES, on), f"{_SQUARES:,} squares of side {squares}"
     if boxes is not None:
         sides, _ = read_boxes(None, boxes, domain)
         return lambda on: workloads.boxes(sides), f"the {len(sides):,} boxes of {boxes}"
@@ -297,9 +260,7 @@ def _within(shapes: Any, domain: Domain) -> Workload:
     return workloads.regions(parts[there], [str(number) for number in there])
 
 
-def read_boxes(
-    box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain
-) -> tuple[Any, list[str]]:
+def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
     """Return the boxes of --box and of a file as an array (m, 2 d), and the name of each."""
     import numpy as np
 
@@ -309,9 +270,7 @@ def read_boxes(
     names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
     for values, name in zip(box or (), names, strict=True):
         if len(values) != wanted:
-            raise InputError(
-                f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)"
-            )
+            raise InputError(f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)")
     array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
     if file is None:
         return array, names
@@ -416,9 +375,7 @@ def note_rows(read: Any, outside: str | None = None) -> None:
     if read.users is not None:
         note(f"{read.users:,} users")
     if read.outside:
-        note(
-            f"{read.outside:,} points outside the bounds {'dropped' if outside == 'drop' else 'moved to the edge'}"
-        )
+        note(f"{read.outside:,} points outside the bounds {'dropped' if outside == 'drop' else 'moved to the edge'}")
 
 
 @dataclass(frozen=True)
@@ -435,9 +392,7 @@ class Payer:
         A chain of releases pays only what the next one costs more than those before it. The files that are `written`,
         by option, must differ from the ledger.
         """
-        if (self.ledger is None) != (self.account is None) or (
-            self.limit is not None and self.ledger is None
-        ):
+        if (self.ledger is None) != (self.account is None) or (self.limit is not None and self.ledger is None):
             raise InputError("--ledger requires --account, and both are needed for --account-limit")
         if self.ledger is None:
             return
@@ -487,9 +442,7 @@ class Payer:
 def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
     """Warn of a release that must not be published, or hardly protects anybody."""
     if not publishable:
-        note(
-            f"warning: {path} is not for publication: its noise is seeded, or no publisher of deltahist drew it"
-        )
+        note(f"warning: {path} is not for publication: its noise is seeded, or no publisher of deltahist drew it")
     elif weakness is not None:
         note(f"warning: {path} hardly protects anybody: {weakness}")
 
@@ -529,9 +482,7 @@ def open_series(folder: Path) -> Series:
     return series
 
 
-def read_zones(
-    regions: Path | None, layer: str | None, name: str | None, domain: Domain
-) -> gpd.GeoDataFrame | None:
+def read_zones(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
     """Read the regions, with their names in front; None if there are none."""
     from deltahist.space.geometries import named, read_geometries
 

@@ -54,9 +54,7 @@ def statement(
         form_of(out, FORMS)
         check_target(out, release)
     folder = shared.is_folder(release)
-    published = (
-        shared.open_series(release) if folder else shared.open_release(release, refuse_withdrawn=False)
-    )
+    published = shared.open_series(release) if folder else shared.open_release(release, refuse_withdrawn=False)
     if as_json:
         put_json(published.facts())
     elif out is None:
@@ -76,19 +74,11 @@ def plot(
     only: Annotated[Literal["map", "curve"] | None, Option(help="Draw one part alone.")] = None,
     nonnegative: shared.Nonnegative = False,
     unbiased: _Unbiased = False,
-    hatch: Annotated[
-        bool, Option("--hatch", help="Hatch cells that do not stand out from the noise.")
-    ] = False,
-    per: Annotated[
-        Literal["area", "region"], Option(help="Points per km², or per region (or cell).")
-    ] = "area",
-    context: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="Geometries drawn thin and grey.")
-    ] = None,
+    hatch: Annotated[bool, Option("--hatch", help="Hatch cells that do not stand out from the noise.")] = False,
+    per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
+    context: Annotated[list[Path] | None, Option(metavar="FILE", help="Geometries drawn thin and grey.")] = None,
     title: shared.Title = None,
-    between: Annotated[
-        tuple[str, str] | None, Option(metavar="FIRST LAST", help="Of a folder: these steps.")
-    ] = None,
+    between: Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Of a folder: these steps.")] = None,
 ) -> None:
     """Draw the published map and, below it, the protection that is left at each distance.
 
@@ -126,9 +116,7 @@ def plot(
         published: Any = shared.open_release(release)
         asked = shared.read_zones(regions, layer, name, published.domain)
         files = context or ()
-        look["context"] = [
-            read_geometries(file, published.domain, "--context", choosable=False) for file in files
-        ]
+        look["context"] = [read_geometries(file, published.domain, "--context", choosable=False) for file in files]
         if asked is None:
             look |= {"per": of_cells, "hatched": hatch, "nonnegative": estimates}
         else:
@@ -140,14 +128,10 @@ def plot(
 def export(
     release: shared.Release,
     *,
-    out: Annotated[
-        Path, Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet, .geojson, .csv or .tif.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet, .geojson, .csv or .tif.")],
     nonnegative: shared.Nonnegative = False,
     unbiased: _Unbiased = False,
-    blocks: Annotated[
-        Any, Option(metavar="N,...", parser=_whole_numbers, help="Also sums over N × N cells.")
-    ] = None,
+    blocks: Annotated[Any, Option(metavar="N,...", parser=_whole_numbers, help="Also sums over N × N cells.")] = None,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 

@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 #: Steps that a stream may have, and districts that a line names.
 MOST_STEPS, _NAMED = 10_000_000, 5
 
-Every = Annotated[
-    str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w; not for numbers.")
-]
+Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w; not for numbers.")]
 Window = Annotated[int, Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")]
 WindowLimit = Annotated[
-    list[str] | None,
-    Option(metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR budgets: 30:2, any:4."),
+    list[str] | None, Option(metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR budgets: 30:2, any:4.")
 ]
 
 
@@ -44,14 +41,10 @@ def stream(
     until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
     window: Window,
     state: Annotated[str, Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
-    out: Annotated[
-        Path, Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
     every: Every = None,
     time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
-    time_format: Annotated[
-        str | None, Option(metavar="FORMAT", help="Of --time: for strptime, unix, unix-ms.")
-    ] = None,
+    time_format: Annotated[str | None, Option(metavar="FORMAT", help="Of --time: for strptime, unix, unix-ms.")] = None,
     x: shared.X = None,
     y: shared.Y = None,
     crs: shared.PointsCrs = None,
@@ -62,9 +55,7 @@ def stream(
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
     window_limit: WindowLimit = None,
-    budgets: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Columns step and epsilon (or rho).")
-    ] = None,
+    budgets: Annotated[Path | None, Option(metavar="FILE.csv", help="Columns step and epsilon (or rho).")] = None,
     strategy: shared.Strategy = "auto",
     regions: shared.Regions = None,
     points: shared.Points = None,
@@ -102,9 +93,7 @@ def stream(
     clock = Clock.of(start, every, time_format)
     number = clock.step(until, "--until") + 1
     if not 1 <= number <= MOST_STEPS:
-        raise InputError(
-            f"--until is {until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {start!r}"
-        )
+        raise InputError(f"--until is {until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {start!r}")
     labels = [clock.label(step) for step in range(number)]
     amounts = None if budgets is None else read_amounts(budgets, labels, unit)
     refuse_weak_window(Budget(**budget), window)
@@ -112,12 +101,7 @@ def stream(
     rule = Rule.of(**budget, length=window, limits=longer)
     counting = shared.describe_rows(user, max_per_user, where, outside, drop_bad_rows)
     reading: dict[str, Any] = {"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "where": where}
-    reading |= {
-        "max_per_user": max_per_user,
-        "outside": outside,
-        "drop_bad_rows": drop_bad_rows,
-        "table": table,
-    }
+    reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table}
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         if "://" not in state:
             console.check_target(Path(state), option="--state")
@@ -130,14 +114,7 @@ def stream(
             check_file(next(iter(files.values())), axes, user=user, **reading)
     columns, cell = (x, y), delta if cell is None else cell
     place = shared.MapOptions(
-        bounds=bounds,
-        delta=delta,
-        cell=cell,
-        crs=crs,
-        project=project,
-        sources=sources,
-        limit=limit,
-        columns=columns,
+        bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=columns
     )
     share = {unit: rule.equal if amounts is None else total / window}
     chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **share)
@@ -210,20 +187,9 @@ def describe_stream(
         few = "" if each.drowned is None else f"{len(each.drowned):,} of {each.queries:,}"
         rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
         if names and each.drowned is not None and len(each.drowned):
-            listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (
-                len(each.drowned) > _NAMED
-            )
-            drowned.append(
-                f"Over {each.steps:,} steps ({each.name}) noise exceeds the count in districts {listed}."
-            )
-    heads = (
-        "sum over",
-        "steps",
-        f"costs {mechanism.letter}",
-        "limit",
-        "error of a query",
-        "noise above count",
-    )
+            listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (len(each.drowned) > _NAMED)
+            drowned.append(f"Over {each.steps:,} steps ({each.name}) noise exceeds the count in districts {listed}.")
+    heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
     about = "Errors are of noise alone, in points (root mean square). Points are taken to be evenly spread."
     return "\n".join([console.table(heads, rows), "", about, *drowned])
 
@@ -246,9 +212,7 @@ def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]
     for row, label in zip(rows, labels, strict=False):
         number = typed(str(row[unit]).strip())
         if number is None or number < 0:
-            raise InputError(
-                f"--budgets has {str(row[unit])[:80]!r} at step {label}: it must be zero or more"
-            )
+            raise InputError(f"--budgets has {str(row[unit])[:80]!r} at step {label}: it must be zero or more")
         out.append(number)
     return out
 
@@ -262,9 +226,7 @@ def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Frac
 
     rows = read_rows(file, "--weights")
     if not rows or "weight" not in rows[0]:
-        raise InputError(
-            f"--weights {str(file)!r} must have a header with the column weight (and maybe step)"
-        )
+        raise InputError(f"--weights {str(file)!r} must have a header with the column weight (and maybe step)")
     weights = [typed(str(row["weight"])) for row in rows]
     if None in weights:
         raise InputError(f"--weights has {rows[weights.index(None)]['weight']!r}: weights must be numbers")

@@ -149,9 +149,7 @@ class _Spark:
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
-            session.client.set_retry_policies(
-                [DefaultPolicy(max_retries=3)]
-            )  # of itself it tries for ten minutes
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # of itself it tries for ten minutes
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",

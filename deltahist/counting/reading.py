@@ -122,9 +122,7 @@ class Counted(Unshown):
         """Return the counts of one step."""
         size = self.domain.size
         first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
-        return Counts(
-            self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size
-        )
+        return Counts(self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size)
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,17 +141,13 @@ class Batch(Unshown):
 class Rows:
     """Numbers of rows by place, of all of them and of those that stay, while they are read."""
 
-    def __init__(
-        self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0, due: int = 0
-    ) -> None:
+    def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0, due: int = 0) -> None:
         self.domain, self.reading, self.fine, self.steps, self.due = domain, reading, fine, steps, due
         self.size = domain.lattice_shape[0] if fine else domain.size
         if not fine:
             check_room(domain)
         if max(steps, 1) * self.size >= 1 << 61:
-            raise InputError(
-                f"there are {steps:,} steps of {self.size:,} cells: too many for one table; use fewer"
-            )
+            raise InputError(f"there are {steps:,} steps of {self.size:,} cells: too many for one table; use fewer")
         self.all, self.kept = (Tally(2 * max(steps, 1) * self.size) for _ in range(2))
         self.none = np.zeros(6, dtype=np.int64)
         self.users: int | None = None
@@ -172,9 +166,7 @@ class Rows:
             if bound is not None:
                 assert batch.users is not None
                 users, usable = batch.users[0], places >= 0
-                if (
-                    batch.steps is not None
-                ):  # users are bounded within each step: whole numbers that differ by step
+                if batch.steps is not None:  # users are bounded within each step: whole numbers that differ by step
                     users = users ^ (batch.steps[0].astype(np.uint64) * _ODD).view(users.dtype)
                 bound.add(users[usable], places[usable])
         if bound is not None:
@@ -328,9 +320,7 @@ def _columns(
         table = pa.table(points)
         known = [name for name in table.column_names if not name.startswith("__index_level")]
         if len(names or known) != domain.ndim or not set(names) <= set(known):
-            raise InputError(
-                f"points have the columns {known}: say which are the {domain.ndim}, as x= and y="
-            )
+            raise InputError(f"points have the columns {known}: say which are the {domain.ndim}, as x= and y=")
         found = [table.column(name).cast(pa.float64(), safe=False) for name in names or known]
         return [np.asarray(column.fill_null(np.nan), dtype=np.float64) for column in found], operation
     try:
@@ -339,9 +329,7 @@ def _columns(
         raise InputError(f"points are rows of different lengths: they must be (m, {domain.ndim})") from None
     if array.dtype.kind not in "iuf":
         raise InputError(f"points are of type {array.dtype}: coordinates must be numbers")
-    plain = (
-        np.ma.filled(array.astype(np.float64), np.nan) if np.ma.is_masked(array) else np.asarray(array.data)
-    )
+    plain = np.ma.filled(array.astype(np.float64), np.nan) if np.ma.is_masked(array) else np.asarray(array.data)
     if domain.ndim == 1 and plain.ndim == 1:
         plain = plain[:, None]
     if plain.size == 0 and plain.ndim < 2:
@@ -359,21 +347,15 @@ def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDAr
         try:
             user = points[user]
         except (KeyError, TypeError, IndexError, ValueError):
-            raise InputError(
-                f"user is {user!r}: it must be a column of the points, or one entry for each"
-            ) from None
+            raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each") from None
     given, own = (getattr(each, "index", None) for each in (user, points))
     if isinstance(given, pd.Index) and isinstance(own, pd.Index) and not given.equals(own):
-        raise InputError(
-            "user has another index than the points: its entries would go to other points; align it"
-        )
+        raise InputError("user has another index than the points: its entries would go to other points; align it")
     ids = pd.Series(user.to_pandas() if hasattr(user, "to_pandas") else user).reset_index(drop=True)
     if len(ids) != number:
         raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
     if pd.api.types.is_float_dtype(ids) and ((ids % 1 != 0) & ids.notna() | (ids.abs() > 2.0**53)).any():
-        raise InputError(
-            "user has numbers that are not whole, or beyond 2^53, where they cannot be told apart"
-        )
+        raise InputError("user has numbers that are not whole, or beyond 2^53, where they cannot be told apart")
     codes = pd.factorize(ids)[0].astype(np.int64)
     return codes, (codes >= 0) & np.asarray(ids != "", dtype=np.bool_)
 
@@ -440,14 +422,7 @@ def count_file(
 
 
 def count_steps(
-    path: str | Path | Any,
-    domain: Domain,
-    clock: Clock,
-    steps: int,
-    *,
-    time: str | int,
-    due: int = 0,
-    **how: Any,
+    path: str | Path | Any, domain: Domain, clock: Clock, steps: int, *, time: str | int, due: int = 0, **how: Any
 ) -> Counted:
     """Count a table's points in each of the first `steps` steps of a clock; users are bounded within each step.
 
@@ -499,9 +474,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
         axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
         given, label = source.given, source.given.label
         owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
-        statement = sql.read_sql(given, reading, axes, None, source.geometry).replace(
-            "SELECT ", f"SELECT {owner}", 1
-        )
+        statement = sql.read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
         with readable(label):
             rows = source.connection.execute(statement).to_arrow_table().combine_chunks().to_batches()
@@ -593,9 +566,7 @@ def _batch(rows: Any, axes: int) -> Batch:
             f"where compares a column with numbers, or with true and false, but {unread:,} of its rows hold something "
             "else: mend them, leave them empty, or compare with text in single quotes"
         )
-    return Batch(
-        columns, known("u"), known("step"), np.asarray(rows["chosen"].to_numpy(zero_copy_only=False))
-    )
+    return Batch(columns, known("u"), known("step"), np.asarray(rows["chosen"].to_numpy(zero_copy_only=False)))
 
 
 def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
@@ -607,14 +578,10 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
     if given is None:
         if domain is None or domain.crs is None:
             return None
-        raise InputError(
-            f"crs is missing: coordinates of {name!r} must say which CRS they are in, as {domain.crs} is"
-        )
+        raise InputError(f"crs is missing: coordinates of {name!r} must say which CRS they are in, as {domain.crs} is")
     source = read_crs(given)
     if stated is not None and own is not None and not read_crs(own).equals(source, ignore_axis_order=True):
-        raise InputError(
-            f"crs is {stated!r}, but {name!r} says another one itself: leave it out, or correct the file"
-        )
+        raise InputError(f"crs is {stated!r}, but {name!r} says another one itself: leave it out, or correct the file")
     if domain is None or domain.crs is None:
         raise InputError(
             f"coordinates of {name!r} are in {source.to_string()[:40]}, but the domain has no CRS: give it a projected "

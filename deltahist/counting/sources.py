@@ -89,16 +89,7 @@ def readable(name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (
-        duckdb.Error,
-        pa.ArrowException,
-        OSError,
-        EOFError,
-        ValueError,
-        RuntimeError,
-        BadZipFile,
-        Zlib,
-    ) as why:
+    except (duckdb.Error, pa.ArrowException, OSError, EOFError, ValueError, RuntimeError, BadZipFile, Zlib) as why:
         said = next(iter(str(why).splitlines()), "")[:300] or type(why).__name__  # further lines quote rows
         raise InputError(f"input {name!r} cannot be read: {said} (cut short?)") from None
 
@@ -124,13 +115,9 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
     kind = _format_of(path)
     if kind is None:
         endings = ", ".join(itertools.chain(*_FORMATS.values()))
-        raise InputError(
-            f"input {name!r} has the ending {path.suffix!r}: it must be {endings}; or say table="
-        )
+        raise InputError(f"input {name!r} has the ending {path.suffix!r}: it must be {endings}; or say table=")
     if reading.layer is not None and kind not in ("excel", "geo"):
-        raise InputError(
-            f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers"
-        )
+        raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
     source = _OPENERS[kind](path, name, reading, connection, stack)
 
     def finish() -> int:
@@ -139,9 +126,7 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
                 while packed.read(1 << 22):
                     pass
         if _version(path) != before:
-            raise InputError(
-                f"input {name!r} changed while it was read: count again when nothing writes there"
-            )
+            raise InputError(f"input {name!r} changed while it was read: count again when nothing writes there")
         return source.finish()
 
     return replace(source, finish=finish)
@@ -160,9 +145,7 @@ def _format_of(path: Path) -> str | None:
 def _copy_stdin(stack: ExitStack) -> Path:
     """Return a file, which others cannot read, with what comes by standard input; its first bytes tell its format."""
     if sys.stdin.isatty():
-        raise InputError(
-            "input is '-', standard input, but that is a terminal: lead a table into it, or name a file"
-        )
+        raise InputError("input is '-', standard input, but that is a terminal: lead a table into it, or name a file")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     with (folder / "stdin").open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
@@ -202,9 +185,7 @@ def _open_duckdb(path: Path, table: str, connection: Any) -> Source:
     ).fetchall()  # fmt: skip
     if not types:
         raise InputError(f"table is {table!r}: the database has no such table")
-    return Source(
-        connection, Given(table, f"source.{'.'.join(map(quote, [*part, own]))}", dict(types), DUCKDB)
-    )
+    return Source(connection, Given(table, f"source.{'.'.join(map(quote, [*part, own]))}", dict(types), DUCKDB))
 
 
 # --- text -------------------------------------------------------------------------------------------------
@@ -221,16 +202,11 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     lines = [line for line in text.splitlines()[:20] if line.strip()]
     counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS if d != reading.decimal}
     # A delimiter stands equally often in every line; of several, the one that stands most often.
-    steady = {d: c[0] for d, c in counts.items() if c[0] and min(c) == max(c)} or {
-        d: c[0] for d, c in counts.items()
-    }
+    steady = {d: c[0] for d, c in counts.items() if c[0] and min(c) == max(c)} or {d: c[0] for d, c in counts.items()}
     delimiter = max(steady, key=lambda d: steady[d])
     if not steady[delimiter]:
         delimiter = ";" if reading.decimal == "," else ","
-    first = [
-        field.strip()
-        for field in next(csv.reader(io.StringIO(text[blank:], newline=""), delimiter=delimiter))
-    ]
+    first = [field.strip() for field in next(csv.reader(io.StringIO(text[blank:], newline=""), delimiter=delimiter))]
     names, header = _names(first, reading)
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
@@ -274,9 +250,7 @@ def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack:
     names = list(_types(connection, f"{file})"))
     columns = ", ".join(f"{_text(each)}: 'VARCHAR'" for each in names)
     relation = f"{file}, columns = {{{columns}}})"
-    return Source(
-        connection, Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal)
-    )
+    return Source(connection, Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
 
 
 def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -287,9 +261,7 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
     try:
         sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
     except ImportError:
-        raise InputError(
-            f"input {name!r} is a workbook: pip install 'deltahist[excel]', or save it as CSV"
-        ) from None
+        raise InputError(f"input {name!r} is a workbook: pip install 'deltahist[excel]', or save it as CSV") from None
     if reading.layer is None and len(sheets) > 1:
         raise InputError(f"input {name!r} has the sheets {', '.join(sheets)}: choose one with layer=")
     sheet = next(iter(sheets.values())) if reading.layer is None else sheets.get(reading.layer)
@@ -320,13 +292,9 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
         geo = json.loads(described)
         try:
             geometry = geo["primary_column"]
-            crs = geo["columns"][geometry].get(
-                "crs", "OGC:CRS84"
-            )  # what GeoParquet means where it says nothing
+            crs = geo["columns"][geometry].get("crs", "OGC:CRS84")  # what GeoParquet means where it says nothing
         except (KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"input {name!r} does not say rightly what its geometries are: write it anew"
-            ) from None
+            raise InputError(f"input {name!r} does not say rightly what its geometries are: write it anew") from None
     crs = json.dumps(crs) if isinstance(crs, dict) else crs
     return _with_fields(Source(connection, Given(name, relation, types, DUCKDB), geometry, crs))
 
@@ -350,9 +318,7 @@ def _open_lake(place: str, name: str, reading: Reading, connection: Any) -> Sour
             )
         files = [f for f in sorted(folder.rglob("*")) if f.is_file() and f.name[0] not in "._"]
         if strange := [f for f in files if _format_of(f) != "parquet"]:
-            raise InputError(
-                f"input {name!r} holds {strange[0].name!r}: a folder must hold Parquet files alone"
-            )
+            raise InputError(f"input {name!r} holds {strange[0].name!r}: a folder must hold Parquet files alone")
         if not files:
             raise InputError(f"input {name!r} is empty: it has no Parquet files")
         listed = ", ".join(map(_file, files))

@@ -69,9 +69,7 @@ class Dialect:
 
 
 DUCKDB = Dialect("duckdb", "epoch_us({}) / 1e6", "hash({})", "random()")
-POSTGRESQL = Dialect(
-    "postgres", "extract(epoch FROM {})", "hashtextextended(CAST({} AS TEXT), 0)", "gen_random_uuid()"
-)
+POSTGRESQL = Dialect("postgres", "extract(epoch FROM {})", "hashtextextended(CAST({} AS TEXT), 0)", "gen_random_uuid()")
 SPARK = Dialect("spark", "unix_micros(CAST({} AS TIMESTAMPTZ)) / 1e6", "xxhash64({})", "uuid()")
 
 
@@ -128,9 +126,7 @@ class Given:
             raise InputError(f"column {column!r} is of the type {self.types[column]}: it must hold numbers")
         text = f"TRY_CAST({name} AS DOUBLE)"
         if self.decimal == ",":  # whether 1.234 is little or much could only be guessed
-            text = (
-                f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
-            )
+            text = f"CASE WHEN NOT contains({name}, '.') THEN TRY_CAST(replace({name}, ',', '.') AS DOUBLE) END"
         return text
 
     def user(self, column: str) -> str:
@@ -150,10 +146,7 @@ class Given:
         if clock.every == 0:
             since = self.number(column)
         elif clock.format in SINCE_1970 and kind != "time":
-            since, most = (
-                f"floor({self.number(column)} / {number(1000 if clock.format == 'unix-ms' else 1)})",
-                1e11,
-            )
+            since, most = f"floor({self.number(column)} / {number(1000 if clock.format == 'unix-ms' else 1)})", 1e11
         elif kind == "time":
             since = f"floor({self.dialect.seconds.format(name)})"
         elif kind == "text" and self.decimal is not None:
@@ -314,9 +307,7 @@ def read_sql(
             coordinates, names, expression = [geometry], "g", given.name
     elif len(coordinates) != axes:
         need = "x and y" if axes == 2 else "x only"
-        raise InputError(
-            f"input {given.label!r} needs columns for its coordinates: name {need}, as x= and y="
-        )
+        raise InputError(f"input {given.label!r} needs columns for its coordinates: name {need}, as x= and y=")
     columns = [f"{expression(c)} AS {n}" for c, n in zip(coordinates, names, strict=False)]
     timed = None if reading.time is None or time is None else given.column(str(reading.time))
     chosen = "true"

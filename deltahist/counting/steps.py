@@ -10,23 +10,15 @@ from deltahist.errors import InputError, one_of
 from deltahist.preprocessing import Clock
 
 
-def check_folders(
-    source: Path, time: Any, clock: Clock, gaps: str, out: Path, table: str | None = None
-) -> None:
+def check_folders(source: Path, time: Any, clock: Clock, gaps: str, out: Path, table: str | None = None) -> None:
     """Raise InputError unless the input and the output folder go with each other, and are there."""
     one_of(("error", "empty"), gaps=gaps)
     if time is None and (table is not None or not source.is_dir()):
-        raise InputError(
-            f"time is missing with {str(source)!r}, which is no folder: say the column of its times"
-        )
+        raise InputError(f"time is missing with {str(source)!r}, which is no folder: say the column of its times")
     if time is None and clock.format is not None:
-        raise InputError(
-            f"time_format is {clock.format!r} with a folder, whose files are named by steps: leave it out"
-        )
+        raise InputError(f"time_format is {clock.format!r} with a folder, whose files are named by steps: leave it out")
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(
-            f"out is {str(out)!r}, in the folder that is read: releases would be read as parts; move it"
-        )
+        raise InputError(f"out is {str(out)!r}, in the folder that is read: releases would be read as parts; move it")
     if (out.exists() and not out.is_dir()) or not out.parent.is_dir():
         raise InputError(f"out is {str(out)!r}: it must be a folder, in one that exists")
 
@@ -42,9 +34,7 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
             continue
         label = file.name.split(".")[0]
         if label in found:
-            raise InputError(
-                f"files {found[label].name!r} and {file.name!r} are both for step {label}: keep one"
-            )
+            raise InputError(f"files {found[label].name!r} and {file.name!r} are both for step {label}: keep one")
         found[label] = file
     # Files of steps to come may wait; what sorts among the steps, or is no number or date, is a slip.
     end = (len(labels[-1]), labels[-1])

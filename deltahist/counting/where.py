@@ -124,9 +124,7 @@ class Condition:
             else:
                 raise self._refusal(constant)
             if (new == "text" and plain is not constant) or kind not in ("", new):
-                raise InputError(
-                    f"where is {self.text!r}: {column.name!r} is compared with {kind} and {new}; {_RULE}"
-                )
+                raise InputError(f"where is {self.text!r}: {column.name!r} is compared with {kind} and {new}; {_RULE}")
             kind = self.kinds[column.name] = new
 
     def _refusal(self, node: Any) -> InputError:

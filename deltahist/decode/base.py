@@ -305,14 +305,12 @@ class Decoder:
     def solved_moments(self, work: Asked) -> Moments:
         """Return moments from the coefficients with which noise draws enter each answer, query by query."""
         fits_memory(
-            3 * 8 * self.domain.size,
-            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells",
+            3 * 8 * self.domain.size, f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells"
         )
         queries = rows_of(work, self.domain)
         # To slice a single row costs as much as a query.
         parts = [
-            self._moments_of(queries[i : i + self._batch].toarray())
-            for i in range(0, queries.shape[0], self._batch)
+            self._moments_of(queries[i : i + self._batch].toarray()) for i in range(0, queries.shape[0], self._batch)
         ]
         variance, kurtosis, unresolved = (np.concatenate(p) for p in zip(*parts, strict=True))
         return Moments(variance, kurtosis, unresolved=None if self.strategy.determines_cells else unresolved)
@@ -374,9 +372,7 @@ class Decoder:
             out[some] = np.clip(found, min(most, 0.0), max(most, 0.0))
         return out
 
-    def draws_summed(
-        self, spans: Sequence[Span], variance: NDArray[np.float64]
-    ) -> NDArray[np.float64] | None:
+    def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the number of draws (m,) whose plain sum is an answer's noise, 0 for none; None if it never is."""
         return None
 
@@ -438,8 +434,7 @@ class DenseDecoder(Decoder):
         each = np.sqrt(np.diag(covariance))
         if (
             not each.all()
-            or float(scipy.linalg.eigvalsh(covariance / np.outer(each, each), subset_by_index=[0, 0])[0])
-            < 1e-9
+            or float(scipy.linalg.eigvalsh(covariance / np.outer(each, each), subset_by_index=[0, 0])[0]) < 1e-9
         ):
             return np.asarray(scipy.linalg.pinv(dense, rtol=1e-12))
         root = scipy.linalg.cholesky(covariance, lower=True)
@@ -540,12 +535,7 @@ class IterativeDecoder(Decoder):
             dtype=np.float64,
         )
         found, ended, *_ = lsmr(
-            rows.H if adjoint else rows,
-            right,
-            atol=_TOLERANCE,
-            btol=_TOLERANCE,
-            conlim=0.0,
-            maxiter=_MOST_STEPS,
+            rows.H if adjoint else rows, right, atol=_TOLERANCE, btol=_TOLERANCE, conlim=0.0, maxiter=_MOST_STEPS
         )
         if ended == 7:
             raise InputError(

@@ -360,9 +360,7 @@ class Quadratic(Feature):
     def _between(self) -> IntervalTable:
         every = np.arange(self.forms[0].size)
         diagonal = np.stack([form.entries(every, every) for form in self.forms], axis=-1)
-        return IntervalTable(
-            lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal
-        )
+        return IntervalTable(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
 
     def __call__(self, low: Field, high: Field) -> Field:
         return self.values(low, high)[:, 0]
@@ -405,9 +403,7 @@ class Quadratic(Feature):
             each = (1 - share) ** 2 * form.entries(place, place) + share**2 * form.entries(after, after)
             own = float((each + 2 * share * (1 - share) * form.entries(place, after)).sum())
             size = form.size
-            whole = form.whole(
-                np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float)
-            )
+            whole = form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
         return float(over_intervals(own, whole, n))
 
 
@@ -442,9 +438,7 @@ class PublicTotal:
 
     def reduction(self, spans: Sequence[Span]) -> Field:
         """Return the variance taken away from boxes (m,)."""
-        return np.asarray(
-            sums_between(self._before, spans) ** 2 / (self.spread or 1.0)
-        )  # 0: there is no noise
+        return np.asarray(sums_between(self._before, spans) ** 2 / (self.spread or 1.0))  # 0: there is no noise
 
     @functools.cached_property
     def _before(self) -> Field:
@@ -516,9 +510,7 @@ def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], w
     out = np.zeros((len(some), wide, tall))
     box = out.reshape(-1)
     query, place = _listed(ends[1], some)
-    corners = np.hstack(
-        [query[:, None], cover.low[place] - low[query] + 1, cover.high[place] - low[query] + 1]
-    )
+    corners = np.hstack([query[:, None], cover.low[place] - low[query] + 1, cover.high[place] - low[query] + 1])
     for each, west, south, east, north in corners.tolist():
         out[each, west:east, south:north] = 1.0
     query, place = _listed(ends[0], some)

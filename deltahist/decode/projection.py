@@ -72,9 +72,7 @@ class Metric:
         if self.periodic:
             waves = scipy.fft.rfftn(field, axes=axes, workers=workers)
             waves *= factor
-            return np.asarray(
-                scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True)
-            )
+            return np.asarray(scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True))
         waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=workers, overwrite_x=overwrite)
         waves *= factor
         return np.asarray(scipy.fft.idctn(waves, norm="ortho", axes=axes, workers=workers, overwrite_x=True))

@@ -54,9 +54,7 @@ def check_membership(near: Neighbourhood) -> None:
 def check_all_there(counting: Preprocessing) -> None:
     """Raise InputError if points were left out: their number is public here."""
     if counting.dropped:
-        raise InputError(
-            f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public"
-        )
+        raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
 
 
 def on_a_line(points: ArrayLike) -> NDArray[Any]:
@@ -66,9 +64,7 @@ def on_a_line(points: ArrayLike) -> NDArray[Any]:
         array = array[:, 0]
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         # Not their shape: with a source their number is private.
-        raise InputError(
-            f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers"
-        )
+        raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
     return array
 
 
@@ -175,9 +171,7 @@ class SortedMechanism(BaseMechanism):
         object.__setattr__(self, "group", group)
         self._check_chain()
         if group * self.steps + 64 * self.law.scale >= _MOST_SUM:
-            raise InputError(
-                f"group is {group:,}: sums of {self.steps:,} steps and noise exceed 2^52; use fewer cells"
-            )
+            raise InputError(f"group is {group:,}: sums of {self.steps:,} steps and noise exceed 2^52; use fewer cells")
 
     @property
     def together(self) -> int:
@@ -193,9 +187,7 @@ class SortedMechanism(BaseMechanism):
     @functools.cached_property
     def law(self) -> Law:
         """Noise of each sum, in lattice steps."""
-        return noise_law(
-            self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable
-        )
+        return noise_law(self.neighbourhood, self.budget, self.counting.contributions, refinable=self.refinable)
 
     @property
     def laws(self) -> tuple[Law, ...]:
@@ -262,9 +254,7 @@ class SortedMechanism(BaseMechanism):
         )
 
 
-def sorted_steps(
-    points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None
-) -> NDArray[np.int64]:
+def sorted_steps(points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None) -> NDArray[np.int64]:
     """Return sorted lattice steps (number,), absent points at the end where they are parked; private."""
     steps = np.full(number, domain.lattice_shape[0] - 1 if parked == "right" else 0, dtype=np.int64)
     if len(points):
@@ -319,9 +309,7 @@ class SortedRelease(BaseRelease):
         """Where the domain's cells begin and end, in steps."""
         return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
 
-    def counts(
-        self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95
-    ) -> tuple[NDArray[np.float64], ...]:
+    def counts(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
         """Return estimate, standard error, low and high (m,) of the points between lattice steps (m,) from -½.
 
         The standard error is typical: noise on the `simplest` points, decoded, and `variance_within` a group.
@@ -416,9 +404,7 @@ class SortedRelease(BaseRelease):
         estimate = np.interp(rank_of(*below(decoder.knots, span)) - 0.5, *decoder.knots)
         end, step, most = self.domain.low[0], self.domain.step[0], self.mechanism.steps - 1
         places = {"estimate": estimate, "low": np.minimum(low, estimate), "high": np.maximum(high, estimate)}
-        return pd.DataFrame(
-            {"q": wanted} | {name: end + np.clip(v, 0, most) * step for name, v in places.items()}
-        )
+        return pd.DataFrame({"q": wanted} | {name: end + np.clip(v, 0, most) * step for name, v in places.items()})
 
     def columns(self) -> dict[str, NDArray[Any]]:
         return {"value": self.values}
@@ -488,9 +474,7 @@ class Isotonic:
         upper, lower = self.bounds(_EVEN)
         rows, cuts = len(self.values), [0]
         # From boundary i on, one place fits up to the last j whose lower bound is no larger than the upper bound of i.
-        following = np.maximum(
-            np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)
-        ).tolist()
+        following = np.maximum(np.searchsorted(lower, upper, side="right") - 1, np.arange(1, rows + 2)).tolist()
         while cuts[-1] < rows:
             cuts.append(following[cuts[-1]])
         ends = self.ends[cuts]
@@ -530,9 +514,7 @@ class Isotonic:
             self._bounds[alpha] = np.maximum.accumulate(upper), np.minimum.accumulate(lower[::-1])[::-1]
         return self._bounds[alpha]
 
-    def below_bounds(
-        self, steps: NDArray[np.float64], alpha: float
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def below_bounds(self, steps: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the least and largest number of points below steps, each missed with probability `alpha` at most."""
         upper, lower = self.bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])

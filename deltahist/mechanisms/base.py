@@ -63,9 +63,7 @@ class Chain:
         if not re.fullmatch(r"([0-9a-f]{32})?" if copy else r"[0-9a-f]{32}", self.name):
             raise InputError(f"name of a chain is {self.name!r}: it must be 32 hexadecimal digits")
         if not 0 < len(amounts) <= _LONGEST or not amounts[0] > 0:
-            raise InputError(
-                f"a chain of {len(amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero"
-            )
+            raise InputError(f"a chain of {len(amounts):,} amounts: there must be 1 to {_LONGEST:,}, above zero")
         for before, now in itertools.pairwise(amounts):
             if not before < now:
                 raise InputError(
@@ -217,9 +215,7 @@ class Step:
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
         """Make the step that `describe` described, from an untrusted file."""
-        clock = Clock(
-            whole(least=-_FAR, start=description["start"]), whole(least=0, every=description["every"])
-        )
+        clock = Clock(whole(least=-_FAR, start=description["start"]), whole(least=0, every=description["every"]))
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
         budget = Budget(epsilon, rho)
         limits = tuple(Limit(*pair) for pair in limits_of(description.get("limits", [])))
@@ -470,9 +466,7 @@ class BaseMechanism(abc.ABC):
             cost = f"ε = {float(guarantee.epsilon):g}"
             cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
         far = summarize_limits(near, self.letter, self.norm)
-        return (
-            f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
-        )
+        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
 
     def facts(self) -> dict[str, Any]:
         """Return the privacy statement as data."""
@@ -564,9 +558,7 @@ class Root(float):
         return out
 
 
-def scale_noise(
-    budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False
-) -> Law:
+def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
     """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ.
 
     Gaussian noise that is `refinable` later on is continuous, and rounded (docs/gradual.md).

@@ -113,9 +113,7 @@ def noise_laws(
 ) -> tuple[Law, ...]:
     """Return the noise law of each group of rows (docs/privacy/histogram.md)."""
     times = whole(contributions=contributions)
-    return tuple(
-        scale_noise(budget, largest, times / Fraction(g.share), refinable=refinable) for g in strategy.groups
-    )
+    return tuple(scale_noise(budget, largest, times / Fraction(g.share), refinable=refinable) for g in strategy.groups)
 
 
 def approximate_epsilon(
@@ -153,9 +151,7 @@ def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contrib
         middle = (low + high) / 2
         low, high = (middle, high) if spent(middle) <= target else (low, middle)
     if not low:
-        raise InputError(
-            f"epsilon is {target:g}: no Gaussian noise reaches it at a probability of {probability!r}"
-        )
+        raise InputError(f"epsilon is {target:g}: no Gaussian noise reaches it at a probability of {probability!r}")
     return low
 
 
@@ -225,9 +221,7 @@ class Mechanism(BaseMechanism):
         """Refuse counts that were not made as the guarantee needs them."""
         near, strategy, counting = self.neighbourhood, self.strategy, self.counting
         if strategy.domain != near.domain:
-            raise InputError(
-                "the strategy and the neighbourhood are on different domains: they must share one"
-            )
+            raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
         if "points outside" in counting.dropped and near.sources != "boundary":
             raise InputError(
                 "outside is 'drop', but the boundary is no source: a point could vanish by moving out; take "
@@ -253,11 +247,7 @@ class Mechanism(BaseMechanism):
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of rows."""
         return noise_laws(
-            self.strategy,
-            self.sensitivity,
-            self.budget,
-            self.counting.contributions,
-            refinable=self.refinable,
+            self.strategy, self.sensitivity, self.budget, self.counting.contributions, refinable=self.refinable
         )
 
     @property
@@ -293,10 +283,7 @@ class Mechanism(BaseMechanism):
 
     def noise_rows(self) -> list[dict[str, Any]]:
         pairs = zip(self.strategy.groups, self.laws, strict=True)
-        return [
-            {"rows": g.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(g.unit)}
-            for g, law in pairs
-        ]
+        return [{"rows": g.name, "law": law.kind, "std": math.sqrt(law.variance()) * float(g.unit)} for g, law in pairs]
 
     @functools.cached_property
     def determines_cells(self) -> bool:

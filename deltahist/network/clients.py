@@ -104,16 +104,10 @@ class Clients:
                 raise InputError("there is no coarser report to refine: call report(), then relax()")
             before, last = self._report
             coarse = before.to_report(self.mechanism)
-            return self._publish(
-                _refined(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng
-            )
+            return self._publish(_refined(coarse, self.mechanism.instantaneous, self._permanent, last, rng), rng)
 
     def relax(
-        self,
-        mechanism: Rappor,
-        *,
-        weak_protection_accepted: bool = False,
-        rng: np.random.Generator | None = None,
+        self, mechanism: Rappor, *, weak_protection_accepted: bool = False, rng: np.random.Generator | None = None
     ) -> Clients:
         """Return the same users at finer settings (`Rappor.relaxed`), whose permanent bits have less noise.
 
@@ -126,9 +120,7 @@ class Clients:
         _check_protection(mechanism, weak_protection_accepted, rng)
         with self._alone:
             self._check_current()
-            permanent = _refined(
-                self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng
-            )
+            permanent = _refined(self.mechanism.permanent, mechanism.permanent, self._true, self._permanent, rng)
             publishable = self._publishable and rng is None
             out = object.__new__(Clients)
             out._begin(mechanism, self.cohorts, self._true, permanent, self._report, publishable)
@@ -145,9 +137,7 @@ class Clients:
             self._check_current()
             file = Path(path)
             if self._file not in (None, file):
-                raise InputError(
-                    f"path is {str(path)!r}: these users have the file {str(self._file)!r} already"
-                )
+                raise InputError(f"path is {str(path)!r}: these users have the file {str(self._file)!r} already")
             self._write(file, self._token)
 
     @classmethod
@@ -163,9 +153,7 @@ class Clients:
             mechanism, said = Rappor.from_description(description["mechanism"]), description["report"]
             cohorts = check_cohorts(arrays["cohorts"], mechanism)
             shape = len(cohorts), mechanism.bits
-            report = (
-                None if said is None else (Rappor.from_description(said), _unpacked(arrays["report"], shape))
-            )
+            report = None if said is None else (Rappor.from_description(said), _unpacked(arrays["report"], shape))
             true, permanent = (_unpacked(arrays[name], shape) for name in ("true", "permanent"))
             publishable = bool(description["publishable"])
         except (KeyError, TypeError, ValueError) as problem:
@@ -179,11 +167,7 @@ class Clients:
         if file is None:
             return
         said = None if self._report is None else self._report[0].describe()
-        description = {
-            "mechanism": self.mechanism.describe(),
-            "report": said,
-            "publishable": self._publishable,
-        }
+        description = {"mechanism": self.mechanism.describe(), "report": said, "publishable": self._publishable}
         bits = {"true": self._true, "permanent": self._permanent}
         bits |= {} if self._report is None else {"report": self._report[1]}
         arrays: dict[str, NDArray[Any]] = {name: np.packbits(each, axis=1) for name, each in bits.items()}
@@ -197,9 +181,7 @@ class Clients:
 
     def _check_current(self) -> None:
         if self._process != os.getpid():
-            raise InputError(
-                "these users belong to the process that this one was forked from: load their file"
-            )
+            raise InputError("these users belong to the process that this one was forked from: load their file")
         if self._relaxed:
             raise InputError("these users were relaxed: use the users that relax() returned")
 
@@ -226,9 +208,7 @@ def _drawn(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
     return coins((law.zero, law.one), true, source(rng)).view(np.uint8)
 
 
-def _refined(
-    coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None
-) -> Bits:
+def _refined(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw bits with less noise, given `before`: the bits that `coarse` noise made."""
     if law.exact:
         return true

@@ -78,9 +78,7 @@ class Diffusion:
     ) -> None:
         source(rng)
         if rng is not None and state is not None:
-            raise InputError(
-                "state is given with rng: a key file is for answers, a seeded generator for experiments"
-            )
+            raise InputError("state is given with rng: a key file is for answers, a seeded generator for experiments")
         names, values = _read_data(data, mechanism)
         places = mechanism.network.index(names, "user")
         # Noise depends on a name's rank among all names, not on the order of the table or the network.
@@ -149,9 +147,7 @@ class Diffusion:
         fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
-    def signal(
-        self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None
-    ) -> Signal:
+    def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:
         """Return the responses about a user up to the level of a requester, or up to an ε (2018, section IV-A).
 
         Raises InputError unless one of `requester` and `epsilon` is given, or as `responses` does.
@@ -217,22 +213,16 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     columns = list(mechanism.columns)
     try:
         if isinstance(data, Mapping):
-            data = pd.DataFrame(
-                np.array([np.ravel(v) for v in data.values()]), index=list(data), columns=columns
-            )
+            data = pd.DataFrame(np.array([np.ravel(v) for v in data.values()]), index=list(data), columns=columns)
         elif isinstance(data, pd.Series):
             data = data.to_frame(columns[0])
         frame = pd.DataFrame(data)[columns]
         values = frame.to_numpy(np.float64)
     except (KeyError, TypeError, ValueError) as why:
-        raise InputError(
-            f"data are not numbers of each user in the columns {', '.join(columns)}: {why}"
-        ) from None
+        raise InputError(f"data are not numbers of each user in the columns {', '.join(columns)}: {why}") from None
     names = [str(name) for name in frame.index]
     if not names or len(set(names)) < len(names) or values.shape[1] != len(columns):
-        raise InputError(
-            f"data have the shape {values.shape}: each user must have one row of {len(columns)} numbers"
-        )
+        raise InputError(f"data have the shape {values.shape}: each user must have one row of {len(columns)} numbers")
     if not np.isfinite(values).all():
         raise InputError("data are missing or infinite for some users")
     if mechanism.bits:
@@ -242,9 +232,7 @@ def _read_data(data: Any, mechanism: DiffusionMechanism) -> tuple[list[str], NDA
     area = mechanism.area
     if area is not None and ((values < area.low) | (values > area.high)).any():
         bounds = ", ".join(f"{b:.8g}" for b in area.bounds)
-        raise InputError(
-            f"data are outside the area of {mechanism.crs} ({bounds}) for some users (x and y swapped?)"
-        )
+        raise InputError(f"data are outside the area of {mechanism.crs} ({bounds}) for some users (x and y swapped?)")
     return names, on_lattice(values, mechanism.lattice)
 
 

@@ -58,9 +58,7 @@ class Network:
             raise InputError("nodes have an empty or a repeated name: each user needs a name of their own")
         matrix = scipy.sparse.csr_array(self.adjacency)
         if matrix.shape != (len(nodes), len(nodes)):
-            raise InputError(
-                f"adjacency has the shape {matrix.shape}: it must be {len(nodes):,} by {len(nodes):,}"
-            )
+            raise InputError(f"adjacency has the shape {matrix.shape}: it must be {len(nodes):,} by {len(nodes):,}")
         matrix.sum_duplicates()
         if not np.isin(matrix.data, (0, 1)).all():
             raise InputError("adjacency has other numbers than 0 and 1: pass weights as distances")
@@ -99,9 +97,7 @@ class Network:
         if not directed:
             first, second = np.concatenate([first, second]), np.concatenate([second, first])
         ones = np.ones(len(first), dtype=bool)
-        return cls(
-            tuple(users), scipy.sparse.coo_array((ones, (first, second)), shape=(len(users),) * 2), directed
-        )
+        return cls(tuple(users), scipy.sparse.coo_array((ones, (first, second)), shape=(len(users),) * 2), directed)
 
     def __repr__(self) -> str:
         number = self.adjacency.nnz // (1 if self.directed else 2)
@@ -177,11 +173,7 @@ def read_pairs(path: str | Path, columns: int = 2) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        lines = [
-            line
-            for line in Path(path).read_text(encoding="utf-8-sig").splitlines()
-            if line.split("#")[0].strip()
-        ]
+        lines = [line for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.split("#")[0].strip()]
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(f"file {str(path)!r} cannot be read as text: {problem}") from None
     mark = next((mark for mark in ",;\t" if mark in "".join(lines[:1])), None)
@@ -291,10 +283,7 @@ def _given(network: Network, given: Any) -> Distances:
     number = len(network)
     if isinstance(given, pd.DataFrame):
         table = first_columns(given, 3, "distances")
-        owners, requesters = (
-            network.index(table.iloc[:, 0], "owner"),
-            network.index(table.iloc[:, 1], "requester"),
-        )
+        owners, requesters = network.index(table.iloc[:, 0], "owner"), network.index(table.iloc[:, 1], "requester")
         values: NDArray[Any] = pd.to_numeric(table.iloc[:, 2], errors="coerce").to_numpy(np.float64)
         known = pd.Series(values, index=owners * number + requesters)
         if not known.index.is_unique:

@@ -83,9 +83,7 @@ class PrivacyLevels:
         if isinstance(function, Mapping):
             function = _table(function)
         if not callable(function):
-            raise InputError(
-                f"epsilon is {self.epsilon!r}: it must be a function of the distance, such as {_FORMS}"
-            )
+            raise InputError(f"epsilon is {self.epsilon!r}: it must be a function of the distance, such as {_FORMS}")
         object.__setattr__(self, "_function", function)
 
     def at(self, distances: ArrayLike) -> NDArray[np.float64]:
@@ -123,13 +121,9 @@ class PrivacyLevels:
 def _check_levels(distances: NDArray[np.float64], values: NDArray[np.float64]) -> None:
     """Raise InputError if an ε is out of range, or grows between two of the rising distances."""
     if values.shape != distances.shape:
-        raise InputError(
-            f"epsilon has the shape {values.shape}: it must be {distances.shape}, one per distance"
-        )
+        raise InputError(f"epsilon has the shape {values.shape}: it must be {distances.shape}, one per distance")
     if not ((values > 0) & (values <= _MOST)).all():
-        raise InputError(
-            f"epsilon is from {values.min():g} to {values.max():g}: it must be above zero, at most 10^6"
-        )
+        raise InputError(f"epsilon is from {values.min():g} to {values.max():g}: it must be above zero, at most 10^6")
     if (growth := np.diff(values) > 0).any():
         raise InputError(f"epsilon grows beyond distance {distances[:-1][growth][0]:g}: it must not grow")
 
@@ -140,26 +134,18 @@ def _read(text: str) -> Function | dict[float, float]:
     match = _EXPONENTIAL.fullmatch(plain)
     if match is None:
         try:
-            pairs = [
-                (float(distance), float(level))
-                for distance, level in (p.split(":") for p in plain.split(","))
-            ]
+            pairs = [(float(distance), float(level)) for distance, level in (p.split(":") for p in plain.split(","))]
         except ValueError:
-            raise InputError(
-                f"epsilon is {text!r}: it must be a falling function, such as {_FORMS}"
-            ) from None
+            raise InputError(f"epsilon is {text!r}: it must be a falling function, such as {_FORMS}") from None
         if len(dict(pairs)) < len(pairs):
             raise InputError(f"epsilon is {text!r}: each distance may appear once")
         return dict(pairs)
     factor, start, rate, unit = (
-        default if part is None else float(part)
-        for part, default in zip(match.groups(), (1, 0, 1, 1), strict=True)
+        default if part is None else float(part) for part, default in zip(match.groups(), (1, 0, 1, 1), strict=True)
     )
     slope, highest = rate / (unit or math.nan), math.log(factor or math.nan) + start
     if not (0 < slope < math.inf and highest <= math.log(_MOST)):
-        raise InputError(
-            f"epsilon is {text!r}: it must fall with the distance, from at most 10^6 and above zero"
-        )
+        raise InputError(f"epsilon is {text!r}: it must fall with the distance, from at most 10^6 and above zero")
     return lambda distances: np.maximum(np.exp(highest - slope * distances), 1 / NANO)
 
 
@@ -180,9 +166,7 @@ def on_lattice(values: ArrayLike, step: Fraction) -> NDArray[np.int64]:
     array = np.asarray(values, dtype=np.float64)
     place = array / float(step) + 0.5
     if array.size and np.abs(place).max() >= _FARTHEST:
-        raise InputError(
-            f"data have a value beyond {_FARTHEST:,} steps of {float(step):g}: use a longer step"
-        )
+        raise InputError(f"data have a value beyond {_FARTHEST:,} steps of {float(step):g}: use a longer step")
     out = np.floor(place).astype(np.int64)
     # A float may have been rounded across an edge.
     near = np.flatnonzero(np.abs(place - np.rint(place)).ravel() <= 8 * np.spacing(np.abs(place).ravel() + 1))
@@ -260,17 +244,13 @@ class DiffusionMechanism:
             return None
         crs = read_crs(self.crs)
         if self.dimension != 2 or not crs.is_projected:
-            raise InputError(
-                f"crs is {self.crs!r} for {self.dimension} column(s): it must be projected, for two"
-            )
+            raise InputError(f"crs is {self.crs!r} for {self.dimension} column(s): it must be projected, for two")
         use = crs.area_of_use
         if use is not None:
             with contextlib.suppress(InputError):
                 extent = extent_on((use.west, use.south, use.east, use.north), self.crs)
                 return Domain(extent.bounds, (1, 1), self.crs)
-        raise InputError(
-            f"crs is {self.crs[:60]!r}: it must have an area of use that is one region, as EPSG:32618 has"
-        )
+        raise InputError(f"crs is {self.crs[:60]!r}: it must have an area of use that is one region, as EPSG:32618 has")
 
     @functools.cached_property
     def _radius(self) -> Fraction:
@@ -299,26 +279,18 @@ class DiffusionMechanism:
             return 1
         steps = self._radius / self.lattice
         if steps < 1:
-            raise InputError(
-                f"step is {float(self.lattice):g}: it must be at most alpha, {float(self._radius):g}"
-            )
+            raise InputError(f"step is {float(self.lattice):g}: it must be at most alpha, {float(self._radius):g}")
         more = Fraction(math.isqrt(self.dimension * 10**12 - 1) + 1, 10**6) if self.dimension > 1 else 0
         reach, most = math.ceil(steps + more), _MOST_REACH // (self.dimension + 1)
         if reach > most:
-            raise InputError(
-                f"alpha has {reach:,} steps of {float(self.lattice):g}: it may have {most:,} at most"
-            )
+            raise InputError(f"alpha has {reach:,} steps of {float(self.lattice):g}: it may have {most:,} at most")
         return reach
 
-    def distances_between(
-        self, owners: NDArray[np.int64], requesters: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
+    def distances_between(self, owners: NDArray[np.int64], requesters: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return d of pairs (m,) of places; InputError if one asks themselves, or has no path and ε no `least`."""
         nodes = self.network.nodes
         if (owners == requesters).any():
-            raise InputError(
-                f"requester {nodes[owners[owners == requesters][0]]!r} is the owner: they must differ"
-            )
+            raise InputError(f"requester {nodes[owners[owners == requesters][0]]!r} is the owner: they must differ")
         distances = self.distances.between(owners, requesters)
         apart = np.flatnonzero(np.isinf(distances))
         if len(apart) and self.epsilon.least is None:
@@ -374,18 +346,14 @@ class DiffusionMechanism:
             if self.bits:
                 error = f"wrong with a probability of {self.flipped(most):.3g} to {self.flipped(least):.3g}"
             else:
-                small, large = (
-                    f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in self.rmse([most, least]).tolist()
-                )
+                small, large = (f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in self.rmse([most, least]).tolist())
                 error = f"off by {small} to {large} {unit}".rstrip() + " (root mean square)"
             lines["responses"] = f"ε from {least / NANO:.4g} to {most / NANO:.4g}, {error}"
             right = Guarantee(epsilon=Fraction(most, NANO)).certainty
             guess = f"the right one of two equally likely values within α in {100 * right:.7g}% of cases"
             lines["at most"] = f"an attacker with all responses names {guess}"
         lines["public"] = "users, network, distances, ε(d), and who has data; the operator sees who requests"
-        lines["not covered"] = (
-            "other data about the same users, data that change, what users reveal about each other"
-        )
+        lines["not covered"] = "other data about the same users, data that change, what users reveal about each other"
         return "\n".join(f"{name:<12} {text}" for name, text in lines.items())
 
 
@@ -436,9 +404,7 @@ class Signal:
         """
         level = floor_nano(epsilon=epsilon)
         if not self.starts[0] <= level <= self.most:
-            raise InputError(
-                f"epsilon is {float(epsilon):g}: it must be within the signal, to {float(self.epsilon):g}"
-            )
+            raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, to {float(self.epsilon):g}")
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
         return stamp(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)

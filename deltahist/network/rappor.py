@@ -82,9 +82,7 @@ class Channel:
         by_one = self.one * finer.zero <= finer.one * self.zero
         by_zero = (1 - self.zero) * (1 - finer.one) <= (1 - finer.zero) * (1 - self.one)
         if finer.one <= finer.zero or self.one < self.zero or not (by_one and by_zero):
-            raise InputError(
-                f"a reported {0 if by_one else 1} must not reveal less of the true bit than before"
-            )
+            raise InputError(f"a reported {0 if by_one else 1} must not reveal less of the true bit than before")
         rise = finer.one - finer.zero
         return Channel(
             (self.zero * finer.one - self.one * finer.zero) / rise,
@@ -279,9 +277,7 @@ class Rappor:
         names = list_texts(candidates)
         ones, users, shape = np.asarray(ones), np.asarray(users), (self.cohorts, self.bits)
         if ones.shape != shape or users.shape != shape[:1] or len(set(names)) < len(names):
-            raise InputError(
-                f"ones must have the shape {shape}, users {shape[:1]}, and candidates must differ"
-            )
+            raise InputError(f"ones must have the shape {shape}, users {shape[:1]}, and candidates must differ")
         return decode_counts(ones, users, self.positions(names), self.report, names, level)
 
 
@@ -444,9 +440,7 @@ def _selected(design: scipy.sparse.csc_array, seen: _Seen) -> NDArray[np.int64]:
     return left[found[:-1] > 0]
 
 
-def _least_squares(
-    design: NDArray[np.float64], seen: _Seen
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _least_squares(design: NDArray[np.float64], seen: _Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return estimates and standard errors of the chosen candidates.
 
     Three things are random: the channel; the cohorts of a candidate's users, given the cohorts' sizes; and the bits of

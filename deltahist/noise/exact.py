@@ -63,9 +63,7 @@ class KeyStream:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         # A key of one stream alone needs no other start than zero.
-        key, start = (
-            (os.urandom(KEY_BYTES), os.urandom(_CIPHER_BLOCK)) if key is None else (key, bytes(_CIPHER_BLOCK))
-        )
+        key, start = (os.urandom(KEY_BYTES), os.urandom(_CIPHER_BLOCK)) if key is None else (key, bytes(_CIPHER_BLOCK))
         self._cipher = Cipher(algorithms.AES(key), modes.CTR(start)).encryptor()
 
     def words(self, number: int) -> NDArray[np.uint64]:
@@ -236,9 +234,7 @@ def certified(fast: Sequence[Interval], bounds: BoundsAt) -> NDArray[np.uint64]:
     return out
 
 
-def power_table(
-    rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]
-) -> InversionTable:
+def power_table(rate: Fraction, first: int, length: int, law: Callable[[Interval, int], Interval]) -> InversionTable:
     """Return the table of F(k) = law(e^(−rate (first + k))), k < length; `law` takes and returns bounds and their bits.
 
     The law may lose 64 bits, and as many again as a small rate has zeros.
@@ -261,9 +257,7 @@ def power_table(
 
 def chance_table(bounds: Bounds) -> InversionTable:
     """Return the table of 0 with a probability that is known by its bounds, else 1."""
-    return InversionTable(
-        certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits)
-    )
+    return InversionTable(certified([bounds(TABLE_BITS)], lambda k, bits: bounds(bits)), lambda k, bits: bounds(bits))
 
 
 def coins(chances: Sequence[Fraction], which: NDArray[np.uint8], words: Words) -> NDArray[np.bool_]:

@@ -168,9 +168,7 @@ class PathSteps:
 
     def __init__(self, users: int) -> None:
         self.undecided = np.zeros(users, dtype=bool)
-        self._starts: list[tuple[Any, ...]] = [
-            (np.arange(users), -_FARTHEST, *2 * [np.zeros(users, np.int64)])
-        ]
+        self._starts: list[tuple[Any, ...]] = [(np.arange(users), -_FARTHEST, *2 * [np.zeros(users, np.int64)])]
         self._values: list[tuple[Any, ...]] = []
 
     def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
@@ -235,9 +233,7 @@ class KeyedPaths(abc.ABC):
         return reals, np.asarray(near.astype(bool).any(axis=1))
 
     def _evaluated(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
-        with decimal.localcontext(
-            decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-        ):
+        with decimal.localcontext(decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
             wider = span[0] / NANO * (1 - _BEYOND), span[1] / NANO * (1 + _BEYOND)
             return list(self._steps(users, wider, planes).paths(span))
 
@@ -328,9 +324,7 @@ def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
     ((name, value),) = parameter.items()
     out = np.asarray(value)
     if out.ndim != 1 or (len(out) and not np.issubdtype(out.dtype, np.integer)):
-        raise InputError(
-            f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be whole numbers"
-        )
+        raise InputError(f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be whole numbers")
     if len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST:
         culprit = int(out.min() if int(out.min()) < least else out.max())
         raise InputError(f"{name} hold {culprit}: they must be whole numbers from {least} to 2^62")
@@ -351,10 +345,7 @@ def _floors(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int64], ND
     """⌊x − 2 error⌋ and ⌊x + 2 error⌋, cut to what int64 holds; twice, for terms of second order."""
     error = 2 * error
     if x.dtype == object:
-        ends = [
-            np.frompyfunc(lambda v, e, s=sign: math.floor(v + s * Decimal(e)), 2, 1)(x, error)
-            for sign in (-1, 1)
-        ]
+        ends = [np.frompyfunc(lambda v, e, s=sign: math.floor(v + s * Decimal(e)), 2, 1)(x, error) for sign in (-1, 1)]
     else:
         ends = [np.floor(x - error), np.floor(x + error)]
     return tuple(np.clip(end, -_FARTHEST, _FARTHEST).astype(np.int64) for end in ends)  # type: ignore[return-value]
@@ -470,9 +461,7 @@ class VectorPaths(KeyedPaths):
     # docs/processes.md derives the slopes.
 
     def _start(self, users: NDArray[np.int64], planes: int) -> _State:
-        uniforms, edge = self._uniforms(
-            _BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes
-        )
+        uniforms, edge = self._uniforms(_BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes)
         drawn, unit = first_value(self.dimension, uniforms), _precision(planes)
         scale, normal = _real(drawn.scale), _real(norm(drawn.normal))
         drift = unit * (scale * _real(drawn.radius) + normal * (scale + _real(drawn.spread) / scale))
@@ -549,9 +538,7 @@ class BitPaths(KeyedPaths):
         found = self._found(users, levels)[:, 0]
         return np.where(found < 0, true, found).astype(np.uint8)
 
-    def signal(
-        self, user: int, bit: int, least: int, most: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the levels where pieces of one user and bit begin (K,), and their responses (K,), as for vectors."""
         one_of((0, 1), bit=bit)
         levels, values = self._pieces(user, least, most)

@@ -262,9 +262,7 @@ class Brownian(GaussianProcess):
         a, b = rising(coarser, level, "coarser", "level")
         self._enough(self.variance(b) * (1 - a / b), a, b)
         array = _whole(values)
-        return array + discrete_gaussian(
-            variance=self.variance(a) - self.variance(b), shape=array.shape, rng=rng
-        )
+        return array + discrete_gaussian(variance=self.variance(a) - self.variance(b), shape=array.shape, rng=rng)
 
     def nearest(self, values: ArrayLike) -> Integers:
         array = _whole(values)

@@ -67,8 +67,7 @@ def draw_place(nearest: Nearest, room: tuple[int, int], reach: int, rate: Fracti
     most = moves_that_matter(size, rate)
     while True:
         above, below = (
-            stretches(distances, reach, end, most)
-            for distances, end in zip(nearest(most + 1), room, strict=True)
+            stretches(distances, reach, end, most) for distances, end in zip(nearest(most + 1), room, strict=True)
         )
         # The shorter side goes on with empty stretches.
         longer = max(len(above), len(below))

@@ -253,9 +253,7 @@ class ValueAggregate(Aggregate):
             raise InputError(f"clip is {self.clip!r}: it must be (low, high), two finite numbers") from None
         sizes = [float(abs(each)) for each in (low, high) if each]
         if low >= high or any(not SMALLEST <= size <= LARGEST for size in sizes):
-            raise InputError(
-                f"clip is {self.clip!r}: it must be low < high, each 0 or of a size of 1e-100 to 1e100"
-            )
+            raise InputError(f"clip is {self.clip!r}: it must be low < high, each 0 or of a size of 1e-100 to 1e100")
         return low, high
 
     @functools.cached_property
@@ -287,10 +285,7 @@ class ValueAggregate(Aggregate):
         return made.where("value is not null"), {"value": "value"}
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {
-            "clip": [str(bound) for bound in self.bounds],
-            "resolution": str(self.step),
-        }
+        return super().describe() | {"clip": [str(bound) for bound in self.bounds], "resolution": str(self.step)}
 
     def steps(self, columns: Columns, origin: Fraction) -> NDArray[np.int64]:
         """Return the values (n,) as whole steps from an origin, clipped."""

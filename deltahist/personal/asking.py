@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 #: A person's records are counted up to this: the price of its square is more than any limit pays.
 _MOST_RECORDS = 1 << 31
 #: The one message of every question that was interrupted.
-INTERRUPTED = (
-    "the question was interrupted after reading began: everybody was charged the most that it may cost them"
-)
+INTERRUPTED = "the question was interrupted after reading began: everybody was charged the most that it may cost them"
 
 
 class InterruptedQuestionError(InputError):
@@ -73,9 +71,7 @@ class Records(Query):
         """
         people = self.people
         if aggregate.unit != people.purses.unit:
-            raise InputError(
-                f"the question costs {aggregate.unit}: people have budgets in {people.purses.unit}"
-            )
+            raise InputError(f"the question costs {aggregate.unit}: people have budgets in {people.purses.unit}")
         query, values = aggregate.records(self)
         expression = query.rows(**values)
         request = {} if key is None else _request(expression, aggregate)
@@ -123,9 +119,7 @@ class Records(Query):
         """Average a value, clipped to a public range (`Mean`). Records without the value are not used."""
         return self.ask(Mean(column, clip, **more), key)  # type: ignore[no-any-return]
 
-    def histogram(
-        self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any
-    ) -> Answers:
+    def histogram(self, column: str, values: Sequence[Any], *, key: str | None = None, **price: Any) -> Answers:
         """Count the records with each of some public values (`Histogram`). Records with others are not used."""
         return self.ask(Histogram(column, values, **price), key)  # type: ignore[no-any-return]
 

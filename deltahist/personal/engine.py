@@ -104,9 +104,7 @@ class Database:
         """Open a path, an address ("postgresql://user@host/city") or a DuckDB connection; InputError if it fails."""
         is_address = isinstance(where, str) and "://" in where
         if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
-            raise InputError(
-                f"database is {where.split(':')[0]!r}:…: it must be a DuckDB file or postgresql://…"
-            )
+            raise InputError(f"database is {where.split(':')[0]!r}:…: it must be a DuckDB file or postgresql://…")
         is_server = is_address and where.startswith("postgres")
         try:
             import ibis  # noqa: F401
@@ -140,9 +138,7 @@ class Database:
         except self.losses:
             text = "went away, or ran out of room, while records were read: nothing was answered"
         except Exception:
-            text = (
-                "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown"
-            )
+            text = "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown"
         raise_alone(InputError(f"the database {self.name} {text}"))
 
     def query(self, table: str, owner: str) -> Query:
@@ -184,9 +180,7 @@ class Database:
                 # Such decimals may be too long for floats, which PostgreSQL takes for an error.
                 column = column.cast("decimal")
                 low, high = (ibis.literal(repr(each)).cast("decimal") for each in (SMALLEST, LARGEST))
-                column = ibis.cases(
-                    (column.abs().between(low, high), column), (column.abs() < low, low - low)
-                )
+                column = ibis.cases((column.abs().between(low, high), column), (column.abs() < low, low - low))
             return bound_number(column.cast("float64"), SMALLEST, LARGEST)
         if kind in ("time", "date"):
             if kind == "time":
@@ -224,9 +218,7 @@ def _split_name(table: str) -> tuple[str | None, str]:
     return (part, own) if dot else (None, table)
 
 
-def sql_of(
-    expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False
-) -> str:
+def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False) -> str:
     """Return an expression of unbound tables as SQL; `text` writes text constants where a database has its own way."""
     from ibis.backends.sql import compilers
     from sqlglot import exp
@@ -290,18 +282,13 @@ class DuckDB(Database):
             self.name, self._connection = "of the connection", where
             return
         if not isinstance(where, str | Path):
-            raise InputError(
-                f"database is {type(where).__name__}: it must be a path, an address or a connection"
-            )
+            raise InputError(f"database is {type(where).__name__}: it must be a path, an address or a connection")
         path = str(where).removeprefix("duckdb:///")
         self.name = repr(path)
         if not path.startswith(":memory:"):
             # DuckDB would read files of other kinds, and fetch from the network what reads them.
             start = b""
-            with (
-                suppress(OSError),
-                Path(path).open("rb") as file,
-            ):  # DuckDB says what is wrong with it, or makes it
+            with suppress(OSError), Path(path).open("rb") as file:  # DuckDB says what is wrong with it, or makes it
                 start = file.read(16)
             if not path or (start and start[8:12] != b"DUCK"):
                 raise InputError(f"database is {path!r}: it must be a DuckDB file")
@@ -309,9 +296,7 @@ class DuckDB(Database):
         try:
             self._connection = duckdb.connect(path)
         except duckdb.Error as problem:
-            raise InputError(
-                f"database {where!r} cannot be opened: {str(problem).splitlines()[0][:200]}"
-            ) from None
+            raise InputError(f"database {where!r} cannot be opened: {str(problem).splitlines()[0][:200]}") from None
         if Path(path).is_file():
             # Records that memory does not hold go there. DuckDB would make a folder that others can read.
             self._beside = Path(f"{path}.tmp")
@@ -354,9 +339,7 @@ class DuckDB(Database):
         return column.try_cast("timestamp(6)") if column.type().scale in (0, 3) else column
 
     def without_collation(self, column: Any) -> Any:
-        return _function("decode", "binary", "string")(
-            _function("encode", "string", "binary")(column.cast("string"))
-        )
+        return _function("decode", "binary", "string")(_function("encode", "string", "binary")(column.cast("string")))
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -392,10 +375,7 @@ class _PostgreSQLSession(Session):
         from pyarrow import csv
 
         text, schema = io.BytesIO(), expression.schema().to_pyarrow()
-        with (
-            self._connection.cursor() as cursor,
-            cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows,
-        ):
+        with self._connection.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows:
             for row in rows:
                 text.write(row)
         if not text.tell():
@@ -424,10 +404,7 @@ class _PostgreSQLSession(Session):
         text = io.BytesIO()
         csv.write_csv(rows, text, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
         self._connection.execute(f"CREATE TEMPORARY TABLE {quote(name)} ({columns}) ON COMMIT DROP")
-        with (
-            self._connection.cursor() as cursor,
-            cursor.copy(f"COPY {quote(name)} FROM STDIN (FORMAT csv)") as copy,
-        ):
+        with self._connection.cursor() as cursor, cursor.copy(f"COPY {quote(name)} FROM STDIN (FORMAT csv)") as copy:
             copy.write(text.getbuffer())
         self._there.add(name)
 
@@ -443,9 +420,7 @@ class PostgreSQL(Database):
 
         self._url = where
         self.losses = (psycopg.OperationalError, psycopg.InterfaceError)
-        unread = InputError(
-            "database is an unreadable address: write postgresql://user@host/name (@ as %40, / as %2F)"
-        )
+        unread = InputError("database is an unreadable address: write postgresql://user@host/name (@ as %40, / as %2F)")
         try:
             # The address may hold a password: messages show the rest.
             parts = conninfo_to_dict(where)

@@ -99,9 +99,7 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str]) -> Safe
     from sqlglot import exp
 
     if not isinstance(text, str) or len(text) > _LONGEST:
-        raise InputError(
-            f"expression is {str(text)[:60]!r}: it must be text of at most {_LONGEST:,} characters"
-        )
+        raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {_LONGEST:,} characters")
     try:
         made = _Reader(text, records, columns).read(sqlglot.parse_one(text, into=exp.Condition))
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError):
@@ -211,9 +209,7 @@ def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
 
 
 def _too_long() -> InputError:
-    return InputError(
-        f"expression is too long: it must have at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep"
-    )
+    return InputError(f"expression is too long: it must have at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep")
 
 
 def _combine(
@@ -305,9 +301,7 @@ class _Reader:
     def _read_between(self, node: Any) -> SafeExpression:
         if node.args.get("symmetric"):
             raise self.refusal(node)
-        value, low, high = parts = unify(
-            [self.read(each) for each in (node.this, node.args["low"], node.args["high"])]
-        )
+        value, low, high = parts = unify([self.read(each) for each in (node.this, node.args["low"], node.args["high"])])
         self._check_order(value.kind, node, False)
         return _combine(value.value.between(low.value, high.value), "truth", parts)
 
@@ -350,9 +344,7 @@ class _Reader:
     # --- numbers
 
     def _read_add(self, node: Any) -> SafeExpression:
-        parts = [
-            _clip(self.as_kind(each, "number"), _FACTOR[0], 1e299) for each in (node.this, node.expression)
-        ]
+        parts = [_clip(self.as_kind(each, "number"), _FACTOR[0], 1e299) for each in (node.this, node.expression)]
         left, right = (part.value for part in parts)
         value = left + right if type(node).__name__ == "Add" else left - right
         # What is left when numbers cancel out is no smaller than the last digit of the smaller one.
@@ -369,9 +361,7 @@ class _Reader:
     def _read_div(self, node: Any) -> SafeExpression:
         one, other = parts = self._factors(node)
         value = one.value / other.value.nullif(make_constant(0.0).value)
-        return _combine(
-            value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3
-        )
+        return _combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
 
     def _factors(self, node: Any) -> list[SafeExpression]:
         return [_clip(self.as_kind(each, "number"), *_FACTOR) for each in (node.this, node.expression)]
@@ -379,9 +369,7 @@ class _Reader:
     def _read_mod(self, node: Any) -> SafeExpression:
         left, right = parts = [self.read(node.this), self.read(node.expression)]
         if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
-            raise InputError(
-                f"{self.shown}: % takes a whole number (floor makes one) and a constant from 1 to 2^31"
-            )
+            raise InputError(f"{self.shown}: % takes a whole number (floor makes one) and a constant from 1 to 2^31")
         return _combine(left.value % right.value, "whole", parts, 1.0, right.most)
 
     def _read_neg(self, node: Any) -> SafeExpression:
@@ -389,9 +377,7 @@ class _Reader:
         if isinstance(part.constant, int | float) and not isinstance(part.constant, bool):
             return make_constant(-part.constant)
         part = convert(part, "number")
-        return _combine(
-            make_constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2
-        )
+        return _combine(make_constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
 
     def _read_abs(self, node: Any) -> SafeExpression:
         part = self.as_kind(node.this, "number")
@@ -497,9 +483,7 @@ class _Reader:
         return _combine(part.value.substr(start - 1, length), "text", [part])
 
 
-def _either(
-    value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]
-) -> SafeExpression:
+def _either(value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]) -> SafeExpression:
     """Return a value that is one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine(value, results[0].kind, [*results, *others], least, most)

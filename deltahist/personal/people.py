@@ -101,17 +101,13 @@ class People:
         """
         listed = _check_names(names)
         if len(set(listed)) < len(listed):
-            raise InputError(
-                f"{Counter(listed).most_common(1)[0][0]!r} is named twice: each person joins once"
-            )
+            raise InputError(f"{Counter(listed).most_common(1)[0][0]!r} is named twice: each person joins once")
         limits = self._limits(len(listed), epsilon, rho)
         with self.purses.turn() as turn:
             places = turn.find(listed)
             other = (places >= 0) & (turn.limits[places] != limits) if len(turn.limits) else np.zeros(0, bool)
             if other.any():
-                raise InputError(
-                    f"{listed[int(np.argmax(other))]!r} joined with another budget, which never changes"
-                )
+                raise InputError(f"{listed[int(np.argmax(other))]!r} joined with another budget, which never changes")
             turn.join(listed, limits)
 
     def enrol(self) -> int:
@@ -151,9 +147,7 @@ class People:
             raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: each person needs a budget in {unit}")
         amounts = np.asarray(given, dtype=object)
         if amounts.shape not in ((), (number,)):
-            raise InputError(
-                f"{amounts.size:,} budgets for {number:,} people: give one for all, or one for each"
-            )
+            raise InputError(f"{amounts.size:,} budgets for {number:,} people: give one for all, or one for each")
         nanos = [floor_nano(**{unit: amount}) for amount in amounts.ravel().tolist()]
         if min(nanos, default=1) < 1:
             raise InputError(f"{unit} is below a billionth: a budget must be at least that")

@@ -30,10 +30,7 @@ _PEOPLE = Table(
 )  # fmt: skip
 #: What each has spent, in the same order: the only column that a charge writes.
 _SPENT = Table(
-    "purse_spent",
-    _TABLES,
-    Column("account", String, primary_key=True),
-    Column("spent", LargeBinary, nullable=False),
+    "purse_spent", _TABLES, Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False)
 )
 #: Requests that were answered under a key.
 _ANSWERS = Table(
@@ -96,9 +93,7 @@ class Turn:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
-        both = select(_PEOPLE, _SPENT.c.spent).where(
-            _PEOPLE.c.account == name, _SPENT.c.account == _PEOPLE.c.account
-        )
+        both = select(_PEOPLE, _SPENT.c.spent).where(_PEOPLE.c.account == name, _SPENT.c.account == _PEOPLE.c.account)
         found = connection.execute(both).first()
         self._is_new = found is None
         if found is None:
@@ -106,23 +101,17 @@ class Turn:
             self.limits = self.spent = np.zeros(0, np.int64)
             return
         self._secret, self._marks = bytes(found.secret), bytes(found.marks)
-        self.limits, self.spent = (
-            np.frombuffer(each, "<i8").astype(np.int64) for each in (found.limits, found.spent)
-        )
+        self.limits, self.spent = (np.frombuffer(each, "<i8").astype(np.int64) for each in (found.limits, found.spent))
         same_length = len(self.limits) == len(self.spent) == len(self._marks) / _BYTES
         if not same_length or ((self.spent < 0) | (self.spent > self.limits) | (self.limits > _MOST)).any():
-            raise DamagedFile(
-                f"account {name!r} of the ledger is damaged: people have spent more than their limits"
-            )
+            raise DamagedFile(f"account {name!r} of the ledger is damaged: people have spent more than their limits")
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Return the places (k,) of people by name; -1 for people who have not joined."""
         import pyarrow.compute as pc
 
         asked, there = self._digest(names), _as_array(self._marks)
-        places: NDArray[np.int64] = (
-            pc.index_in(_as_array(asked), there).fill_null(-1).to_numpy().astype(np.int64)
-        )
+        places: NDArray[np.int64] = pc.index_in(_as_array(asked), there).fill_null(-1).to_numpy().astype(np.int64)
         return places
 
     def charge(self, times: ArrayLike, price: int) -> NDArray[np.bool_]:
@@ -166,9 +155,7 @@ class Turn:
         if found is None:
             return None
         if found.request != request:
-            raise KeyReuseError(
-                f"key {key!r} was used for another question: take a new key for a new question"
-            )
+            raise KeyReuseError(f"key {key!r} was used for another question: take a new key for a new question")
         return found.answer
 
     def keep_answer(self, key: str, request: dict[str, Any], answer: Any) -> None:
@@ -179,9 +166,7 @@ class Turn:
     def _digest(self, names: Sequence[str]) -> bytes:
         """Return the keyed digests of names, one after another."""
         key = self._secret
-        return b"".join(
-            hashlib.blake2b(name.encode(), key=key, digest_size=_BYTES).digest() for name in names
-        )
+        return b"".join(hashlib.blake2b(name.encode(), key=key, digest_size=_BYTES).digest() for name in names)
 
     def _write(self, table: Table, **columns: bytes) -> None:
         self._connection.execute(update(table).where(table.c.account == self._name).values(columns))
@@ -191,6 +176,4 @@ def _as_array(marks: bytes) -> Any:
     """Return digests as an Arrow array."""
     import pyarrow as pa
 
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(_BYTES), len(marks) // _BYTES, [None, pa.py_buffer(marks)]
-    )
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(_BYTES), len(marks) // _BYTES, [None, pa.py_buffer(marks)])

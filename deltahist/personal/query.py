@@ -81,9 +81,7 @@ class Query:
         made = {name: self._read_value(each) for name, each in columns.items()}
         check_names([*names, *made])
         values = {name: self.table[name] for name in (OWNER, *names)}
-        return replace(
-            self, table=self.table.select(**values, **{name: each.value for name, each in made.items()})
-        )
+        return replace(self, table=self.table.select(**values, **{name: each.value for name, each in made.items()}))
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
         """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
@@ -93,18 +91,14 @@ class Query:
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(
-                f"flat_map has rows of the columns {columns}: it needs rows, all with the same columns"
-            )
+            raise InputError(f"flat_map has rows of the columns {columns}: it needs rows, all with the same columns")
         copies = _check_copies(self.copies * len(rows))
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
         made = {name: unify([self._read(row[name]) for row in rows]) for name in names}
         parts = []
         for number, row in enumerate(rows):
-            table = (
-                self.table.filter(self._read_condition(row["where"]).value) if "where" in row else self.table
-            )
+            table = self.table.filter(self._read_condition(row["where"]).value) if "where" in row else self.table
             values = {name: _check_kind(made[name][number]).value for name in names}
             parts.append(table.select(**{OWNER: table[OWNER]}, **values))
         most = None if self.most is None else self.most * len(rows)
@@ -117,9 +111,7 @@ class Query:
         """
         copies = _check_copies(self.copies + other.copies)
         if other.source != self.source:
-            raise InputError(
-                f"union of {self.source} and {other.source}: both must have the same table and owners"
-            )
+            raise InputError(f"union of {self.source} and {other.source}: both must have the same table and owners")
         if other.columns != self.columns:
             raise InputError(f"union of columns {self.columns} and {other.columns}: both must have the same")
         most = None if self.most is None or other.most is None else self.most + other.most
@@ -189,9 +181,7 @@ class Query:
         """Return an Ibis table of OWNER and the values given, with one row for each derived record."""
         made = {name: self._read_value(each) for name, each in columns.items()}
         check_names(list(made))
-        return self.table.select(
-            **{OWNER: self.table[OWNER]}, **{name: each.value for name, each in made.items()}
-        )
+        return self.table.select(**{OWNER: self.table[OWNER]}, **{name: each.value for name, each in made.items()})
 
     def _read(self, expression: str) -> SafeExpression:
         return read_expression(expression, self.table, self.columns)
@@ -202,9 +192,7 @@ class Query:
     def _read_condition(self, condition: str) -> SafeExpression:
         made = self._read(condition)
         if made.kind not in ("truth", "null"):
-            raise InputError(
-                f"condition is {condition!r}, a {made.kind}: it must be true or false, as kind = 'bus' is"
-            )
+            raise InputError(f"condition is {condition!r}, a {made.kind}: it must be true or false, as kind = 'bus' is")
         return convert(made, "truth")
 
 
@@ -218,9 +206,7 @@ def check_names(names: Sequence[str]) -> None:
         if folded == OWNER:
             raise InputError(f"a column is called {name!r}: the name is taken, rename the column")
         if folded in seen:
-            raise InputError(
-                f"columns are called {seen[folded]!r} and {name!r}: names must differ by more than case"
-            )
+            raise InputError(f"columns are called {seen[folded]!r} and {name!r}: names must differ by more than case")
         seen[folded] = name
 
 
@@ -237,9 +223,7 @@ def list_values(values: Sequence[Any]) -> list[Any]:
 def _check_copies(copies: int) -> int:
     """Return the number of records that a query makes of one; InputError if they may not fit into memory."""
     if copies > _MOST_COPIES:
-        raise InputError(
-            f"the query makes up to {copies:,} records of one: it must make at most {_MOST_COPIES:,}"
-        )
+        raise InputError(f"the query makes up to {copies:,} records of one: it must make at most {_MOST_COPIES:,}")
     return copies
 
 
@@ -279,13 +263,9 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
         column = table[name]
         kind = None if pa.types.is_null(column.type) else kind_of(ibis.dtype(column.type))
         if kind is None:
-            raise InputError(
-                f"the public table has {name!r} of type {column.type}, which queries do not take"
-            )
+            raise InputError(f"the public table has {name!r} of type {column.type}, which queries do not take")
         if name in keys and (kind == "number" or kind != keys[name] or column.null_count):
-            raise InputError(
-                f"join on {name!r}: keys must be {keys[name]} on both sides, no floats, none missing"
-            )
+            raise InputError(f"join on {name!r}: keys must be {keys[name]} on both sides, no floats, none missing")
         column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
         if kind == "number":
             size = np.abs(column.drop_null().to_numpy())
@@ -294,7 +274,5 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
         columns[name] = column.combine_chunks()
     keyed = pa.table({name: columns[name] for name in keys})
     if keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
-        raise InputError(
-            f"the public table has keys {list(keys)} that repeat: each record would come several times"
-        )
+        raise InputError(f"the public table has keys {list(keys)} that repeat: each record would come several times")
     return ibis.memtable(pa.table(columns))

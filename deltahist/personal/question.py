@@ -39,9 +39,7 @@ class Step(Strict):
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError(
-                "a step must be one of where, select, flat_map, distinct, at_most (with by) and union"
-            )
+            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by) and union")
         return self
 
     def derive(self, records: Records) -> Records:
@@ -49,9 +47,7 @@ class Step(Strict):
         (name,) = self.model_fields_set - {"by"}
         given: Any = getattr(self, name)
         if name == "union":
-            return functools.reduce(
-                lambda one, other: one.union(other), (_derive(records, part) for part in given)
-            )
+            return functools.reduce(lambda one, other: one.union(other), (_derive(records, part) for part in given))
         if name == "at_most":
             return records.at_most(given, by=self.by)
         if isinstance(given, dict):

@@ -48,9 +48,7 @@ _WORKED, _FOR_CHARGES = 0.8, 0.1
 _AT_ONCE = 16
 #: Characters of a client's name and of a request's key: both together are the key in the ledger.
 _LONGEST_NAME, _LONGEST_KEY = 60, 100
-_NOT_NOW = (
-    "the ledger or the database cannot be used just now: ask again later, with the same Idempotency-Key"
-)
+_NOT_NOW = "the ledger or the database cannot be used just now: ask again later, with the same Idempotency-Key"
 
 _Text = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[int, Field(ge=1)]
@@ -108,24 +106,16 @@ class PrivateSettings(Strict):
     @model_validator(mode="after")
     def _check(self) -> PrivateSettings:
         if not self.tls_in_front and not _is_loopback(self.host):
-            raise ValueError(
-                f"host is {self.host!r}: put TLS in front (tls_in_front = true), or listen at 127.0.0.1"
-            )
+            raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true), or listen at 127.0.0.1")
         seen: set[str] = set()
         for name, client in self.clients.items():
             if not 0 < len(name) <= _LONGEST_NAME or ":" in name or not name.isprintable():
-                raise ValueError(
-                    f"client is {name!r}: a name has 1 to {_LONGEST_NAME} characters and no colon"
-                )
+                raise ValueError(f"client is {name!r}: a name has 1 to {_LONGEST_NAME} characters and no colon")
             if unknown := set(client.accounts) - set(self.accounts):
-                raise ValueError(
-                    f"clients.{name}.accounts has {min(unknown)!r}: it must be one of the accounts"
-                )
+                raise ValueError(f"clients.{name}.accounts has {min(unknown)!r}: it must be one of the accounts")
             for hashed in client.keys:
                 if not _HASH.fullmatch(hashed) or hashed in seen:
-                    raise ValueError(
-                        f"clients.{name}.keys: each must be a different hash of --new-key, never the key"
-                    )
+                    raise ValueError(f"clients.{name}.keys: each must be a different hash of --new-key, never the key")
                 seen.add(hashed)
         return self
 
@@ -175,9 +165,7 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     there = Ledger(settings.ledger).accounts() if Ledger.exists(settings.ledger) else {}
     for name in settings.accounts:
         if there.get(name, {}).get("kind") != "purses":
-            raise InputError(
-                f"the ledger has no people in account {name!r}: let them join first (deltahist ask)"
-            )
+            raise InputError(f"the ledger has no people in account {name!r}: let them join first (deltahist ask)")
     ledger, database = Ledger(settings.ledger), Database.open(settings.database)
     people = {
         name: People(database, about.table, owner=about.owner, ledger=ledger, name=name)
@@ -208,9 +196,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         client = settings.find_client(key.strip()) if scheme.lower() == "bearer" else None
         if client is None:
             named = {"www-authenticate": 'Bearer realm="deltahist"'}
-            raise _Refusal(
-                401, "Authorization", "Authorization has no key that is known: send Bearer KEY", **named
-            )
+            raise _Refusal(401, "Authorization", "Authorization has no key that is known: send Bearer KEY", **named)
         allowed = settings.clients[client].accounts
         account = request.query_params.get("account", allowed[0] if len(allowed) == 1 else None)
         if account not in allowed:
@@ -237,9 +223,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         body = await _read_body(request, settings)
         # Each request is here for one step: whether one is put off depends on when others came, and on nothing else.
         if at_work >= settings.max_waiting:
-            raise _Refusal(
-                503, "body", "too many questions wait: ask again in a second", **{"retry-after": "1"}
-            )
+            raise _Refusal(503, "body", "too many questions wait: ask again in a second", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
         until = due - _FOR_CHARGES * settings.step
         at_work += 1
@@ -299,9 +283,7 @@ def _count(times: deque[float], most: int) -> None:
     times.append(now)
 
 
-def _ask(
-    people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float
-) -> Response:
+def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:
     """Answer a question; raise _Refusal, which reveals nothing of records, files or the machine."""
     with _explained():
         try:
@@ -322,9 +304,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except KeyReuseError:
-        refusal = _Refusal(
-            422, "Idempotency-Key", "Idempotency-Key was used for another question: take a new one"
-        )
+        refusal = _Refusal(422, "Idempotency-Key", "Idempotency-Key was used for another question: take a new one")
     except InterruptedQuestionError:
         # No 503: clients would ask again by themselves, and everybody would pay again.
         refusal = _Refusal(500, "body", INTERRUPTED)

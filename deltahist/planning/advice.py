@@ -286,9 +286,7 @@ def compare_sizes(
                 advance(1)
     for delta, own in zip(deltas, sizes, strict=True):
         if not own:
-            raise InputError(
-                f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ"
-            )
+            raise InputError(f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ")
     return sizes
 
 

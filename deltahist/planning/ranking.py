@@ -137,9 +137,7 @@ def _ranked(
             if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
                 continue
             mechanism = Mechanism(near, strategy, amount, counting)
-            found.append(
-                Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells))
-            )
+            found.append(Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells)))
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
 
 
@@ -151,9 +149,7 @@ def _candidates(
     return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
-def best_of_each_noise(
-    near: Neighbourhood, workload: Workload | None = None, **options: Any
-) -> list[Candidate]:
+def best_of_each_noise(near: Neighbourhood, workload: Workload | None = None, **options: Any) -> list[Candidate]:
     """Return the best candidate of `plan` for each noise, the best one first."""
     best: dict[str, Candidate] = {}
     for candidate in plan(near, workload, **options):
@@ -195,9 +191,7 @@ def mechanism_for(
         raise InputError("no strategy fits the domain and the noise that is asked for")
     best = ranked[0]
     if skipped_kinds is not None:
-        near_best = {
-            type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse
-        }
+        near_best = {type(c.strategy) for c in ranked if c.resolves < best.resolves or c.rmse <= _FAR * best.rmse}
         skipped_kinds |= {type(c.strategy) for c in ranked} - near_best
     # A few boxes tell which strategies come near, and which is the best of a kind; these are worth the whole workload.
     close: dict[tuple[type[Strategy], str], Mechanism] = {}

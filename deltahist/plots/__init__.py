@@ -116,9 +116,7 @@ def _make_figure(
     elif only == "curve":
         heading = "Protection by distance"
     if only != "curve":
-        heights.append(
-            3.0 if domain.ndim == 1 else height_of(domain.bounds if values is None else values.bounds)
-        )
+        heights.append(3.0 if domain.ndim == 1 else height_of(domain.bounds if values is None else values.bounds))
     if only != "map":
         heights.append(3.3 if values is None else 0.17 * min(len(values.order), maps.ROWS) + 0.8)
     with rc_context({"font.size": 9}):
@@ -133,9 +131,7 @@ def _make_figure(
                 maps.draw_intervals(values, panels[-1], level)
         if only != "map" and values is None:
             plot_protection(release, panels[-1])
-        notes += (
-            f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
-        )
+        notes += f"Published with noise for privacy: {release.mechanism.promise}; cells of {domain.size_of_cells}"
         notes += f"; map in {domain.crs}." if domain.crs else "."
         write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
         if values is not None:  # last, where all else has its place

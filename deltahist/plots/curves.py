@@ -69,9 +69,7 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     distance = np.unique([first, *distance, *kept, near.diameter])
     return {
         "distance": distance,
-        "exact": _evaluate_rising(
-            lambda place: float(mechanism.cost_within(distance.item(place))[0]), len(distance)
-        ),
+        "exact": _evaluate_rising(lambda place: float(mechanism.cost_within(distance.item(place))[0]), len(distance)),
         "bound": np.array([float(mechanism.promised_within(r)) for r in distance.tolist()]),
     }
 
@@ -79,9 +77,7 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
 def _list_jumps(near: Neighbourhood) -> NDArray[np.float64]:
     """Return distances at which a move may begin to cost more: all short ones, some long ones."""
     domain, delta = near.domain, near.delta_ground
-    gaps = [
-        domain.ground(side) * _some_below(n, _SOME) for side, n in zip(domain.cell, domain.shape, strict=True)
-    ]
+    gaps = [domain.ground(side) * _some_below(n, _SOME) for side, n in zip(domain.cell, domain.shape, strict=True)]
     apart = np.hypot(*np.meshgrid(*gaps)).ravel() if domain.ndim == 2 else gaps[0]
     multiples = delta * _some_below(math.ceil(near.diameter / delta) + 1, _SOME)
     limits = [limit["distance"] or near.diameter for limit in list_limits(near, 1)]
@@ -128,9 +124,7 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     ax, mechanism = ground.own_axes(ax), release.mechanism
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
     curve = protection_curve(release, _DISTANCES)
-    factor, unit = (
-        (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
-    )
+    factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
     ax.plot(distance, exact, color=colours.CATEGORIES[0], linewidth=2, drawstyle="steps-pre", label="exact")
@@ -138,9 +132,7 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     if np.max(bound, where=np.isfinite(bound), initial=0) > 20 * exact.min() > 0:
         ax.set_yscale("log")
     delta = near.delta_ground * factor
-    ax.axvline(
-        delta, color=colours.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}"
-    )
+    ax.axvline(delta, color=colours.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}")
     budget, small = float(mechanism.budget.amount), {"textcoords": "offset points", "fontsize": 8}
 
     def mark(far: float, height: float, words: str, colour: str = "0.35") -> None:
@@ -153,15 +145,9 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
             mark(far, height, f"{ground.figure_of(height / budget)} {letter} = {ground.figure_of(height)}")
     most, true = float(bound[-1]), float(exact[-1])
     if math.isfinite(most):
-        mark(
-            near.diameter,
-            most,
-            f"any move: {ground.figure_of(most / budget)} {letter} = {ground.figure_of(most)}",
-        )
+        mark(near.diameter, most, f"any move: {ground.figure_of(most / budget)} {letter} = {ground.figure_of(most)}")
     else:
-        ax.annotate(
-            "any move: no bound (∞)", (0.98, 0.97), xycoords="axes fraction", va="top", ha="right", fontsize=8
-        )
+        ax.annotate("any move: no bound (∞)", (0.98, 0.97), xycoords="axes fraction", va="top", ha="right", fontsize=8)
     if true < most * (1 - 1e-9):
         mark(near.diameter, true, f"any move, exactly: {ground.figure_of(true)}", colours.CATEGORIES[0])
     ends = [height for height in (most, true) if math.isfinite(height)]
@@ -197,15 +183,10 @@ def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
                 break
     if len(np.unique(keys)) > _POINTS:
         each = -(-len(steps) // _POINTS)
-        kind, keys = (
-            f"{each:,} steps",
-            np.array([f"from {clock.label(int(s - (s - steps[0]) % each))}" for s in steps]),
-        )
+        kind, keys = f"{each:,} steps", np.array([f"from {clock.label(int(s - (s - steps[0]) % each))}" for s in steps])
     begins = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     periods = []
-    for first, last in zip(
-        steps[begins].tolist(), [*(steps[begins[1:]] - 1).tolist(), series.last], strict=True
-    ):
+    for first, last in zip(steps[begins].tolist(), [*(steps[begins[1:]] - 1).tolist(), series.last], strict=True):
         there = any(step in series.releases for step in range(first, last + 1))
         part = series.cut(first, last).present() if there else None
         periods.append((first, part))
@@ -248,14 +229,10 @@ def draw_lines(
     if not len(order):
         raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
     shown, clock = order[:_PANELS], series.clock
-    edges: Any = (
-        np.array([start for start, _ in periods] + [series.last + 1]) * (clock.every or 1) + clock.start
-    )
+    edges: Any = np.array([start for start, _ in periods] + [series.last + 1]) * (clock.every or 1) + clock.start
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
     # Answers have a column of estimators unless they are unbiased.
-    estimators = {
-        str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()
-    }
+    estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
     domain, each_step = series.domain, clock.period.removeprefix("1 ") or "step"
     notes = [f"Published with noise for privacy, in each step {series.mechanism.promise}; cells of "]
     notes[0] += f"{domain.size_of_cells}{f'; map in {domain.crs}' if domain.crs else ''}."

@@ -68,9 +68,7 @@ def write_around(figure: Figure, title: str, below: str, height: float, *, publi
     figure.supxlabel("\n".join(small), x=0.02, ha="left", fontsize=8, color="0.3", parse_math=False)
     if not publishable:
         mark: dict[str, Any] = {"color": "crimson", "alpha": 0.35, "weight": "bold", "zorder": 10}
-        figure.text(
-            0.5, 0.5, "NOT FOR PUBLICATION", rotation=25, ha="center", va="center", fontsize=27, **mark
-        )
+        figure.text(0.5, 0.5, "NOT FOR PUBLICATION", rotation=25, ha="center", va="center", fontsize=27, **mark)
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
@@ -109,9 +107,7 @@ def cell_areas(domain: Domain) -> NDArray[np.float64]:
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
     """Return the areas of blocks of cells, as of `cell_areas`; `ends` are the cells between them along each axis."""
     if domain.crs is None:
-        return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(
-            np.float64
-        )
+        return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
     areas, taken = _areas_in_parts(domain)
     held = [
         np.maximum(np.minimum(b[1:, None], t[1:]) - np.maximum(b[:-1, None], t[:-1]), 0)
@@ -196,19 +192,8 @@ def _draw_scale_bar(ax: Axes, domain: Domain) -> None:
     metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
     below: Any = ax.transAxes
     below += ScaledTranslation(0, -0.22, ax.figure.dpi_scale_trans)
-    style: dict[str, Any] = {
-        "length_fraction": 0.25,
-        "width_fraction": 0.01,
-        "sep": 3,
-        "font_properties": {"size": 8},
-    }
-    corner = {
-        "location": "upper right",
-        "bbox_to_anchor": (1, 0),
-        "bbox_transform": below,
-        "pad": 0,
-        "border_pad": 0,
-    }
+    style: dict[str, Any] = {"length_fraction": 0.25, "width_fraction": 0.01, "sep": 3, "font_properties": {"size": 8}}
+    corner = {"location": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below, "pad": 0, "border_pad": 0}
     ax.add_artist(ScaleBar(metres, box_alpha=0, scale_loc="left", **style, **corner))
 
 
@@ -222,9 +207,7 @@ def context_on(domain: Domain, layer: gpd.GeoDataFrame | gpd.GeoSeries) -> NDArr
     parts = shapely.get_parts(parts[~shapely.is_empty(parts)])
     if not len(parts):
         bounds = ", ".join(f"{b:g}" for b in shapely.total_bounds(shapes))
-        raise InputError(
-            f"context lies within {bounds}: some of it must lie on the map (is it in another CRS?)"
-        )
+        raise InputError(f"context lies within {bounds}: some of it must lie on the map (is it in another CRS?)")
     return np.asarray(parts, dtype=object)
 
 

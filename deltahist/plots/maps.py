@@ -100,14 +100,8 @@ def draw_map(
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
         ax.set_facecolor("0.94")
     else:
-        shown, point = (
-            (release.cells(nonnegative=True) if positive else merged) / areas,
-            1 / float(np.median(areas)),
-        )
-        notes = [
-            f"Estimates: {release.estimator(positive)}"
-            + ("." if positive else ", merged where they are noise.")
-        ]
+        shown, point = (release.cells(nonnegative=True) if positive else merged) / areas, 1 / float(np.median(areas))
+        notes = [f"Estimates: {release.estimator(positive)}" + ("." if positive else ", merged where they are noise.")]
         linear = colours.LINEAR * error * point if positive and error else None
         scale = colours.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
@@ -117,9 +111,7 @@ def draw_map(
         if hatched:
             notes.append("Hatched cells do not stand out from the noise.")
             _hatch(ax, domain, release.cells() < _typical_largest(domain.size, kurtosis) * error)
-    notes.append(
-        f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points."
-    )
+    notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
     if ground.holds_points_from_outside(release):
         notes.append("Cells at the edge also hold points from outside.")
     ground.draw_frame(ax, domain, domain.bounds, context)
@@ -145,14 +137,10 @@ def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
     cells, error = release.estimates(nonnegative=positive)
     low = np.maximum(cells - error, 0.0) if positive else cells - error
     colour: dict[str, Any] = {"color": "tab:blue"}
-    ax.stairs(
-        cells + error, edges, baseline=low, fill=True, alpha=0.3, label="± one standard error", **colour
-    )
+    ax.stairs(cells + error, edges, baseline=low, fill=True, alpha=0.3, label="± one standard error", **colour)
     ax.stairs(cells, edges, baseline=None, linewidth=1.2, label="estimate", **colour)
     ax.axhline(0, color="0.5", linewidth=0.8)
-    ax.set(
-        xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]]
-    )
+    ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]])
     ax.legend(frameon=False, fontsize=8)
     notes = [f"Estimates: {release.estimator(positive)}."]
     decoder = getattr(release.mechanism, "decoder", None)  # sorted points have no cells of their own
@@ -399,13 +387,7 @@ def label_regions(ax: Axes, values: Values, *, numbered: bool) -> None:
         x, y = shapely.get_coordinates(circle)[0]
         words = str(place) if numbered else f"{values.names[region]}\n{_known(values, region)}"
         ink = ("white", "black") if colours.is_dark(faces[region]) else ("black", "white")
-        style: dict[str, Any] = {
-            "ha": "center",
-            "va": "center",
-            "clip_on": True,
-            "parse_math": False,
-            "zorder": 5,
-        }
+        style: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "parse_math": False, "zorder": 5}
         text = ax.text(x, y, words, fontsize=8 if numbered else 7, color=ink[0], **style)
         text.set_path_effects([withStroke(linewidth=2, foreground=ink[1], alpha=0.6)])
         texts.append(text)
@@ -437,9 +419,7 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> None:
     else:
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda value, _: ground.figure_of(value))
-    ax.set_yticks(
-        row, labels=[f"{values.names[i]}  {place}" for place, i in enumerate(shown.tolist(), start=1)]
-    )
+    ax.set_yticks(row, labels=[f"{values.names[i]}  {place}" for place, i in enumerate(shown.tolist(), start=1)])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
     ax.tick_params(axis="y", length=0)

@@ -228,17 +228,11 @@ def tighten(
             f"{float(mechanism.budget.amount):.10g}: a more private copy has less"
         )
     before = mechanism.chain
-    if (
-        before is not None
-        and before.copied is not None
-        and (state is not None or not mechanism.scatters_linearly)
-    ):
+    if before is not None and before.copied is not None and (state is not None or not mechanism.scatters_linearly):
         raise InputError(
             "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
         )
-    history = (
-        Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
-    )
+    history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
     origin = history.origin or release.digest  # a copy of a copy is one of the first release
     coarser = mechanism.with_chain(replace(history, copied=budget.amount, origin=origin))
     if state is None:
@@ -251,17 +245,13 @@ def tighten(
                 "copies are made of the last one"
             )
         draws = draw_chain(coarser, known, rng)
-        values = (
-            release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
-        )
+        values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     changed: dict[str, Any] = {"mechanism": coarser, "values": values}
     return stamp(replace(release, **changed), release.publishable and rng is None)
 
 
 def _further(
-    mechanism: Mechanism | SortedMechanism,
-    coarser: Mechanism | SortedMechanism,
-    rng: np.random.Generator | None,
+    mechanism: Mechanism | SortedMechanism, coarser: Mechanism | SortedMechanism, rng: np.random.Generator | None
 ) -> NDArray[np.int64]:
     """Draw noise (draws,) that can be added to published numbers, whose own draws are not known."""
     if not mechanism.scatters_linearly:
@@ -293,8 +283,7 @@ def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
             "noise has been refined already; take the state that was written last"
         )
     elif chain == last and not (
-        release.describe() == known.release.describe()
-        and np.array_equal(release.values, known.release.values)
+        release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
     ):
         problem = "and the release hold other numbers: one of them was altered"
     if problem:
@@ -436,9 +425,7 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
     DamagedFile if it is truncated, of another form or something else.
     """
     if not path.is_file():
-        raise InputError(
-            f"state {str(path)!r} does not exist: nothing can go on without the one that was written"
-        )
+        raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
     if zipfile.is_zipfile(path):  # what is no state is called that, not a state that others can read
         check_secret(path, "state")
         if path.stat().st_nlink > 1:

@@ -137,9 +137,7 @@ def publish_quantile(
         mechanism = match_counting(near, points, contributions)
         steps = lattice_steps(points, mechanism.domain)
         if (q, len(steps)) != (mechanism.q, mechanism.number):
-            raise InputError(
-                f"the mechanism is for the {mechanism.q:g}-quantile of {mechanism.number:,} points"
-            )
+            raise InputError(f"the mechanism is for the {mechanism.q:g}-quantile of {mechanism.number:,} points")
     else:
         check_quantile(q, near)
         counting = find_preprocessing(points, near.domain, contributions)

@@ -71,9 +71,7 @@ def publish_measured(
     return stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
 
 
-def check_protection(
-    mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None
-) -> None:
+def check_protection(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:
     """Refuse a budget so large that hardly anything is protected, unless that is accepted (docs/privacy/weak.md).
 
     With a seeded generator everything goes: that is no publication. Noise that cannot be drawn is refused here, too,
@@ -97,13 +95,9 @@ def refuse_weak(budget: Budget, weakness: str | None) -> None:
 
 def refuse_choices(holds: str, choice: dict[str, Any], **amounts: Any) -> None:
     """Raise InputError if an argument repeats what a mechanism holds: a choice but "auto", or an amount but None."""
-    if any(given != "auto" for given in choice.values()) or any(
-        given is not None for given in amounts.values()
-    ):
+    if any(given != "auto" for given in choice.values()) or any(given is not None for given in amounts.values()):
         *names, last = [*choice, *amounts]
-        raise InputError(
-            f"a mechanism is given, which holds {holds}: {', '.join(names)} and {last} must be left out"
-        )
+        raise InputError(f"a mechanism is given, which holds {holds}: {', '.join(names)} and {last} must be left out")
 
 
 def find_preprocessing(
@@ -157,9 +151,7 @@ def amounts_for(account: Account | None, **amounts: Any) -> dict[str, Any]:
     """Return amounts as an account will charge them: a float as the decimal that it prints as; as given without one."""
     if account is None:
         return amounts
-    return {
-        name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()
-    }
+    return {name: None if amount is None else read_amount(**{name: amount}) for name, amount in amounts.items()}
 
 
 def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> list[NDArray[Any]]:
@@ -176,9 +168,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
             drawn = np.zeros(number, dtype=np.int32 if small else np.int64)
             too_large: dict[int, NDArray[np.int64]] = {}
 
-            def fill(
-                start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]
-            ) -> None:
+            def fill(start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]) -> None:
                 part = drawn[start : start + BLOCK]
                 values = draw(law, len(part), rng)
                 part[:] = values

@@ -146,18 +146,10 @@ class Stream:
         shares = [self.shape.equal] * steps if amounts is None else list(amounts[:steps])
         files = [out / f"{self.clock.label(step)}.parquet" for step in range(steps)]
         if unknown := [file for file in files[done + 1 :] if file.exists()]:
-            raise InputError(
-                f"release {str(unknown[0])!r} exists, but its ledger has not paid for it: move it away"
-            )
-        lost = [
-            files[step].stem
-            for step in range(min(done + 1, steps))
-            if shares[step] and not files[step].exists()
-        ]
+            raise InputError(f"release {str(unknown[0])!r} exists, but its ledger has not paid for it: move it away")
+        lost = [files[step].stem for step in range(min(done + 1, steps)) if shares[step] and not files[step].exists()]
         if lost:
-            tell(
-                f"warning: no release of steps that were charged: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}"
-            )
+            tell(f"warning: no release of steps that were charged: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
         due = [step for step in range(done + 1, steps) if shares[step]]
         counts_of = self._counter(source, due, steps, gaps, tell, reading) if due else None
         out.mkdir(exist_ok=True)
@@ -193,9 +185,7 @@ class Stream:
     def _check_counting(self, counting: Preprocessing, window: Window) -> None:
         """Raise InputError unless rows become counts as in the steps before."""
         if replace(counting, projection=None) != replace(self.counting, projection=None):
-            raise InputError(
-                f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}"
-            )
+            raise InputError(f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}")
         self.mechanism.with_counting(counting)  # refuses what could not be published
         with window.ledger.read() as connection:
             before = get_note(connection, _ACCOUNT, _COUNTING)
@@ -236,14 +226,10 @@ class Stream:
         found = step_files(Path(source), labels)
         missing = [labels[step] for step in due if labels[step] not in found]
         if missing and gaps == "error":
-            raise InputError(
-                f"step {missing[0]} has no file in {str(source)!r}: add it, or let gaps be empty steps"
-            )
+            raise InputError(f"step {missing[0]} has no file in {str(source)!r}: add it, or let gaps be empty steps")
         # All of them before the first is charged: a stream must not end halfway for what one file holds.
         judged, reading["outside"] = reading.get("outside") is None, reading.get("outside") or "clamp"
-        counted = {
-            step: count_file(found[labels[step]], domain, **reading) for step in due if labels[step] in found
-        }
+        counted = {step: count_file(found[labels[step]], domain, **reading) for step in due if labels[step] in found}
         for each in counted.values():
             self._check_counting(each.preprocessing, self.window())
         if judged:

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from deltahist.releases.base import BaseRelease
 
 #: Form of a table's file by its suffix.
-TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {
-    ".geoparquet": "parquet"
-}
+TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
 #: Form of a file of cells by its suffix.
 FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
 #: Forms that need geometries.
@@ -153,9 +151,7 @@ def write_table(path: Path, form: str, frame: pd.DataFrame, about: dict[str, Any
         write_whole(path, lambda part: part.write_bytes(content))
 
 
-def encode_table(
-    frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None
-) -> bytes:
+def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str, Any] | None = None) -> bytes:
     """Return the content of a file with a table.
 
     Parameters
@@ -213,9 +209,7 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
 def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> dict[str, Any]:
     """Return the description of answers, by column, as JSON; `facts` are those of the release (`facts_of`)."""
     names = list(map(str, table))
-    kinds = (
-        [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
-    )
+    kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
     about = _describe(facts, "; ".join(kinds) or facts["estimator"])
     share = f"{100 * level:.10g}%"
     what, read = "Estimates", f"low to high: {share} interval. {_NOT_ADDED}."
@@ -223,10 +217,7 @@ def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> di
         what, read = "Changes", f"{read} The estimate is after less before."
     if "q" in names:
         about["unit"] = facts["unit"]
-        what, read = (
-            "Quantiles",
-            f"Below estimate lies the share q of all points; low to high: {share} interval.",
-        )
+        what, read = "Quantiles", f"Below estimate lies the share q of all points; low to high: {share} interval."
     columns = _describe_columns(names, about["estimator"], None, share, about["unit"])
     title = f"{what}, {about['estimator']}, with {share} intervals"
     return {"title": title, "how_to_read": read, "level": level, **about, "columns": columns}
@@ -368,13 +359,7 @@ def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
     (west, _), (_, north) = domain.low, domain.high
     content = io.BytesIO()  # to a full disk GDAL would write a part of the file, and say nothing
     transform = rasterio.Affine(domain.cell[0], 0.0, west, 0.0, -domain.cell[1], north)
-    profile = {
-        "driver": "GTiff",
-        "dtype": "float64",
-        "compress": "deflate",
-        "crs": domain.crs,
-        "transform": transform,
-    }
+    profile = {"driver": "GTiff", "dtype": "float64", "compress": "deflate", "crs": domain.crs, "transform": transform}
     width, height = domain.shape
     with rasterio.open(content, "w", width=width, height=height, count=2, **profile) as file:
         bands = zip(("estimate", "std_error"), release.estimates(nonnegative=nonnegative), strict=True)

@@ -183,10 +183,7 @@ class Release(CountEstimates, BaseRelease):
 
 def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:
     """Return the mechanism of a release's description, whose noise is not compared yet (`read_total`)."""
-    if (
-        "points outside" in description.get("dropped", ())
-        and description["neighbourhood"]["sources"] != "boundary"
-    ):
+    if "points outside" in description.get("dropped", ()) and description["neighbourhood"]["sources"] != "boundary":
         raise damaged(path, "states drops that do not go with its sources")
     return Mechanism.from_description(description)
 
@@ -233,6 +230,4 @@ def _cell_boxes(domain: Domain, first: int, last: int) -> Boxes:
     index = np.indices((last - first, *domain.shape[1:])).reshape(domain.ndim, -1)
     index[0] += first
     edges = [domain.edges(axis) for axis in range(domain.ndim)]
-    return Boxes(
-        np.column_stack([edges[axis][index[axis] + end] for end in (0, 1) for axis in range(domain.ndim)])
-    )
+    return Boxes(np.column_stack([edges[axis][index[axis] + end] for end in (0, 1) for axis in range(domain.ndim)]))

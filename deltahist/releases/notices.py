@@ -57,10 +57,7 @@ class Notice:
     def save(self, path: Path) -> None:
         """Write the notice beside the file of its release; it appears whole or not at all."""
         readme = f"{path.name} (SHA-256 {self.digest}) was withdrawn {self.words}. Do not use it any more."
-        text = (
-            json.dumps({"format": FORMAT, "version": VERSION, **asdict(self), "readme": readme}, indent=2)
-            + "\n"
-        )
+        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self), "readme": readme}, indent=2) + "\n"
         write_whole(Path(notice_path(path)), lambda part: part.write_text(text, encoding="utf-8"))
 
 

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 FORMS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "text"}
 #: Inches of the pictures: about the width of a telephone, with letters of 11 points at least.
 _SIZE = (4.6, 4.4)
-_LETTERS: Any = {
-    "font.size": 13.4,
-    "axes.labelsize": "small",
-    "xtick.labelsize": "small",
-    "ytick.labelsize": "small",
-}
+_LETTERS: Any = {"font.size": 13.4, "axes.labelsize": "small", "xtick.labelsize": "small", "ytick.labelsize": "small"}
 
 
 def save_statement(release: BaseRelease | Series, path: str | Path, title: str | None = None) -> None:
@@ -66,9 +61,7 @@ def render_page(release: BaseRelease | Series, form: str, title: str | None = No
     import jinja2
 
     facts = release.facts()
-    shelf = jinja2.Environment(
-        loader=jinja2.PackageLoader("deltahist.releases", "."), autoescape=form == "html"
-    )
+    shelf = jinja2.Environment(loader=jinja2.PackageLoader("deltahist.releases", "."), autoescape=form == "html")
     shelf.filters["plain"] = lambda text: re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", text).replace("\n", " ")
     return shelf.get_template("statement.jinja").render(
         form=form,
@@ -95,11 +88,7 @@ def _draw(release: BaseRelease | Series) -> list[dict[str, Any]]:
 
     curve = on_axes(lambda axes: plots.plot_protection(release, axes))
     pictures = [_embed("curve", curve, "Curve of costs by distance", "Cost of a move by its distance.")]
-    if (
-        not isinstance(release, Series)
-        and release.domain.ndim == 2
-        and release.mechanism.determines_cells is not None
-    ):
+    if not isinstance(release, Series) and release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
         caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
         draw = on_axes(lambda axes: plots.plot_map(release, axes))
         pictures.append(_embed("map", draw, "Map of the estimates of points per cell", caption))

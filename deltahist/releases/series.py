@@ -31,18 +31,7 @@ from deltahist.space.workloads import Workload
 from deltahist.statement import Facts, Row, bound_guess, judge, list_rows, write_statement
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
-_OF_A_STEP = (
-    "step",
-    "epsilon",
-    "rho",
-    "laws",
-    "total",
-    "publishable",
-    "version",
-    "account",
-    "chain",
-    "replaces",
-)
+_OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
@@ -149,9 +138,7 @@ class Series:
         digests = {name: release.digest for name, release in releases.items()}
         for one, other in itertools.pairwise(sorted(digests, key=lambda name: digests[name])):
             if digests[one] == digests[other]:
-                raise InputError(
-                    f"releases {one!r} and {other!r} are one (copied?): every step must have its own"
-                )
+                raise InputError(f"releases {one!r} and {other!r} are one (copied?): every step must have its own")
         numbered, times = _read_times(list(releases))
         stated = [release.mechanism.step for release in releases.values()]
         clock = next((step.clock for step in stated if step is not None), None)
@@ -187,9 +174,7 @@ class Series:
     @property
     def weakness(self) -> str | None:
         """Why hardly anybody is protected in one of the releases; None if it is not so."""
-        return next(
-            (w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None
-        )
+        return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
 
     @property
     def labels(self) -> list[str]:
@@ -261,9 +246,7 @@ class Series:
         """Return all rows of the statement: of all steps together, then of the step that spends most."""
         facts, step, letter = self.facts(), self.example.mechanism.step, self.mechanism.letter
         each = f" of {self.clock.period}" if self.clock.period else ""
-        steps = [
-            f"{self.last - self.first + 1:,}{each}, from {self.clock.label(self.first)} to {self._label_last}"
-        ]
+        steps = [f"{self.last - self.first + 1:,}{each}, from {self.clock.label(self.first)} to {self._label_last}"]
         if missing := self.missing_words:
             named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
             steps.append(f"{len(missing):,} without a release, which is not the same as empty: {named}")
@@ -271,25 +254,16 @@ class Series:
         amount = [f"{letter} = {most:.6g}"]
         if least < most:
             label = self.clock.label(self._costliest)
-            amount = [
-                f"{letter} = {least:.6g} to {most:.6g}",
-                f"What follows is about {label}, which spends most.",
-            ]
+            amount = [f"{letter} = {least:.6g} to {most:.6g}", f"What follows is about {label}, which spends most."]
         guess = bound_guess(facts, float(sum(self.spent.values())), float(len(self.spent)))
-        right = (
-            "nearly always"
-            if guess is None or guess > _KNOWING
-            else f"in {100 * guess:.3g} of 100 cases at most"
-        )
+        right = "nearly always" if guess is None or guess > _KNOWING else f"in {100 * guess:.3g} of 100 cases at most"
         rows: list[Row] = [
             ("Steps", steps),
             ("Spent in each", amount),
             ("In all", [self.cost_words, f"From all of them an attacker's better guess is right {right}."]),
         ]
         if step is not None:
-            rows.append(
-                ("Promise", [step.words, f"For data that differ in more steps: {'; '.join(step.beyond)}."])
-            )
+            rows.append(("Promise", [step.words, f"For data that differ in more steps: {'; '.join(step.beyond)}."]))
         payment = self.releases[max(self.releases)].payment
         if payment is not None:
             rows.append(("Account", [str(payment)]))
@@ -393,9 +367,7 @@ class PeriodDifference(Difference):
     def __post_init__(self) -> None:
         before, after = self.before, self.after
         if before.clock != after.clock or _list_differences(before.example, after.example):
-            raise InputError(
-                "the two periods are of different series: they must be alike but for their times"
-            )
+            raise InputError("the two periods are of different series: they must be alike but for their times")
         if before.mean != after.mean:
             raise InputError("one period is a mean over its steps and the other a sum: both must be the same")
         common = sorted(before.releases.keys() & after.releases.keys())
@@ -421,9 +393,7 @@ def _list_differences(one: Release, other: Release) -> list[str]:
     first, second = one.describe(), other.describe()
     if (first["epsilon"] is None) != (second["epsilon"] is None):
         return ["the unit of their budget"]
-    fields = [
-        k for k in first.keys() | second.keys() if k not in _OF_A_STEP and first.get(k) != second.get(k)
-    ]
+    fields = [k for k in first.keys() | second.keys() if k not in _OF_A_STEP and first.get(k) != second.get(k)]
     steps = one.mechanism.step, other.mechanism.step
     if all(steps) and replace(steps[0], number=0) != replace(steps[1], number=0):  # type: ignore[type-var]
         fields.append("window")
@@ -436,9 +406,7 @@ def _read_times(names: list[str], place: str = "") -> tuple[bool, list[int]]:
     try:
         return numbered, [int(name) if numbered else seconds(_read_time(name), "a name") for name in names]
     except InputError as problem:
-        raise InputError(
-            f"releases{place} are not called by dates, times or step numbers: {problem}"
-        ) from None
+        raise InputError(f"releases{place} are not called by dates, times or step numbers: {problem}") from None
 
 
 def _read_time(name: str) -> str:

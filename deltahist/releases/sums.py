@@ -208,9 +208,7 @@ class Difference(abc.ABC):
         return answer_in_parts(work, self.domain, lambda part: self._answer(part, level))
 
     def _answer(self, work: Workload, level: float) -> dict[str, NDArray[Any]]:
-        before, after = (
-            each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after)
-        )
+        before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
         cover = work.cover(self.domain)
         joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)
         # What is not known of the places in both is added up as if it were one error.
@@ -228,11 +226,7 @@ class Difference(abc.ABC):
             "high": estimate + up,
         }
         if "cut" in before:
-            table |= {
-                "noise_error": np.sqrt(joint.variance),
-                "placement_error": placement,
-                "cut": after["cut"],
-            }
+            table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
         unresolved = [each["unresolved"] for each in (before, after) if "unresolved" in each]
         if unresolved:
             table["unresolved"] = np.max(unresolved, axis=0)
@@ -249,9 +243,7 @@ class DifferenceNoise:
     def moments(self, work: Asked) -> Moments:
         """Return variances and fourth cumulants, which add up; a difference is no plain sum of draws."""
         found = [(decoder.moments(work), share) for decoder, share in self.sources]
-        return together(
-            [(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found]
-        )
+        return together([(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found])
 
 
 @dataclass(frozen=True)
@@ -286,9 +278,7 @@ class ReleaseDifference(Difference):
                 )
         if before.domain != after.domain:
             one, other = (f"{d.shape} of {d.bounds} in {d.crs}" for d in (before.domain, after.domain))
-            raise InputError(
-                f"the cells are {one} and {other}: only releases of the same cells can be compared"
-            )
+            raise InputError(f"the cells are {one} and {other}: only releases of the same cells can be compared")
         if before.contributions != after.contributions:
             raise InputError(
                 f"a user has at most {before.contributions} and {after.contributions} points: both must have the same "

@@ -36,8 +36,7 @@ def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[
     """Return columns of answers that were given in parts, one after another."""
     names = max(found, key=len)
     return {
-        name: np.concatenate([each[name] if name in each else UNCUT[name](each) for each in found])
-        for name in names
+        name: np.concatenate([each[name] if name in each else UNCUT[name](each) for each in found]) for name in names
     }
 
 
@@ -70,11 +69,7 @@ def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int =
     else:
         corners = [table[names[end]] for end in (0, 1) for names in sides]
         found = release.answers(Boxes(np.column_stack(corners)), level=_LEVEL, nonnegative=nonnegative)
-        table |= {
-            "cells": (after - index).prod(axis=0),
-            "estimate": found["estimate"],
-            "std_error": found["std_error"],
-        }
+        table |= {"cells": (after - index).prod(axis=0), "estimate": found["estimate"], "std_error": found["std_error"]}
     return pd.DataFrame(table)
 
 
@@ -95,9 +90,7 @@ def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
     try:
         import xarray as xr
     except ImportError:
-        raise InputError(
-            "to_xarray needs xarray, which is not installed: pip install 'deltahist[xarray]'"
-        ) from None
+        raise InputError("to_xarray needs xarray, which is not installed: pip install 'deltahist[xarray]'") from None
     domain = release.domain
     axes = ("x", "y")[: domain.ndim]
     # Arrays of maps run along y first, so that pictures of them are right side up.
@@ -106,10 +99,7 @@ def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
         name: (dims, cells.T, {"units": "points", "long_name": long})
         for name, long, cells in zip(
             ("estimate", "std_error"),
-            (
-                f"points per cell, {release.estimator(nonnegative)}",
-                "standard error; not to be added, nor its square",
-            ),
+            (f"points per cell, {release.estimator(nonnegative)}", "standard error; not to be added, nor its square"),
             release.estimates(nonnegative=nonnegative),
             strict=True,
         )

@@ -65,9 +65,7 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
     None is longitude and latitude, or the plane without a CRS. No text is looked up: it could name a file.
     """
     own = release.domain.crs
-    if crs is None or (
-        own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")
-    ):
+    if crs is None or (own is not None and crs in (CRS84, "OGC:CRS84", "CRS84", "urn:ogc:def:crs:OGC:1.3:CRS84")):
         return own is not None
     forms = ("EPSG:", "http://www.opengis.net/def/crs/EPSG/0/", "urn:ogc:def:crs:EPSG::")
     if own is not None and crs in [own.replace("EPSG:", form) for form in forms]:
@@ -80,9 +78,7 @@ def asks_degrees(release: Source, crs: str | None) -> bool:
 class Batcher:
     """Answers to single boxes: those that arrive while others are answered share one call."""
 
-    _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(
-        default_factory=dict
-    )
+    _waiting: dict[BoxQuery, list[tuple[NDArray[np.float64], asyncio.Future[Columns]]]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
 
     async def answer(self, query: BoxQuery, corners: NDArray[np.float64]) -> Columns:

@@ -141,9 +141,7 @@ class Catalogue:
 
 def _releases_in(folder: Path) -> list[Path]:
     """Return the release files of a folder, by name."""
-    return sorted(
-        p for p in folder.iterdir() if p.suffix.lower() == ".parquet" and not p.name.startswith(".")
-    )
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() == ".parquet" and not p.name.startswith("."))
 
 
 def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:

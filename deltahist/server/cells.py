@@ -54,9 +54,7 @@ def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, aske
         extent = extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
     ends, width = _block_ends(domain, extent, min(asked.width, max(domain.shape)))
     places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
-    first, last = (
-        np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None))
-    )
+    first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
     work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
     found = source.answers(work, level=LEVEL, nonnegative=False)
     strict = source.answers(work, level=1 - (1 - LEVEL) / max(1, len(work)), nonnegative=False)
@@ -65,18 +63,8 @@ def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, aske
         columns |= {name: found[name] for name in ("estimate", "std_error", "low", "high")}
     nodes = [np.unique(each[np.linspace(0, len(each) - 1, _MESH + 1).round().astype(int)]) for each in ends]
     x, y = _corners(domain, nodes)
-    about = {
-        "width": width,
-        "shape": [len(each) - 1 for each in ends],
-        "unit": f"points per {unit_of_area(domain)}",
-    }
-    about |= {
-        "ends": ends,
-        "nodes": nodes,
-        "x": x,
-        "y": y,
-        "stands_out": (strict["low"] > 0) | (strict["high"] < 0),
-    }
+    about = {"width": width, "shape": [len(each) - 1 for each in ends], "unit": f"points per {unit_of_area(domain)}"}
+    about |= {"ends": ends, "nodes": nodes, "x": x, "y": y, "stands_out": (strict["low"] > 0) | (strict["high"] < 0)}
     # Seven digits are enough for figures.
     about |= {name: each.astype(np.float32) for name, each in columns.items()}
     return orjson.dumps(about, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -93,9 +81,7 @@ def _block_ends(domain: Domain, extent: Extent, width: int) -> tuple[list[NDArra
     return [np.minimum(each, n) for each, n in zip(ends, domain.shape, strict=True)], width
 
 
-def _corners(
-    domain: Domain, nodes: list[NDArray[np.int64]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _corners(domain: Domain, nodes: list[NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return x and y of the corners of cells, in degrees if the map has a CRS."""
     places = [domain.edges(axis)[each] for axis, each in enumerate(nodes)]
     if domain.ndim == 1:
@@ -125,9 +111,7 @@ def extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent:
     off, extent = Operation.off(domain, LONGITUDE_LATITUDE), [(0, n) for n in domain.shape]
     for _ in range(2):
         ends = [np.unique(np.linspace(*some, _PARTS + 1).round().astype(np.int64)) for some in extent]
-        lon, lat = off(
-            *np.meshgrid(*(domain.edges(axis)[each] for axis, each in enumerate(ends)), indexing="ij")
-        )
+        lon, lat = off(*np.meshgrid(*(domain.edges(axis)[each] for axis, each in enumerate(ends)), indexing="ij"))
         parts = [np.stack([at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:]]) for at in (lon, lat)]
         lon, lat = parts[0][0] + degrees_east(parts[0], parts[0][0]), parts[1]
         # Longitudes meet if some number of turns brings one interval over the other.

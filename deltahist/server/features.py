@@ -54,9 +54,7 @@ def list_links(base: str) -> dict[str, Any]:
         _link("data", f"{base}collections"),
         _link("items", f"{base}releases"),
     ]
-    about = (
-        "Counts of points on maps that were published under differential privacy, with errors and intervals."
-    )
+    about = "Counts of points on maps that were published under differential privacy, with errors and intervals."
     return {"title": "Range queries over private maps", "description": about, "links": links}
 
 
@@ -70,9 +68,7 @@ async def list_conformance() -> dict[str, Any]:
 async def list_collections(request: Request) -> dict[str, Any]:
     """List the collections: all releases of a map with a CRS."""
     base = str(request.base_url)
-    found = [
-        _describe(each, base) for each in service_of(request).catalogue.in_force() if _is_collection(each)
-    ]
+    found = [_describe(each, base) for each in service_of(request).catalogue.in_force() if _is_collection(each)]
     return {"links": [_link("self", f"{base}collections")], "collections": found}
 
 
@@ -90,10 +86,7 @@ async def list_items(request: Request, name: str, asked: Annotated[ItemsAsked, Q
     box = None if asked.bbox is None else _read_degrees(asked.bbox)
     features, matched = await service.run(_page, served.release, box, asked.offset, limit)
     collection = f"{request.base_url}collections/{served.quoted}"
-    links = [
-        _link("self", f"{collection}/items?{request.url.query}", GEOJSON),
-        _link("collection", collection),
-    ]
+    links = [_link("self", f"{collection}/items?{request.url.query}", GEOJSON), _link("collection", collection)]
     if asked.offset + limit < matched:
         query = asked.model_dump(exclude_none=True) | {"limit": limit, "offset": asked.offset + limit}
         links.append(_link("next", f"{collection}/items?{urlencode(query)}", GEOJSON))
@@ -121,11 +114,7 @@ def _link(relation: str, address: str, media: str = JSON) -> dict[str, str]:
 
 
 def _is_collection(served: Served) -> bool:
-    return (
-        isinstance(served.release, Release)
-        and served.release.domain.ndim == 2
-        and bool(served.release.domain.crs)
-    )
+    return isinstance(served.release, Release) and served.release.domain.ndim == 2 and bool(served.release.domain.crs)
 
 
 def _find(service: Service, name: str) -> Served:
@@ -158,15 +147,8 @@ def _describe(served: Served, base: str) -> dict[str, Any]:
 def extent_of(domain: Domain) -> Box:
     """Return west, south, east and north of a map in degrees, rounded outwards."""
     x, y = domain.edges(0), domain.edges(1)
-    rim = [
-        (x, y[:1].repeat(len(x))),
-        (x, y[-1:].repeat(len(x))),
-        (x[:1].repeat(len(y)), y),
-        (x[-1:].repeat(len(y)), y),
-    ]
-    lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(
-        *(np.concatenate(each) for each in zip(*rim, strict=True))
-    )
+    rim = [(x, y[:1].repeat(len(x))), (x, y[-1:].repeat(len(x))), (x[:1].repeat(len(y)), y), (x[-1:].repeat(len(y)), y)]
+    lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*(np.concatenate(each) for each in zip(*rim, strict=True)))
     step = 10.0**-DIGITS
     west, south = (round(float(each.min()) - step, DIGITS) for each in (lon, lat))
     east, north = (round(float(each.max()) + step, DIGITS) for each in (lon, lat))
@@ -179,29 +161,17 @@ def _read_degrees(text: str) -> list[Box]:
         parts = [float(part) for part in text.split(",")]
     except ValueError:
         parts = []
-    west, south, east, north = (
-        parts if len(parts) == 4 else parts[:2] + parts[3:5] if len(parts) == 6 else [np.nan] * 4
-    )
+    west, south, east, north = parts if len(parts) == 4 else parts[:2] + parts[3:5] if len(parts) == 6 else [np.nan] * 4
     if not (np.isfinite([west, east]).all() and -90 <= south <= north <= 90):
-        raise InputError(
-            f"bbox is {text[:80]!r}: it must be west,south,east,north in degrees, south at most north"
-        )
-    return (
-        [(west, south, east, north)]
-        if west <= east
-        else [(west, south, 180, north), (-180, south, east, north)]
-    )
+        raise InputError(f"bbox is {text[:80]!r}: it must be west,south,east,north in degrees, south at most north")
+    return [(west, south, east, north)] if west <= east else [(west, south, 180, north), (-180, south, east, north)]
 
 
-def _page(
-    release: Release, asked: Sequence[Box] | None, offset: int, limit: int
-) -> tuple[list[dict[str, Any]], int]:
+def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the features of a page, and how many there are in all."""
     domain = release.domain
     if asked is None:
-        return _features(
-            release, np.arange(min(offset, domain.size), min(offset + limit, domain.size))
-        ), domain.size
+        return _features(release, np.arange(min(offset, domain.size), min(offset + limit, domain.size))), domain.size
     cells = np.flatnonzero(cells_within(domain, asked))
     return _features(release, cells[offset : offset + limit]), len(cells)
 
@@ -226,9 +196,7 @@ def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_]:
         return meets
     cover = regions(fitted.shapes[fitted.held]).cover(domain)
     meets[cover.x, cover.y] = True
-    for (west_end, south_end), (east_end, north_end) in zip(
-        cover.low.tolist(), cover.high.tolist(), strict=True
-    ):
+    for (west_end, south_end), (east_end, north_end) in zip(cover.low.tolist(), cover.high.tolist(), strict=True):
         meets[west_end:east_end, south_end:north_end] = True
     return meets
 
@@ -241,30 +209,15 @@ def _features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]
     column, row = np.divmod(cells, domain.shape[1])
     x, y = domain.edges(0), domain.edges(1)
     west, south, east, north = x[column], y[row], x[column + 1], y[row + 1]
-    found = release.answers(
-        boxes(np.column_stack([west, south, east, north])), level=LEVEL, nonnegative=False
-    )
-    ring = [
-        np.stack(each, axis=1)
-        for each in ((west, east, east, west, west), (south, south, north, north, south))
-    ]
+    found = release.answers(boxes(np.column_stack([west, south, east, north])), level=LEVEL, nonnegative=False)
+    ring = [np.stack(each, axis=1) for each in ((west, east, east, west, west), (south, south, north, north, south))]
     lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*ring)
     rings = np.round(np.stack([lon, lat], axis=2), DIGITS).tolist()
-    figures = {
-        "column": column,
-        "row": row,
-        "estimate": found["estimate"],
-        "standard_error": found["std_error"],
-    }
+    figures = {"column": column, "row": row, "estimate": found["estimate"], "standard_error": found["std_error"]}
     figures |= {"low": found["low"], "high": found["high"]}
     rows = zip(*(each.tolist() for each in figures.values()), strict=True)
     shapes = ({"type": "Polygon", "coordinates": [ring]} for ring in rings)
     return [
-        {
-            "type": "Feature",
-            "id": number,
-            "geometry": shape,
-            "properties": dict(zip(figures, row, strict=True)),
-        }
+        {"type": "Feature", "id": number, "geometry": shape, "properties": dict(zip(figures, row, strict=True))}
         for number, shape, row in zip(cells.tolist(), shapes, rows, strict=True)
     ]

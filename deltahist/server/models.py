@@ -19,22 +19,16 @@ class Asked(BaseModel):
 class Options(Asked):
     """How to answer."""
 
-    crs: str | None = Field(
-        None, description="CRS of the coordinates: CRS84 (longitude, latitude), or the release's"
-    )
+    crs: str | None = Field(None, description="CRS of the coordinates: CRS84 (longitude, latitude), or the release's")
     level: float = Field(0.95, gt=0, lt=1, description="confidence level of the interval")
     nonnegative: bool = Field(False, description="estimates that are never negative, and no longer unbiased")
-    f: Literal["json", "csv", "arrow"] | None = Field(
-        None, description="format; otherwise the Accept header decides"
-    )
+    f: Literal["json", "csv", "arrow"] | None = Field(None, description="format; otherwise the Accept header decides")
 
 
 class OfRelease(Options):
     """How to answer from a release, or from another one minus it."""
 
-    compare: str | None = Field(
-        None, description="another release: the answer is its count minus this release's"
-    )
+    compare: str | None = Field(None, description="another release: the answer is its count minus this release's")
 
 
 class BoxOfRelease(OfRelease):
@@ -46,16 +40,10 @@ class BoxOfRelease(OfRelease):
 class OfSeries(Options):
     """How to answer from a series."""
 
-    between: str | None = Field(
-        None, description="first and last step, separated by a comma; all steps by default"
-    )
-    compare: str | None = Field(
-        None, description="first and last step: the answer is their sum minus `between`'s"
-    )
+    between: str | None = Field(None, description="first and last step, separated by a comma; all steps by default")
+    compare: str | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
     mean: bool = Field(False, description="the mean per step instead of the sum")
-    missing: Literal["stop", "skip"] = Field(
-        "stop", description="refuse steps without a release, or skip them"
-    )
+    missing: Literal["stop", "skip"] = Field("stop", description="refuse steps without a release, or skip them")
 
 
 class BoxOfSeries(OfSeries):
@@ -67,13 +55,9 @@ class BoxOfSeries(OfSeries):
 class CellsAsked(Asked):
     """Which blocks of cells to return."""
 
-    bbox: str | None = Field(
-        None, description="west,south,east,north; low,high on a line; the whole map by default"
-    )
+    bbox: str | None = Field(None, description="west,south,east,north; low,high on a line; the whole map by default")
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
-    width: int = Field(
-        1, ge=1, le=1 << 20, description="cells along a block's side; more if there are too many blocks"
-    )
+    width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side; more if there are too many blocks")
     compare: str | None = Field(None, description="another release: its cells minus this release's")
     errors: bool = Field(False, description="add estimate, std_error, low and high (95%) of each block")
 
@@ -92,14 +76,10 @@ class BoxAnswer(BaseModel):
     """The number of points in a box, in points."""
 
     estimate: float | None
-    std_error: float | None = Field(
-        description="of the noise and of the places of points in cut cells together"
-    )
+    std_error: float | None = Field(description="of the noise and of the places of points in cut cells together")
     low: float | None
     high: float | None
-    noise_error: float | None = Field(
-        None, description="the noise's part of std_error, if the box cuts cells"
-    )
+    noise_error: float | None = Field(None, description="the noise's part of std_error, if the box cuts cells")
     placement_error: float | None = Field(None, description="the part of std_error that comes from cut cells")
     cut: float | None = Field(None, description="share of the box's area that lies in cut cells")
     inner: float | None = Field(None, description="estimate if all points of cut cells lie outside the box")
@@ -148,9 +128,7 @@ class FeatureCollection(BaseModel):
 class Boxes(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request for many boxes: msgspec is 2 to 5 times faster than pydantic here."""
 
-    boxes: Annotated[
-        list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]], msgspec.Meta(min_length=1)
-    ]
+    boxes: Annotated[list[Annotated[list[float], msgspec.Meta(min_length=2, max_length=4)]], msgspec.Meta(min_length=1)]
     crs: str | None = None
     level: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.95
     nonnegative: bool = False
@@ -170,9 +148,7 @@ class Described(BaseModel):
     digest: str = Field(description="SHA-256 of the release")
     links: dict[str, str]
     withdrawn: dict[str, Any] | None = None
-    chain: dict[str, Any] | None = Field(
-        None, description="releases that share noise, and which of them to read"
-    )
+    chain: dict[str, Any] | None = Field(None, description="releases that share noise, and which of them to read")
     statement: dict[str, Any] | None = None
 
 
@@ -184,9 +160,7 @@ class Cells(BaseModel):
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
     ends: list[list[int]] = Field(description="cells between which the blocks lie, along each axis")
-    nodes: list[list[int]] = Field(
-        description="cells at whose lower left corners the mesh is, along each axis"
-    )
+    nodes: list[list[int]] = Field(description="cells at whose lower left corners the mesh is, along each axis")
     x: list[float] = Field(description="of the mesh: longitude, or the plane's coordinate")
     y: list[float]
     density: list[float]
@@ -195,9 +169,7 @@ class Cells(BaseModel):
 
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:
     """Describe the media types of a response, for routes that encode it themselves."""
-    return {
-        200: {"content": {name: {"schema": m.model_json_schema() if m else {}} for name, m in media.items()}}
-    }
+    return {200: {"content": {name: {"schema": m.model_json_schema() if m else {}} for name, m in media.items()}}}
 
 
 _PROBLEM = {"type": "object", "required": ["title", "status", "detail"]}  # RFC 9457

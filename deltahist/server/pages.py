@@ -128,6 +128,5 @@ def _summarize(service: Service, served: Served) -> dict[str, Any]:
         "shape": list(domain.shape),
         "digest": release.digest,
         **({} if release.withdrawn is None else {"withdrawn": service.describe_withdrawal(release)}),
-        "links": {"self": base}
-        | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
+        "links": {"self": base} | {each: f"{base}/{each}" for each in ("answer", "answers", "cells", "download")},
     }

@@ -67,9 +67,7 @@ async def answer_box(request: Request, name: str, asked: Annotated[BoxOfRelease,
 
 
 @router.get("/series/{stream}/answer", response_model_exclude_unset=True)
-async def answer_box_of_series(
-    request: Request, stream: str, asked: Annotated[BoxOfSeries, Query()]
-) -> BoxAnswer:
+async def answer_box_of_series(request: Request, stream: str, asked: Annotated[BoxOfSeries, Query()]) -> BoxAnswer:
     """Return the sum over the steps of a period in a box, with the error of all of them together."""
     service = service_of(request)
     source, periods = periods_of(find_series(service, stream), asked)
@@ -89,9 +87,7 @@ async def answer_many(request: Request, name: str, asked: Annotated[OfRelease, Q
 
 
 @router.post("/series/{stream}/answers", responses=_ANSWERS, openapi_extra=_BODY)
-async def answer_many_of_series(
-    request: Request, stream: str, asked: Annotated[OfSeries, Query()]
-) -> Response:
+async def answer_many_of_series(request: Request, stream: str, asked: Annotated[OfSeries, Query()]) -> Response:
     """Return answers of a period to many boxes or features, as `/releases/{name}/answers` does."""
     service = service_of(request)
     source, periods = periods_of(find_series(service, stream), asked)
@@ -103,11 +99,7 @@ async def _answer_box(service: Service, asked: Options, bbox: str, source: Sourc
     query = BoxQuery(source, asks_degrees(source, asked.crs), asked.level, asked.nonnegative)
     corners = read_box(bbox, source.domain)
     columns = await service.batcher.answer(query, corners)
-    return (
-        {"bbox": corners.tolist()}
-        | {name: plain(each[0]) for name, each in columns.items()}
-        | _meaning(query)
-    )
+    return {"bbox": corners.tolist()} | {name: plain(each[0]) for name, each in columns.items()} | _meaning(query)
 
 
 def _meaning(query: BoxQuery) -> dict[str, Any]:
@@ -155,10 +147,7 @@ async def _answer_body(
     form: str = options.f or next((name for name, media in _MEDIA.items() if media in accept), "json")
     async with service.place():
         body = await service.read_body(request)
-        if (
-            request.headers.get("content-type", "").startswith(GEOJSON)
-            or b'"FeatureCollection"' in body[:1000]
-        ):
+        if request.headers.get("content-type", "").startswith(GEOJSON) or b'"FeatureCollection"' in body[:1000]:
             content = await service.run(_answer_features, service, source, body, options, form, about())
             return Response(content, media_type=GEOJSON if form == "json" else _MEDIA[form])
         given = options.model_fields_set & {"crs", "level", "nonnegative"}
@@ -210,9 +199,7 @@ def _encode(answers: pd.DataFrame, form: str, about: dict[str, Any]) -> bytes:
     frame = pd.DataFrame(answers)
     if form == "csv":
         return frame.to_csv(index=False).encode()
-    metadata = {
-        name: value if isinstance(value, str) else orjson.dumps(value) for name, value in about.items()
-    }
+    metadata = {name: value if isinstance(value, str) else orjson.dumps(value) for name, value in about.items()}
     table = pa.table({name: pa.array(frame[name].to_numpy()) for name in frame}, metadata=metadata)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
@@ -245,13 +232,9 @@ def _answer_features(
         raise InputError(f"features[{np.argmax(unread)}] has a geometry that is not GeoJSON")
     vertices = shapely.get_num_coordinates(shapes)
     if vertices.sum() > _MOST_VERTICES:
-        raise HTTPException(
-            413, f"there are {vertices.sum():,} vertices: at most {_MOST_VERTICES:,} are answered"
-        )
+        raise HTTPException(413, f"there are {vertices.sum():,} vertices: at most {_MOST_VERTICES:,} are answered")
     if (~shapely.is_valid(shapes) & (vertices > _MOST_CROSSING)).any():
-        raise InputError(
-            f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first"
-        )
+        raise InputError(f"a feature of more than {_MOST_CROSSING} vertices has rings that cross: repair it first")
     degrees = asks_degrees(source, None if stated is None else str(stated))
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if degrees else source.domain.crs)
     found = answer(source, places, level=options.level, nonnegative=options.nonnegative)

@@ -30,9 +30,7 @@ router = APIRouter(tags=["series"])
 async def list_series(request: Request) -> Response:
     """List all series: folders whose releases are the steps of one stream."""
     found = ((name, series_of(served)) for name, served in service_of(request).catalogue.folders().items())
-    return JSONResponse(
-        {"series": [_summarize(name, series) for name, series in found if series is not None]}
-    )
+    return JSONResponse({"series": [_summarize(name, series) for name, series in found if series is not None]})
 
 
 @router.get("/series/{stream}")
@@ -53,9 +51,7 @@ def find_series(service: Service, name: str) -> Series:
 
 def series_of(served: Sequence[Served]) -> Series | None:
     """Return the series that the releases of a folder are; None if they are none."""
-    return _make_series(
-        tuple((each.name, each.release) for each in served if isinstance(each.release, Release))
-    )
+    return _make_series(tuple((each.name, each.release) for each in served if isinstance(each.release, Release)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -79,9 +75,7 @@ def _read_span(field: str, text: str | None) -> tuple[str, str] | None:
         return None
     first, comma, last = text.partition(",")
     if not (comma and first and last):
-        raise InputError(
-            f"{field} is {text[:80]!r}: it must be the first and the last step, separated by a comma"
-        )
+        raise InputError(f"{field} is {text[:80]!r}: it must be the first and the last step, separated by a comma")
     return first, last
 
 
@@ -128,18 +122,12 @@ def _list_steps(service: Service, series: Series) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for number in range(series.first, series.last + 1):
         label, release = series.clock.label(number), series.releases.get(number)
-        times = (
-            datetime.datetime.fromtimestamp(end, datetime.UTC) for end in series.clock.span(number) or ()
-        )
+        times = (datetime.datetime.fromtimestamp(end, datetime.UTC) for end in series.clock.span(number) or ())
         ends = zip(("begin", "end"), (each.isoformat() for each in times), strict=False)
         entry: dict[str, Any] = {"step": label} | dict(ends)
         if number in series.withdrawn:
             entry["withdrawn"] = service.describe_withdrawal(series.withdrawn[number])
         if release is not None:
-            entry |= {
-                "release": f"/releases/{label}",
-                "promise": release.mechanism.promise,
-                "digest": release.digest,
-            }
+            entry |= {"release": f"/releases/{label}", "promise": release.mechanism.promise, "digest": release.digest}
         found.append(entry)
     return found

@@ -99,9 +99,7 @@ class Service:
                 async for part in request.stream():
                     body += part
                     if len(body) > most:
-                        raise HTTPException(
-                            413, f"the body has more than {most:,} bytes: ask in several requests"
-                        )
+                        raise HTTPException(413, f"the body has more than {most:,} bytes: ask in several requests")
         except TimeoutError:
             raise HTTPException(408, f"the body did not arrive within {_PATIENCE} seconds") from None
         return bytes(body)

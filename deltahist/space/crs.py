@@ -253,9 +253,7 @@ def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.
         east, north = np.radians(lon), np.radians(lat)
         radius = _EQUATOR / np.sqrt(1 - flat * np.sin(north) ** 2)
         out = radius * np.cos(north)
-        return np.stack(
-            [out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1
-        )
+        return np.stack([out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1)
 
 
 def words(domain: Domain) -> str:

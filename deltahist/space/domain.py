@@ -45,9 +45,7 @@ def read_length(value: float | str, name: str = "length") -> float:
     try:
         return float(value) if match is None else float(match[1]) * _METRES[match[2]]
     except ValueError:
-        raise InputError(
-            f"{name} is {value!r}: it must be a number, with a unit or without, such as 250m"
-        ) from None
+        raise InputError(f"{name} is {value!r}: it must be a number, with a unit or without, such as 250m") from None
 
 
 def length_times(length: float | str, factor: float) -> float | str:
@@ -121,9 +119,7 @@ class Domain:
             )
         for lo, hi in zip(self.low, self.high, strict=True):
             if not lo < hi:
-                raise InputError(
-                    f"bounds are {bounds}: {lo:g} must be less than {hi:g} (west, south, east, north)"
-                )
+                raise InputError(f"bounds are {bounds}: {lo:g} must be less than {hi:g} (west, south, east, north)")
         sides = [(hi - lo) / n for lo, hi, n in zip(self.low, self.high, shape, strict=True)]
         if not (min(sides) > 0 and max(sides) < min(sides) * 1e9 and max(sides) < 1e300):
             raise InputError(f"bounds are {bounds} with {shape} cells: sides of a cell must be of like size")
@@ -169,13 +165,9 @@ class Domain:
         extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
         if side > max(extent) * (1 + 1e-9):
             sides = " × ".join(f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in map(rough.ground, extent))
-            raise CellTooLarge(
-                f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}"
-            )
+            raise CellTooLarge(f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}")
         # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
-        shape = tuple(
-            max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True)
-        )
+        shape = tuple(max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True))
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))
         return cls((*rough.low, *high), shape, crs, rough.scale)
 
@@ -270,9 +262,7 @@ class Domain:
         Raises InputError on text with a unit of metres for a plane without a CRS, or a length not above zero.
         """
         if self.crs is None and has_unit(value):
-            raise InputError(
-                f"{name} is {value!r}: without a CRS there are no metres, so it must be a plain number"
-            )
+            raise InputError(f"{name} is {value!r}: without a CRS there are no metres, so it must be a plain number")
         return float(positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:

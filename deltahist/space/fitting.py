@@ -102,9 +102,7 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
         raise InputError("there are 0 regions: give at least one")
     operation = way_to_map(crs, domain, "the frame of geometries")
     parts = (given[start : start + AT_A_TIME] for start in range(0, len(given), AT_A_TIME))
-    found = Fitted(
-        *map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True))
-    )
+    found = Fitted(*map(np.concatenate, zip(*(_fit(part, domain, crs, operation) for part in parts), strict=True)))
     if not found.held.any():
         stated = "without a CRS" if crs is None else f"in {crs.to_string()}"
         raise InputError(
@@ -131,9 +129,7 @@ def _fit(
     if operation is not None:
         shapes, near = _cut_surroundings(shapes, operation, crs, domain)
         there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
-        notes[there & shapely.is_missing(shapes)] = (
-            f"not answered: it reaches beyond where {domain.crs} is defined"
-        )
+        notes[there & shapely.is_missing(shapes)] = f"not answered: it reaches beyond where {domain.crs} is defined"
         rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
         shapes[rounded] = _make_valid(shapes[rounded])
 
@@ -162,9 +158,7 @@ def longitudes_of(domain: Domain, around: float = -1e-6) -> tuple[float, float]:
     A share of its sides is around it, or left out: the rim of a map of the world may be at 180° and -180° alike.
     """
     margin = around * (np.array(domain.high) - domain.low)
-    lon, _ = Operation.off(domain, LONGITUDE_LATITUDE)(
-        *lattice_of(domain.low - margin, domain.high + margin, 33)
-    )
+    lon, _ = Operation.off(domain, LONGITUDE_LATITUDE)(*lattice_of(domain.low - margin, domain.high + margin, 33))
     lon = lon[np.isfinite(lon)]
     middle = float(lon[len(lon) // 2])
     away = degrees_east(lon, middle)
@@ -238,9 +232,7 @@ def _cut_surroundings(
 
     def area(shape: Any) -> float:
         if crs.is_geographic:  # on a sphere: a cylinder keeps areas
-            shape = shapely.transform(
-                shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))])
-            )
+            shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
         return float(shape.area)
 
     window = shapely.union_all([shapely.box(west + turn, south, east + turn, north) for turn in turns])
@@ -301,9 +293,7 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
     import shapely
 
     west, south, east, north = corners.T
-    possible = (
-        (np.abs(corners) <= (180, 90, 180, 90)).all() and (west != east).all() and (south < north).all()
-    )
+    possible = (np.abs(corners) <= (180, 90, 180, 90)).all() and (west != east).all() and (south < north).all()
     if not possible or shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
         return None
     bent = bend_boxes(corners, domain)

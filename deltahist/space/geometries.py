@@ -48,9 +48,7 @@ def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataF
         return frame
     moved = operation.shapes(frame.geometry.to_numpy())
     if (shapely.is_missing(moved) & frame.geometry.notna().to_numpy()).any():
-        raise InputError(
-            f"{name} lies partly outside the area where {domain.crs} is defined: cut it to the map"
-        )
+        raise InputError(f"{name} lies partly outside the area where {domain.crs} is defined: cut it to the map")
     return frame.set_geometry(moved, crs=read_crs(domain.crs))
 
 
@@ -116,18 +114,14 @@ def _layer_of(file: Path, layer: str | None, choosable: bool) -> tuple[str, str]
     pyogrio.set_gdal_config_options(_NO_NETWORK)
     suffix = file.suffix.lower()
     if suffix not in (*DRIVERS, ".zip"):
-        raise ValueError(
-            f"its ending is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}"
-        )
+        raise ValueError(f"its ending is {suffix!r}: it must be one of {', '.join((*DRIVERS, '.parquet', '.zip'))}")
     place = f"/vsizip/{file}" if suffix == ".zip" else str(file)
     layers = [str(each) for each, kind in pyogrio.list_layers(place) if kind is not None]
     if layer is None and len(layers) == 1:
         layer = layers[0]
     if layer is None or layer not in layers:
         ask = "choose one with layer=" if choosable else "make a file of one"
-        raise InputError(
-            f"layer is {layer!r}: {file.name!r} has the layers {', '.join(layers) or 'none'}; {ask}"
-        )
+        raise InputError(f"layer is {layer!r}: {file.name!r} has the layers {', '.join(layers) or 'none'}; {ask}")
     driver = pyogrio.read_info(place, layer=layer)["driver"]
     if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
         raise ValueError(f"it is of the kind {driver}, which its ending does not say")
@@ -147,9 +141,7 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
             raise InputError(f"input {file.name!r} is shorter than it says: was it cut short?")
     place, layer = _layer_of(file, layer, choosable=True)
     fields = [str(field) for field in pyogrio.read_info(place, layer=layer)["fields"]]
-    wanted = {
-        fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns
-    }
+    wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
     with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True) as (about, rows):
         yield rows, about["crs"]
@@ -165,9 +157,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
         raise InputError(
             f"{name} is {text!r}: it must be none, boundary, left or right (in 1-D only), or a file of geometries"
         )
-    return onto_map(
-        read_geometries(text, domain, name, choosable=False), domain, f"{name} {text!r}"
-    ).union_all()
+    return onto_map(read_geometries(text, domain, name, choosable=False), domain, f"{name} {text!r}").union_all()
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:
@@ -181,17 +171,9 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of rows that are longer than the header
-            how: dict[str, Any] = {
-                "dtype": str,
-                "encoding": "utf-8-sig",
-                "index_col": False,
-                "skipinitialspace": True,
-            }
+            how: dict[str, Any] = {"dtype": str, "encoding": "utf-8-sig", "index_col": False, "skipinitialspace": True}
             frame = pd.read_csv(file, **how)
-            if (
-                len(frame.columns) == wanted
-                and pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all()
-            ):
+            if len(frame.columns) == wanted and pd.to_numeric(frame.columns.to_series(), errors="coerce").notna().all():
                 frame = pd.read_csv(file, header=None, names=columns, **how)
         frame.columns = [str(each).strip().lower() for each in frame.columns]
         figures = frame[columns].to_numpy(np.float64)
@@ -199,12 +181,8 @@ def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray
         said = " ".join(str(problem).split())[:200]
         raise InputError(f"{name} {str(file)!r} is not readable as CSV ({said}): {rule}") from None
     if not len(figures) or not np.isfinite(figures).all():
-        raise InputError(
-            f"{name} {str(file)!r} has {len(figures):,} rows: all corners must be finite numbers"
-        )
-    return figures, frame["name"].fillna("").tolist() if "name" in frame else list(
-        map(str, range(len(frame)))
-    )
+        raise InputError(f"{name} {str(file)!r} has {len(figures):,} rows: all corners must be finite numbers")
+    return figures, frame["name"].fillna("").tolist() if "name" in frame else list(map(str, range(len(frame))))
 
 
 def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name") -> gpd.GeoDataFrame:
@@ -223,16 +201,12 @@ def named(frame: gpd.GeoDataFrame, column: str | None = None, name: str = "name"
 
     others = [str(c) for c in frame.columns if c != frame.geometry.name]
     if column is not None and column not in others:
-        raise InputError(
-            f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}"
-        )
+        raise InputError(f"{name} is {column!r}: it must be one of the file's columns, {', '.join(others) or 'none'}")
     if column is None:
         filled = [c for c in others if frame[c].notna().any()]
         called = {c.lower(): c for c in reversed(filled)}
         known = [called[word] for word in _NAMES if word in called]
-        known += [
-            c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])
-        ]
+        known += [c for c in filled if frame[c].is_unique and all(isinstance(value, str) for value in frame[c])]
         column = known[0] if known else None
     names: list[str | None] = [str(number) for number in range(len(frame))]
     if column is not None:

@@ -115,9 +115,7 @@ class Neighbourhood:
             object.__setattr__(self, "delta", plain)
         length = self.domain.length(self.delta, name="delta")
         if length < max(self.domain.step):
-            raise InputError(
-                f"delta is {self.delta!r}: it must be at least a step of {max(self.domain.step):.3g}"
-            )
+            raise InputError(f"delta is {self.delta!r}: it must be at least a step of {max(self.domain.step):.3g}")
         if isinstance(self.sources, str):
             allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
             one_of(allowed, sources=self.sources)
@@ -152,9 +150,7 @@ class Neighbourhood:
         """
         out = [(Fraction(1), self.without_limits())]
         for limit in self.profile:
-            relation = (
-                self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
-            )
+            relation = self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
             out.append((limit.factor, relation))
         return tuple(out)
 
@@ -200,9 +196,7 @@ class Neighbourhood:
         """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
-        fits_memory(
-            32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}"
-        )
+        fits_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
         columns = [
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
             for dx, r in enumerate(self.reach.tolist())
@@ -357,9 +351,7 @@ def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limi
         limit = _read_pair(pair)
         length = math.inf if limit.any else domain.length(limit.distance, name="the distance of a limit")
         if length <= within:
-            raise InputError(
-                f"the distance of a limit is {limit.distance!r}: it must be longer than delta={delta!r}"
-            )
+            raise InputError(f"the distance of a limit is {limit.distance!r}: it must be longer than delta={delta!r}")
         limits.append((length, limit))
     return _in_order(limits)
 
@@ -375,9 +367,7 @@ def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[
         if not limit.any:
             limit = limit._replace(distance=whole(**{"the steps of a limit": limit.distance}))  # type: ignore[arg-type]
         if length is None or limit.distance <= length:  # type: ignore[operator]
-            raise InputError(
-                f"limits holds {pair}: its steps must be more than the window's {length or '(endless)'}"
-            )
+            raise InputError(f"limits holds {pair}: its steps must be more than the window's {length or '(endless)'}")
         limits.append((float(limit.distance), limit))
     return _in_order(limits)
 
@@ -391,12 +381,7 @@ def _read_pair(given: Any) -> Limit:
         distance = math.inf
     elif isinstance(distance, numbers.Real):  # of any library, kept as a number that JSON has
         distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
-    if (
-        not isinstance(factor, numbers.Real)
-        or isinstance(factor, bool)
-        or not math.isfinite(factor)
-        or factor < 1
-    ):
+    if not isinstance(factor, numbers.Real) or isinstance(factor, bool) or not math.isfinite(factor) or factor < 1:
         raise InputError(f"the factor of a limit is {factor!r}: it must be a finite number of at least 1")
     return Limit(distance, as_printed(factor))
 
@@ -442,9 +427,7 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
     import shapely
 
     if not isinstance(geometry, shapely.Geometry):
-        raise InputError(
-            f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry'
-        )
+        raise InputError(f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry')
     if shapely.is_empty(geometry) or not np.isfinite(shapely.get_coordinates(geometry)).all():
         raise InputError("sources is an empty or unbounded geometry: it must have finite coordinates")
     if not shapely.is_valid(geometry):

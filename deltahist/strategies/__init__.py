@@ -22,18 +22,7 @@ from deltahist.strategies.product import Cumulative, Wavelet
 from deltahist.strategies.spectral import Spectral
 from deltahist.strategies.tents import Tents
 
-for _cls in (
-    Optimal,
-    Spectral,
-    Flow,
-    Tents,
-    Identity,
-    Wavelet,
-    Cumulative,
-    Hierarchical,
-    ShiftedGrids,
-    CutAugmented,
-):
+for _cls in (Optimal, Spectral, Flow, Tents, Identity, Wavelet, Cumulative, Hierarchical, ShiftedGrids, CutAugmented):
     register(_cls)  # in the order in which planning tries them
 
 __all__ = [

@@ -54,9 +54,7 @@ class Group:
     def __post_init__(self) -> None:
         for field, value in (("share", self.share), ("unit", self.unit)):
             if not isinstance(value, Fraction) or value <= 0:
-                raise InputError(
-                    f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero"
-                )
+                raise InputError(f"{field} of group {self.name!r} is {value!r}: it must be a fraction above zero")
 
 
 class Strategy:
@@ -305,9 +303,7 @@ def numbers_of(text: str, most: int) -> list[int]:
     except ValueError:
         found = [0] * (most + 1)
     if len(found) > most:
-        raise InputError(
-            f"strategy is {text!r}: after the colon there must be at most {most} whole number(s)"
-        )
+        raise InputError(f"strategy is {text!r}: after the colon there must be at most {most} whole number(s)")
     return [whole(parameter=n) for n in found]
 
 

@@ -87,9 +87,7 @@ class Grids(Strategy):
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         cube = X.reshape(*self.domain.shape, -1)
-        return np.concatenate(
-            [sum_blocks(cube, starts).reshape(-1, cube.shape[-1]) for starts in self.starts]
-        )
+        return np.concatenate([sum_blocks(cube, starts).reshape(-1, cube.shape[-1]) for starts in self.starts])
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         out = np.zeros((*self.domain.shape, X.shape[1]), dtype=X.dtype)
@@ -275,9 +273,7 @@ class ShiftedGrids(Grids):
             return dyadic_grids(near.domain, spacing)
         parameters = numbers_of(text, 3)
         if len(parameters) < 2:
-            raise InputError(
-                f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells"
-            )
+            raise InputError(f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells")
         return cls(near.domain, *parameters)  # type: ignore[arg-type]
 
     @classmethod
@@ -369,10 +365,7 @@ class FourthOfCells(Joint):
     size: float
 
     def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
-        powers = [
-            math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1))
-            for power in range(1, 5)
-        ]
+        powers = [math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1)) for power in range(1, 5)]
         return _central(powers, self.size)[1]
 
 
@@ -443,9 +436,7 @@ class CutAugmented(Strategy):
             )
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
-            raise InputError(
-                f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares"
-            )
+            raise InputError(f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares")
         sets = box_sets(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
         choice = np.zeros((len(sets), domain.size), dtype=np.int64)
         for i, cells in enumerate(sets):

@@ -70,9 +70,7 @@ class Hierarchical(Grids):
 
     @functools.cached_property
     def starts(self) -> tuple[Starts, ...]:  # type: ignore[override]
-        return tuple(
-            tuple(np.arange(0, n, min(width, n)) for n in self.domain.shape) for width in self.widths
-        )
+        return tuple(tuple(np.arange(0, n, min(width, n)) for n in self.domain.shape) for width in self.widths)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -208,9 +206,7 @@ class TreeDecoder(Decoder):
             on_values.append((on_estimate[level] * trust).ravel())
             on_sum[level] = on_sum[level] + on_estimate[level] * (1 - trust)
             fine = on_estimate[level + 1]
-            on_estimate[level + 1] = fine + spread_blocks(
-                on_sum[level], self._tree.children[level], fine.shape
-            )
+            on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self._tree.children[level], fine.shape)
         return np.concatenate([*on_values, on_estimate[levels].ravel()])
 
     @property
@@ -254,9 +250,7 @@ class TreeDecoder(Decoder):
             out.insert(0, (weight, share, self.strategy.starts[level]))
             if level:
                 part = _ratio(np.ones_like(of_sums[level - 1]), of_sums[level - 1])
-                own = of_best[level] * spread_blocks(
-                    part, self._tree.children[level - 1], of_best[level].shape
-                )
+                own = of_best[level] * spread_blocks(part, self._tree.children[level - 1], of_best[level].shape)
                 share = share * spread_blocks(own, self.strategy.starts[level], self.domain.shape)
         return out
 
@@ -271,9 +265,7 @@ class TreeDecoder(Decoder):
         """V (N, N)."""
         out = np.zeros((self.domain.size, self.domain.size))
         for weight, share, starts in self._blocks_apart:
-            number = spread_blocks(
-                np.arange(weight.size).reshape(weight.shape), starts, self.domain.shape
-            ).ravel()
+            number = spread_blocks(np.arange(weight.size).reshape(weight.shape), starts, self.domain.shape).ravel()
             alike = number[:, None] == number
             out += alike * np.multiply.outer(share.ravel() * weight.ravel()[number], share.ravel())
         if self.total_known:

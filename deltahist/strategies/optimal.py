@@ -218,9 +218,7 @@ class Optimal(BestGaussian):
         """
         _check_size(domain)
         if set(parameters) != {"matrix", "primal", "dual"}:
-            raise InputError(
-                f"strategy Optimal has parameters {sorted(parameters)}: it must have dual, matrix, primal"
-            )
+            raise InputError(f"strategy Optimal has parameters {sorted(parameters)}: it must have dual, matrix, primal")
         figures = primal, dual = parameters["primal"], parameters["dual"]
         known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in figures)
         if not known or dual > 1.001 * primal or (dual == 0) != (primal == 0):

@@ -124,9 +124,7 @@ class Cumulative(Product):
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
         rest = text.partition(":")[2] or "suffix"
         if rest not in ("suffix", "prefix"):
-            raise InputError(
-                f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix"
-            )
+            raise InputError(f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix")
         return cls(near.domain, "prefix" if rest == "prefix" else "suffix")
 
     @classmethod

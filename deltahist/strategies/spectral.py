@@ -119,9 +119,7 @@ class Spectral(BestGaussian):
     def torus(self) -> tuple[int, ...]:
         """Cells of the torus along each axis."""
         # An axis of a single cell has no moves, and would leave what is added undetermined.
-        return tuple(
-            _padded(n) if self.pad is None else n + self.pad if n > 1 else 1 for n in self.domain.shape
-        )
+        return tuple(_padded(n) if self.pad is None else n + self.pad if n > 1 else 1 for n in self.domain.shape)
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -350,9 +348,7 @@ def _lengths(spectrum: Field, n: int) -> Field:
     waves = scipy.fft.rfft(scaled, axis=-1).real
     length = np.arange(n + 1)
     place = np.minimum(length % p, p - length % p)
-    return np.asarray(
-        (scaled.sum(axis=-1, keepdims=True) - waves[..., place] + spectrum[..., :1] * length**2.0) / p
-    )
+    return np.asarray((scaled.sum(axis=-1, keepdims=True) - waves[..., place] + spectrum[..., :1] * length**2.0) / p)
 
 
 class SpectralSolution(NamedTuple):

@@ -113,13 +113,9 @@ class Tents(Strategy):
             given = (given,) * len(shape)
         spacing = tuple(whole(spacing=s) for s in given)
         if len(spacing) != len(shape):
-            raise InputError(
-                f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes"
-            )
+            raise InputError(f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes")
         if any(s > n for s, n in zip(spacing, shape, strict=True)):
-            raise InputError(
-                f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long"
-            )
+            raise InputError(f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long")
         object.__setattr__(self, "spacing", spacing)
         one_of((1, 2, 3), degree=self.degree)
         if self.shares is not None:
@@ -239,9 +235,7 @@ class Tents(Strategy):
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         (cells, tents), denominator = whole_shares([group.share for group in self.groups])
-        each = (
-            n * cells**norm + change * tents**norm for n, change in dearest_changes(self.lattices, near, norm)
-        )
+        each = (n * cells**norm + change * tents**norm for n, change in dearest_changes(self.lattices, near, norm))
         return Fraction(max(each, default=0), denominator**norm)
 
 
@@ -280,9 +274,7 @@ class TentsDecoder(Decoder):
 
     def solve(self, values: Field) -> Field:
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
-        return cells + self._to_cells(
-            self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells))
-        )
+        return cells + self._to_cells(self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
 
     def estimate(self, values: NDArray[Any], total: int | None) -> Field:
         # As `Decoder.estimate`, but what the total moves are tents: few arrays are as large as the map.
@@ -316,9 +308,7 @@ class TentsDecoder(Decoder):
             boxes_once, places = boxes, None
             if known.size >= _SHARED and known.ndim > 1:
                 # Blocks of a map share their intervals: each is worked out once.
-                once, places = zip(
-                    *(np.unique(a + 1j * b, return_inverse=True) for a, b in boxes), strict=True
-                )
+                once, places = zip(*(np.unique(a + 1j * b, return_inverse=True) for a, b in boxes), strict=True)
                 boxes_once = [(each.real, each.imag) for each in once]
             asked = [axis.asked(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known, places)
@@ -346,10 +336,7 @@ class TentsDecoder(Decoder):
         out = self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number))
         known, onto, spread = self._waves
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
-        (of_x, of_y), before = (
-            (axis.waves_of_tents for axis in self._lattices),
-            [a.waves[1] for a in self._lattices],
-        )
+        (of_x, of_y), before = (axis.waves_of_tents for axis in self._lattices), [a.waves[1] for a in self._lattices]
         together = max(1, _AT_A_TIME // known.size)
         for around in surroundings(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents, together):
             seen = around.between(of_x, of_y)
@@ -380,10 +367,7 @@ class TentsDecoder(Decoder):
 
     def metric(self) -> Metric:
         """Return the exact variance of each cosine; the tents see the longer ones, nearly one by one."""
-        seen = [
-            scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2
-            for axis in self._lattices
-        ]
+        seen = [scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
         variance = self._cells * (1 - along(seen, self._waves[0]))
         if self.total_known:
             variance.flat[0] = 0.0
@@ -403,16 +387,9 @@ def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Regi
     query = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(cover.owner)))
     # Each query's tents are those between the first and the last ones over its cells.
     low = [np.minimum.reduceat(each, begins) for each in first]
-    wide, tall = (
-        np.maximum.reduceat(f, begins) - a + w.shape[1] for f, a, w in zip(first, low, weights, strict=True)
-    )
+    wide, tall = (np.maximum.reduceat(f, begins) - a + w.shape[1] for f, a, w in zip(first, low, weights, strict=True))
     number = wide * tall
-    start = (
-        (np.cumsum(number) - number)[query]
-        + (first[0] - low[0][query]) * tall[query]
-        + first[1]
-        - low[1][query]
-    )
+    start = (np.cumsum(number) - number)[query] + (first[0] - low[0][query]) * tall[query] + first[1] - low[1][query]
     found, tall_of = np.zeros(number.sum()), tall[query]
     for i, along in enumerate(weights[0].T):
         row, share = start + i * tall_of, cover.share * along
@@ -525,9 +502,7 @@ class Search:
         """Return each relation's largest changes in cells and tents, over its factor (norm 2: squares)."""
         return [
             (n / over, change / scale**self.norm / over)
-            for over, relation in (
-                (float(factor) ** self.norm, relation) for factor, relation in self.relations
-            )
+            for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
             for n, change in dearest_changes(lattices, relation, self.norm)
         ]
 
@@ -731,9 +706,7 @@ class Lattice:
         """Return |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, each once: whole numbers of any length."""
         u, v = (end.astype(object) for end in self.ends(far))
         w = self.weights[far : far + len(u)].astype(object)
-        return list(
-            dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True))
-        )
+        return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
 @functools.lru_cache(maxsize=2)  # of a large map each takes hundreds of megabytes
@@ -763,9 +736,7 @@ def _spline(away: Whole, apart: int, degree: int) -> Whole:
     if degree == 1:
         return np.maximum(apart - away, 0)
     if degree == 2:
-        return np.where(
-            2 * away <= apart, 6 * apart**2 - 8 * away**2, np.maximum(3 * apart - 2 * away, 0) ** 2
-        )
+        return np.where(2 * away <= apart, 6 * apart**2 - 8 * away**2, np.maximum(3 * apart - 2 * away, 0) ** 2)
     inner = 4 * apart**3 - 6 * apart * away**2 + 3 * away**3
     return np.where(away <= apart, inner, np.maximum(2 * apart - away, 0) ** 3)
 
@@ -793,16 +764,12 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     whole = math.prod(lattice.scale for lattice in lattices)
     least = whole
     for move in near.frontier.tolist():
-        if any(
-            d >= lattice.spacing * lattice.weights.shape[1] for d, lattice in zip(move, lattices, strict=True)
-        ):
+        if any(d >= lattice.spacing * lattice.weights.shape[1] for d, lattice in zip(move, lattices, strict=True)):
             return 2 * whole  # no tent covers both ends
         ends = [lattice.ends(d) for lattice, d in zip(lattices, move, strict=True)]
         shared = np.zeros([len(u) for u, _ in ends], dtype=np.int64)
         for tent in np.ndindex(*(u.shape[1] for u, _ in ends)):
-            here, there = (
-                outer([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1)
-            )
+            here, there = (outer([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1))
             shared += np.minimum(here, there)
         least = min(least, int(shared.min()))
     return 2 * (whole - least)
@@ -837,7 +804,4 @@ def largest_own_square(lattices: Sequence[Lattice], cells: NDArray[np.bool_]) ->
     """Return the largest |T(u)|² over some cells (domain.shape)."""
     own = [lattice.own_squares() for lattice in lattices]
     places = np.argwhere(cells) % [lattice.spacing for lattice in lattices]
-    return max(
-        math.prod(o[i] for o, i in zip(own, place, strict=True))
-        for place in np.unique(places, axis=0).tolist()
-    )
+    return max(math.prod(o[i] for o, i in zip(own, place, strict=True)) for place in np.unique(places, axis=0).tolist())

@@ -24,9 +24,7 @@ from experiments.peers.trees import hb2d, privtree, quadtree
 class Peer(Protocol):
     """From counts (nx, ny) to estimates of all cells."""
 
-    def __call__(
-        self, counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def __call__(self, counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
         """One release, decoded."""
 
 

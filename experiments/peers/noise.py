@@ -14,8 +14,6 @@ from deltahist.noise import discrete_laplace
 SENSITIVITY = 2
 
 
-def any_move(
-    epsilon: float | Fraction, shape: int | Sequence[int], *, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def any_move(epsilon: float | Fraction, shape: int | Sequence[int], *, rng: np.random.Generator) -> NDArray[np.int64]:
     """Discrete Laplace noise of scale 2/ε for disjoint whole counts."""
     return discrete_laplace(SENSITIVITY / Fraction(epsilon), shape, rng=rng)

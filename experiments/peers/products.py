@@ -78,9 +78,7 @@ def mean_error(n: int) -> float:
     return float(np.trace(np.linalg.solve(rows.T @ rows, gram)) / (n * (n + 1) / 2))
 
 
-def _objective(
-    x: NDArray[np.float64], gram: NDArray[np.float64], p: int
-) -> tuple[float, NDArray[np.float64]]:
+def _objective(x: NDArray[np.float64], gram: NDArray[np.float64], p: int) -> tuple[float, NDArray[np.float64]]:
     n = len(gram)
     rows = np.concatenate([np.eye(n), x.reshape(p, n)])
     norm = rows.sum(axis=0)

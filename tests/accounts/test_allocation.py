@@ -65,9 +65,7 @@ def test_windows_hold_exactly_and_no_step_can_be_raised_alone(weights, window, e
     weights = np.array(weights)
     found = allocate_offline(weights, length=window, epsilon=epsilon, power=power)
     assert windows_hold(found, window, epsilon)
-    spent = np.concatenate(
-        [window_sums(np.rint(found * 1e9).astype(int), window) / 1e9 / epsilon, np.zeros(window)]
-    )
+    spent = np.concatenate([window_sums(np.rint(found * 1e9).astype(int), window) / 1e9 / epsilon, np.zeros(window)])
     for i in np.flatnonzero(weights > 0.1 * weights.max()):
         assert spent[i : i + window].max() > 1 - 1e-3
 
@@ -78,9 +76,7 @@ def test_the_optimum_is_certified_by_its_dual():
     weights, window = rng.random(400), 7
     found = allocate_offline(weights, length=window, epsilon=1.0)
     held = np.array([[k <= i < k + window for i in range(400)] for k in range(400 - window + 1)], dtype=float)
-    needed = (
-        2 * weights * found**-3
-    )  # what the prices of the windows around each step add up to at the optimum
+    needed = 2 * weights * found**-3  # what the prices of the windows around each step add up to at the optimum
     full = np.flatnonzero(held @ found > 1 - 1e-5)
     prices = scipy.optimize.nnls(held[full].T / needed[:, None], np.ones(400))[0]
     step_prices = held[full].T @ prices

@@ -229,12 +229,7 @@ def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are
         ledger.open(account, 1)
         ledger.charge(account, 0.25, key=account)
         assert (ledger.spent(account), len(ledger.charges(account))) == (0.25, 1)
-    names = (
-        "standard_conforming_strings",
-        "synchronous_commit",
-        "transaction_isolation",
-        "transaction_read_only",
-    )
+    names = ("standard_conforming_strings", "synchronous_commit", "transaction_isolation", "transaction_read_only")
     with ledger.transaction() as connection:
         found = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]
     assert found == ["on", "on", "read committed", "off"]
@@ -331,11 +326,7 @@ def test_addresses_that_are_none(where):
 def test_a_path_may_be_written_as_a_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_city("sqlite:///city.ledger")
-    assert (
-        Ledger(f"sqlite:///{tmp_path}/city.ledger").spent("city")
-        == Ledger("city.ledger").spent("city")
-        == 0.25
-    )
+    assert Ledger(f"sqlite:///{tmp_path}/city.ledger").spent("city") == Ledger("city.ledger").spent("city") == 0.25
 
 
 def test_a_driver_that_is_not_installed(monkeypatch):

@@ -125,9 +125,7 @@ def with_accounts(where):
     ledger = Ledger(where)
     ledger.open("city", epsilon=1)
     ledger.charge("city", 0.3, key="May")
-    dh.Account.total(epsilon=1, ledger=ledger, name="city").pay(
-        dh.Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32
-    )
+    dh.Account.total(epsilon=1, ledger=ledger, name="city").pay(dh.Guarantee(epsilon=Fraction(1, 5)), chain="c" * 32)
     window = dh.Window(2, rho=1, ledger=ledger, name="days")
     for step in range(4):
         window.charge(step, 0.4)
@@ -143,12 +141,7 @@ def test_how_accounts_stand(where):
     assert found["city"].describe() == {
         "account": "city", "unit": "epsilon", "steps": None, "limit": 1.0, "spent": 0.5, "left": 0.5,
     }  # fmt: skip
-    assert found["people"].describe() == {
-        "account": "people",
-        "unit": "epsilon",
-        "steps": None,
-        "kind": "purses",
-    }
+    assert found["people"].describe() == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
 
 
 def _alter(table, owner, **values):

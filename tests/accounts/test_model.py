@@ -87,10 +87,7 @@ class Course(RuleBasedStateMachine):
         promise = dh.Guarantee(epsilon=Fraction(str(amount)))
         paid, token = self.chains.get(chain, (0, None))
         due = max(0, nano(amount) - paid)
-        if (
-            self.pay("city", due, lambda: account.pay(promise, chain=chain, token=token, source=token))
-            is None
-        ):
+        if self.pay("city", due, lambda: account.pay(promise, chain=chain, token=token, source=token)) is None:
             return
         if settled:
             token, source = f"{token}+", token

@@ -57,9 +57,7 @@ def test_one_scenario_is_the_offline_optimum():
     spent = []
     for step in range(10):
         spent.append(
-            allocate_online(
-                spent, weights[: step + 1], length=3, epsilon=1.0, model=model, steps=10, scenarios=1
-            )
+            allocate_online(spent, weights[: step + 1], length=3, epsilon=1.0, model=model, steps=10, scenarios=1)
         )
     best = allocate_offline(weights, length=3, epsilon=1.0)
     on = weights > 0
@@ -75,13 +73,7 @@ def test_no_window_is_exceeded_whatever_the_weights(window):
         np.append(np.ones(15) * 1e-3, 1e9),
         rng.exponential(size=16) * (rng.random(16) < 0.5),
     )
-    how = {
-        "length": window,
-        "epsilon": 0.3,
-        "model": 0.1,
-        "scenarios": 20,
-        "steps": None if window == 3 else 16,
-    }
+    how = {"length": window, "epsilon": 0.3, "model": 0.1, "scenarios": 20, "steps": None if window == 3 else 16}
     for weights in every:
         spent = []
         for step in range(16):

@@ -184,9 +184,7 @@ def test_what_was_published_never_exceeds_the_limit(asked, durable):
     [
         lambda account: dh.publish(-COUNTS, LINE, CELLS, 0.5, account=account),
         lambda account: dh.publish(COUNTS, LINE, CELLS, rho=0.5, account=account),
-        lambda account: dh.publish(
-            COUNTS, LINE, epsilon=0.5, probability=1e-6, noise="gaussian", account=account
-        ),
+        lambda account: dh.publish(COUNTS, LINE, epsilon=0.5, probability=1e-6, noise="gaussian", account=account),
         lambda account: dh.publish_sorted([np.nan], LINE, 0.5, account=account),
     ],
 )
@@ -240,9 +238,7 @@ def test_a_total_goes_on_and_stays_what_it_is(tmp_path):
         dh.Account.total(epsilon=1e-10)
 
 
-@pytest.mark.parametrize(
-    "change", [{"spent": "4"}, {"spent": "0"}, {"unit": "delta"}, {"steps": 0}, {"account": 7}]
-)
+@pytest.mark.parametrize("change", [{"spent": "4"}, {"spent": "0"}, {"unit": "delta"}, {"steps": 0}, {"account": 7}])
 def test_a_file_cannot_say_more_than_the_limit(change):
     good = Payment("a", "epsilon", Fraction(3), Fraction(1)).describe()
     assert Payment.from_description(good).spent == 1

@@ -148,9 +148,7 @@ def edge_costs(strategy: Strategy, near: Neighbourhood, norm: int) -> tuple[NDAr
     return ((change * weight[:, None]) ** norm).sum(axis=0), denominator**norm
 
 
-def make_pair(
-    strategy: Strategy, near: Neighbourhood, edge: NDArray[np.int64], points: int, base: int
-) -> Pair:
+def make_pair(strategy: Strategy, near: Neighbourhood, edge: NDArray[np.int64], points: int, base: int) -> Pair:
     """`points` points move along one edge at once; every cell holds `base` points besides."""
     u, v = edge.tolist()
     first = np.full(near.domain.size, base, dtype=np.int64)
@@ -163,9 +161,7 @@ def make_pair(
     name = f"{points} from {'outside' if u < 0 else u} to {v}"
     shape = near.domain.shape
     change = rows @ (first - second)
-    return Pair(
-        name, first.reshape(shape), second.reshape(shape), rows @ second, change, weight.astype(np.int64)
-    )
+    return Pair(name, first.reshape(shape), second.reshape(shape), rows @ second, change, weight.astype(np.int64))
 
 
 def worst_pairs(
@@ -214,9 +210,7 @@ def _thresholds(both: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(np.quantile(both, np.linspace(0, 1, _THRESHOLDS), method="lower"))
 
 
-def _margins(
-    hits: NDArray[np.int64], false_hits: NDArray[np.int64], n: int, claim: Claim
-) -> NDArray[np.float64]:
+def _margins(hits: NDArray[np.int64], false_hits: NDArray[np.int64], n: int, claim: Claim) -> NDArray[np.float64]:
     """By how many standard errors the log ratio seems to exceed ε, from smoothed frequencies."""
     epsilon, delta = claim
     p, q = (hits + 0.5) / (n + 1), (false_hits + 1) / (n + 1)
@@ -255,18 +249,14 @@ def _both(
 def log_ratio_bound(hits: int, false_hits: int, n: int, delta: float, error: float) -> float:
     """Lower confidence bound of log((p − δ) / q) from n draws each; −inf if p may be no more than δ."""
     low = float(scipy.stats.beta.ppf(error / 2, hits, n - hits + 1)) if hits else 0.0
-    high = (
-        float(scipy.stats.beta.ppf(1 - error / 2, false_hits + 1, n - false_hits)) if false_hits < n else 1.0
-    )
+    high = float(scipy.stats.beta.ppf(1 - error / 2, false_hits + 1, n - false_hits)) if false_hits < n else 1.0
     return math.log((low - delta) / high) if low > delta else -math.inf
 
 
 def check(event: Event, first: NDArray[np.int64], second: NDArray[np.int64], error: float) -> Finding:
     """Test an event on fresh releases of its pair's two data sets."""
     hits, false_hits = int(event.holds(first).sum()), int(event.holds(second).sum())
-    return Finding(
-        event, (hits, false_hits), log_ratio_bound(hits, false_hits, len(first), event.claim[1], error)
-    )
+    return Finding(event, (hits, false_hits), log_ratio_bound(hits, false_hits, len(first), event.claim[1], error))
 
 
 def audit(
@@ -372,9 +362,7 @@ def hockey_stick(loss: NDArray[np.float64], chance: NDArray[np.float64], epsilon
 # -------------------------------------------------------------------------------------------- drawing
 
 
-def through_publish(
-    near: Neighbourhood, strategy: Strategy, *, made_once: bool = False, **options: Any
-) -> Draw:
+def through_publish(near: Neighbourhood, strategy: Strategy, *, made_once: bool = False, **options: Any) -> Draw:
     """Releases from the real `publish`, one call each; with `made_once` all calls of a sample share a mechanism."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -398,9 +386,7 @@ def mechanism_of(
     return Mechanism(near, strategy, Budget(**budget), Preprocessing(contributions))  # type: ignore[arg-type]
 
 
-def at_once(
-    near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, **budget: Fraction | float
-) -> Draw:
+def at_once(near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, **budget: Fraction | float) -> Draw:
     """Releases drawn in one go: the laws of the mechanism and the same samplers as `publish` uses."""
 
     def draw(counts: NDArray[np.int64], number: int, rng: np.random.Generator) -> NDArray[np.int64]:

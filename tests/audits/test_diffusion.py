@@ -31,10 +31,7 @@ CASES = {
 }
 AUDITS = len(CASES)
 #: What is promised on the lattice: places move along each axis by a step at most when they are put on it.
-REACH = {
-    name: 1 if alpha is None else alpha + 2 * (len(columns) > 1)
-    for name, (columns, alpha, _) in CASES.items()
-}
+REACH = {name: 1 if alpha is None else alpha + 2 * (len(columns) > 1) for name, (columns, alpha, _) in CASES.items()}
 LEAVES = [f"user {i}" for i in range(USERS)]
 STAR = dh.Network.from_edges([*((leaf, "1") for leaf in LEAVES), ("1", "2"), ("2", "3")])
 
@@ -69,10 +66,7 @@ def audit(case, seed):
     zero = [0.0 if alpha is None else 50.0] * len(columns)
     moved = [zero[0] + REACH[case], *zero[1:]]
     epsilons = np.array([LEVELS[d] for d in asked])
-    samples = [
-        [responses(case, value, 4 * seed + 2 * i + k) for k, value in enumerate((zero, moved))]
-        for i in (0, 1)
-    ]
+    samples = [[responses(case, value, 4 * seed + 2 * i + k) for k, value in enumerate((zero, moved))] for i in (0, 1)]
     best = (-np.inf, None)
     for one, other in ((0, 1), (1, 0)):
         values = zero, moved
@@ -85,11 +79,7 @@ def audit(case, seed):
                 best = max(best, (margin, (one, other, name, cut)), key=lambda found: found[0])
     one, other, name, cut = best[1]
     hits = [
-        int(
-            (
-                scores(samples[1][k], (zero, moved)[one], (zero, moved)[other], epsilons)[name] >= cut - 1e-9
-            ).sum()
-        )
+        int((scores(samples[1][k], (zero, moved)[one], (zero, moved)[other], epsilons)[name] >= cut - 1e-9).sum())
         for k in (one, other)
     ]
     return log_ratio_bound(*hits, USERS, 0.0, ERROR / AUDITS), promised

@@ -76,10 +76,7 @@ def box(cell):
 
 def counted_in(cell, shape):
     """Where the points are that a cell counts: at the rim everywhere outside."""
-    return [
-        (-OUTSIDE if i == 0 else i, OUTSIDE if i == n - 1 else i + 1)
-        for i, n in zip(cell, shape, strict=True)
-    ]
+    return [(-OUTSIDE if i == 0 else i, OUTSIDE if i == n - 1 else i + 1) for i, n in zip(cell, shape, strict=True)]
 
 
 def sources_of(near):
@@ -91,9 +88,7 @@ def sources_of(near):
         whole = [(0, n) for n in shape]
         ends = {"left": (0,), "right": (1,), "boundary": (0, 1)}[near.sources]
         return [
-            [*whole[:axis], ((0, 0), (n, n))[end], *whole[axis + 1 :]]
-            for axis, n in enumerate(shape)
-            for end in ends
+            [*whole[:axis], ((0, 0), (n, n))[end], *whole[axis + 1 :]] for axis, n in enumerate(shape) for end in ends
         ]
     places = (map(Fraction, place) for place in shapely.get_coordinates(near.sources).tolist())
     return [[(x, x) for x in place][: len(shape)] for place in places]
@@ -225,9 +220,7 @@ def divergence(change, variances):
     """ρ of the zCDP: Σ change² / (2 σ²); None if there is no bound."""
     if any(v == 0 and u for u, v in zip(change.tolist(), variances, strict=True)):
         return None
-    return sum(
-        (Fraction(u * u) / (2 * v) for u, v in zip(change.tolist(), variances, strict=True) if u), Fraction(0)
-    )
+    return sum((Fraction(u * u) / (2 * v) for u, v in zip(change.tolist(), variances, strict=True) if u), Fraction(0))
 
 
 def losses(recorder, strategy, near, edges, counts, measure, **options):
@@ -322,9 +315,7 @@ def test_shares_given_as_floats(make, domain, shares, norm, recorder):
     options = {"epsilon": EPSILON} if norm == 1 else {"rho": RHO}
     measure = log_ratio if norm == 1 else divergence
     edges = neighbours(near, Fraction(1))
-    assert spent(losses(recorder, strategy, near, edges, counts, measure, **options)) == (
-        EPSILON if norm == 1 else RHO
-    )
+    assert spent(losses(recorder, strategy, near, edges, counts, measure, **options)) == (EPSILON if norm == 1 else RHO)
 
 
 @pytest.mark.slow

@@ -50,9 +50,7 @@ def small_mechanisms():
         yield dh.Mechanism(near, strategy, dh.Budget(**{unit: Fraction(1, 2)}), chain=chain)
 
 
-@pytest.mark.parametrize(
-    "mechanism", [*small_mechanisms()], ids=lambda m: f"{m.strategy.name} {m.budget.unit}"
-)
+@pytest.mark.parametrize("mechanism", [*small_mechanisms()], ids=lambda m: f"{m.strategy.name} {m.budget.unit}")
 def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
     """R(η + U_e) = R(η) + A E_e for the noise of chains, on their lattices, for every edge: what the proof asks for.
 
@@ -72,9 +70,7 @@ def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
         cost = Fraction(0)
         for members, law in mechanism.noise_groups:
             for u in np.atleast_1d(changes[:, e][members]).tolist():
-                cost += (
-                    abs(u) / law.parameter if law.kind == "laplace" else Fraction(u * u) / (2 * law.parameter)
-                )
+                cost += abs(u) / law.parameter if law.kind == "laplace" else Fraction(u * u) / (2 * law.parameter)
         dearest = max(dearest, cost)
     assert dearest <= Fraction(1, 2)
     if mechanism.budget.unit == "epsilon" or strategy.row_by_row:
@@ -110,8 +106,7 @@ def test_joint_laws_cost_the_last_level_and_no_more(levels):
 
         span = range(-3, 4) if len(levels) == 3 else range(-6, 7)
         worst = max(
-            abs(mpmath.log(joint(y) / joint([k - 1 for k in y])))
-            for y in itertools.product(span, repeat=len(levels))
+            abs(mpmath.log(joint(y) / joint([k - 1 for k in y]))) for y in itertools.product(span, repeat=len(levels))
         )
         assert abs(worst - rates[-1]) < mpmath.mpf(10) ** -40  # never more, and reached
 
@@ -299,9 +294,7 @@ def test_false_alarms_and_power(tmp_path, monkeypatch, unit):
     size = {"releases": 60_000 if unit == "epsilon" else 20_000}
 
     def refutations():
-        return sum(
-            refuted(joint_audit(tmp_path, amounts, unit, seed=seed, **size)) for seed in range(100, 130)
-        )
+        return sum(refuted(joint_audit(tmp_path, amounts, unit, seed=seed, **size)) for seed in range(100, 130))
 
     assert refutations() == 0
     for bug in BUGS.values():

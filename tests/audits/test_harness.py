@@ -121,8 +121,6 @@ def test_false_alarms_are_as_rare_as_promised(kind):
     else:
         draw, claims = at_once(near, strategy, rho=Fraction(1, 2)), gaussian(Fraction(1, 2))
     pairs = worst_pairs(strategy, near)
-    rejected = sum(
-        refuted(audit(draw, pairs, claims, releases=4_000, seed=seed, error=0.05)) for seed in range(1000)
-    )
+    rejected = sum(refuted(audit(draw, pairs, claims, releases=4_000, seed=seed, error=0.05)) for seed in range(1000))
     print(f"false alarms with {kind} noise: {rejected} of 1,000 at a promised 50")
     assert rejected <= 81

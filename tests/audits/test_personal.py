@@ -121,9 +121,7 @@ def _noise_halved(patch):
     patch.setattr(
         aggregates.Aggregate,
         "law",
-        property(
-            lambda self: dataclasses.replace(law(self), parameter=law(self).parameter / 2 ** law(self).norm)
-        ),
+        property(lambda self: dataclasses.replace(law(self), parameter=law(self).parameter / 2 ** law(self).norm)),
     )
 
 

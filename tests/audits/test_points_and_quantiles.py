@@ -34,9 +34,7 @@ def sorted_pair(first, second, near, group, most=None):
     for x in (first, second):
         steps = sorted_steps(np.asarray(x), near.domain, most or len(x), parked=near.sources)
         sums.append(np.add.reduceat(steps, np.arange(0, len(steps), group)))
-    return Pair(
-        "sorted", np.asarray(first), np.asarray(second), sums[1], sums[0] - sums[1], np.ones_like(sums[0])
-    )
+    return Pair("sorted", np.asarray(first), np.asarray(second), sums[1], sums[0] - sums[1], np.ones_like(sums[0]))
 
 
 #: first, second, sources, group, most: one row changes by all of δ, two share it, an arrival.
@@ -194,9 +192,7 @@ def quantile_audit(method, releases, seed=1):
     laws = [law_of(method, data) for data in pair]
     for way in (1, -1):
         claims = claims_of(*laws[::way])
-        score, cut, (epsilon, delta) = worst_event(
-            [scores_of(drawn, pair) for drawn in learning[::way]], claims
-        )
+        score, cut, (epsilon, delta) = worst_event([scores_of(drawn, pair) for drawn in learning[::way]], claims)
         hits, misses = (int((scores_of(drawn, pair)[score] >= cut).sum()) for drawn in testing[::way])
         if log_ratio_bound(hits, misses, releases, delta, ERROR / 2) > epsilon:
             return True
@@ -219,9 +215,7 @@ def worst_event(scores, claims):
             hit, miss = (score >= cut).mean(), (against >= cut).mean()
             for epsilon, delta in claims:
                 spread = math.sqrt(hit * (1 - hit) + math.exp(2 * epsilon) * (miss * (1 - miss) + 1e-4))
-                best = max(
-                    best, ((hit - delta - math.exp(epsilon) * miss) / spread, i, cut, (epsilon, delta))
-                )
+                best = max(best, ((hit - delta - math.exp(epsilon) * miss) / spread, i, cut, (epsilon, delta)))
     return best[1:]
 
 
@@ -251,9 +245,7 @@ def test_quantiles_hold_on_a_large_sample(method):
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
     right = publishing.rounded_student
-    monkeypatch.setattr(
-        publishing, "rounded_student", lambda centre, scale, words: right(centre, scale / 2, words)
-    )
+    monkeypatch.setattr(publishing, "rounded_student", lambda centre, scale, words: right(centre, scale / 2, words))
     monkeypatch.setattr(publishing, "rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES[method])
 

@@ -105,9 +105,7 @@ def test_halved_noise_is_caught(monkeypatch):
 def chain_law(levels):
     """P(versions of one true 1), by the definition: the finest bit, then channels that do not look at the truth."""
     finest = F(levels[-1][0]) / 2
-    again = [
-        (F(coarse[0]) - F(fine[0])) / 2 / (1 - F(fine[0])) for coarse, fine in itertools.pairwise(levels)
-    ]
+    again = [(F(coarse[0]) - F(fine[0])) / 2 / (1 - F(fine[0])) for coarse, fine in itertools.pairwise(levels)]
     out = {}
     for said in itertools.product((0, 1), repeat=len(levels)):
         chance = 1 - finest if said[-1] else finest

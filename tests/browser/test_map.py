@@ -26,10 +26,7 @@ ZONES = {
         {
             "type": "Feature",
             "properties": {"name": name},
-            "geometry": {
-                "type": "Polygon",
-                "coordinates": [[[x, 40.66], [x + 0.01, 40.66], [x, 40.69], [x, 40.66]]],
-            },
+            "geometry": {"type": "Polygon", "coordinates": [[[x, 40.66], [x + 0.01, 40.66], [x, 40.69], [x, 40.66]]]},
         }
         for name, x in (("<b>north</b>", -74.02), ("south", -74.0), ("elsewhere", 100))
     ]
@@ -107,10 +104,7 @@ def browser():
 
 def watched(browser, address, **options):
     """A page, and what goes wrong on it or is asked of anybody else."""
-    page, wrong = (
-        browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}).new_page(),
-        [],
-    )
+    page, wrong = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options}).new_page(), []
     page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
     here = (address, "about:", "blob:", "data:")
@@ -171,9 +165,7 @@ def test_a_box_that_is_drawn_has_the_answer_of_the_library(visit, folder):
     for name in ("estimate", "std_error", "low", "high"):
         assert feature["properties"][name] == expected[name]
     shown = page.locator("#answer .words").text_content().replace("−", "-").replace(",", "")
-    for value, said in zip(
-        expected[["estimate", "low", "high"]], re.findall(r"-?[\d.]+", shown), strict=False
-    ):
+    for value, said in zip(expected[["estimate", "low", "high"]], re.findall(r"-?[\d.]+", shown), strict=False):
         assert abs(float(said) - value) <= max(0.51, expected["std_error"] / 4)
 
 
@@ -237,9 +229,7 @@ def test_a_file_of_areas_is_dropped_and_answered(visit, folder):
     drop(page, UTM)
     expect(page.locator("#trouble")).to_contain_text("answered, but not drawn")
     (feature,) = json.loads(download(page))["features"]
-    assert feature["properties"]["estimate"] == pytest.approx(
-        dh.answer(release, [UTM_BOX.bounds])["estimate"].item()
-    )
+    assert feature["properties"]["estimate"] == pytest.approx(dh.answer(release, [UTM_BOX.bounds])["estimate"].item())
 
 
 def test_a_link_to_what_is_gone_says_so_and_shows_nothing_in_its_place(visit):
@@ -347,9 +337,7 @@ def test_a_slider_goes_through_the_steps_of_a_stream(visit, folder):
     assert page.locator("#legends").inner_html() == before  # a colour means the same at steps that were seen
     page.wait_for_function("() => location.hash.includes('release=2010-05-02')")
     (feature,) = json.loads(download(page))["features"]
-    expected = dh.answer(
-        dh.load(folder / "days/2010-05-02.parquet"), [[float(each) for each in BOX.split(",")]]
-    )
+    expected = dh.answer(dh.load(folder / "days/2010-05-02.parquet"), [[float(each) for each in BOX.split(",")]])
     assert feature["properties"]["estimate"] == expected["estimate"].item()
     page.locator("#steps .target").nth(2).click()
     expect(page.locator("#step-name")).to_have_text("2010-05-03")
@@ -361,9 +349,7 @@ def test_a_release_of_a_line_is_a_chart_of_which_a_part_is_drawn(visit, folder):
     page = visit("release=line")
     chart = page.locator("#chart svg")
     expect(chart.locator(".bar, .faint")).to_have_count(8)
-    assert chart.evaluate(
-        "chart => [...chart.querySelectorAll('text')].every((text) => text.getBBox().x >= 0)"
-    )
+    assert chart.evaluate("chart => [...chart.querySelectorAll('text')].every((text) => text.getBBox().x >= 0)")
     place = chart.bounding_box()
     page.mouse.move(place["x"] + place["width"] / 4, place["y"] + place["height"] / 2)
     page.mouse.down()
@@ -372,15 +358,10 @@ def test_a_release_of_a_line_is_a_chart_of_which_a_part_is_drawn(visit, folder):
     expect(page.locator("#answer strong")).to_contain_text("points")
     (feature,) = json.loads(download(page))["features"]
     part = [x for x, _ in feature["geometry"]["coordinates"]]
-    assert (
-        feature["properties"]["estimate"]
-        == dh.answer(dh.load(folder / "line.parquet"), [part])["estimate"].item()
-    )
+    assert feature["properties"]["estimate"] == dh.answer(dh.load(folder / "line.parquet"), [part])["estimate"].item()
     for name, unit in (("plane", "points per square unit"), ("city", "points per km²"), ("line", None)):
         page.locator("#release").select_option(name)
-        expect(page.locator("#legends:visible")).to_contain_text(unit) if unit else expect(
-            chart
-        ).to_be_visible()
+        expect(page.locator("#legends:visible")).to_contain_text(unit) if unit else expect(chart).to_be_visible()
     page.wait_for_function("() => location.hash.includes('release=line')")
     page.go_back()
     expect(page.locator("#legends:visible")).to_contain_text("points per km²")

@@ -27,9 +27,7 @@ PUBLISH = {
 def folder(tmp_path_factory):
     """Input files, good and bad, and release files, good and damaged."""
     folder = tmp_path_factory.mktemp("bad")
-    points = pd.DataFrame(
-        {"x": [1.5, 2.5, 3.5], "y": [1.5, 2.5, 3.5], "word": ["a", "b", "c"], "id": [1, 1, 2]}
-    )
+    points = pd.DataFrame({"x": [1.5, 2.5, 3.5], "y": [1.5, 2.5, 3.5], "word": ["a", "b", "c"], "id": [1, 1, 2]})
     points.to_csv(folder / "points.csv", index=False)
     points.assign(x=[1.0, np.nan, np.inf]).to_csv(folder / "nan.csv", index=False)
     points.drop(columns="word").to_parquet(folder / "points.parquet")
@@ -94,10 +92,7 @@ def query(*rest, release="good.parquet"):
 #: Command lines that cannot be meant.
 CASES = [
     # the data
-    *(
-        publish(name)
-        for name in ("missing.csv", "empty.csv", "nan.csv", "comma.csv", "lines.json", "two.zip")
-    ),
+    *(publish(name) for name in ("missing.csv", "empty.csv", "nan.csv", "comma.csv", "lines.json", "two.zip")),
     *(publish(**{axis: "lon"}) for axis in ("x", "y")),
     publish(x="word"),
     publish(y=None),
@@ -165,10 +160,7 @@ CASES = [
     query("--box", "0,0,1,1", "--regions", "zones.geojson"),
     query("--box", "0,0,1,1", "--level", "95"),
     *(query("--boxes", name) for name in ("boxes.csv", "columns.csv", "missing.csv")),
-    *(
-        query("--regions", name)
-        for name in ("zones.geojson", "lines.geojson", "missing.geojson", "no.geojson")
-    ),
+    *(query("--regions", name) for name in ("zones.geojson", "lines.geojson", "missing.geojson", "no.geojson")),
     query("--regions", "zones.geojson", "--name", "town"),
     query("--box", "0,0,1,1", "--out", "no/such.csv"),
     query("--box", "0,0,1,1", "--out", "good.parquet"),
@@ -186,34 +178,8 @@ CASES = [
     ["refine", "good.parquet", "--state", "none.state", "--epsilon", "2", "--out", "out.parquet"],
     ["tighten", "good.parquet", "--epsilon", "2", "--out", "out.parquet"],
     ["quantile", "points.csv", "--x", "x", "--q", "2", "--bounds", "0,8", "--delta", "1", "--epsilon", "1"],
-    [
-        "quantile",
-        "points.csv",
-        "--x",
-        "x",
-        "--q",
-        "0.5",
-        "--bounds",
-        "0,0,8,8",
-        "--delta",
-        "1",
-        "--epsilon",
-        "1",
-    ],
-    [
-        "quantile",
-        "points.csv",
-        "--x",
-        "word",
-        "--q",
-        "0.5",
-        "--bounds",
-        "0,8",
-        "--delta",
-        "1",
-        "--epsilon",
-        "1",
-    ],
+    ["quantile", "points.csv", "--x", "x", "--q", "0.5", "--bounds", "0,0,8,8", "--delta", "1", "--epsilon", "1"],
+    ["quantile", "points.csv", "--x", "word", "--q", "0.5", "--bounds", "0,8", "--delta", "1", "--epsilon", "1"],
     ["serve", "missing.parquet", "--check"],
     ["ledger", "show", "missing.ledger"],
     ["withdraw", "missing.parquet", "--reason", "why"],
@@ -266,11 +232,7 @@ def test_mistakes_are_found_before_anything_takes_long(folder, monkeypatch, caps
         *(publish("missing.csv", **auto), publish(x="lon", **auto), publish(out="no/out.parquet", **auto)),
         *(publish(epsilon="1e9", **auto), publish(where="word = ", **auto)),
         publish(ledger="none/l", account="a", **auto),
-        *(
-            publish(user="id", **auto),
-            publish(state="good.parquet", **auto),
-            publish(strategy="best", cell=None),
-        ),
+        *(publish(user="id", **auto), publish(state="good.parquet", **auto), publish(strategy="best", cell=None)),
     ):
         assert main(line) == 2
         assert "error: " in capsys.readouterr().err

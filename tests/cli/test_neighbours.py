@@ -17,50 +17,12 @@ from deltahist.cli import main
 MANY = "id,t,x,y\n" + "".join(f"u{n % 40},{n % 3},{n % 90 / 10},{n % 70 / 10}\n" for n in range(300))
 MANY += "u1,0,99,99\nu2,1,55,55\nu3,1,here,1\nu4,2,,1\n,0,1,1\n"
 NOBODY = "id,t,x,y\n"
-PLACE = [
-    "--bounds",
-    "0,0,10,10",
-    "--cell",
-    "2",
-    "--delta",
-    "2",
-    "--strategy",
-    "identity",
-    "--sources",
-    "boundary",
-]
+PLACE = ["--bounds", "0,0,10,10", "--cell", "2", "--delta", "2", "--strategy", "identity", "--sources", "boundary"]
 PAID = ["--ledger", "l.ledger", "--account", "all", "--account-limit", "9"]
 #: With these a run is stopped only where all rows are bad, which docs/counting.md says.
 ALL_SAID = ["--outside", "clamp", "--drop-bad-rows", "--user", "id", "--max-per-user", "2"]
-STEPS = [
-    "--start",
-    "0",
-    "--until",
-    "2",
-    "--window",
-    "3",
-    "--epsilon",
-    "3",
-    "--state",
-    "s.ledger",
-    "--out",
-    "steps",
-]
-MAP = [
-    "publish",
-    "v.csv",
-    "--x",
-    "x",
-    "--y",
-    "y",
-    *PLACE,
-    *ALL_SAID,
-    *PAID,
-    "--epsilon",
-    "1",
-    "--out",
-    "r.parquet",
-]
+STEPS = ["--start", "0", "--until", "2", "--window", "3", "--epsilon", "3", "--state", "s.ledger", "--out", "steps"]
+MAP = ["publish", "v.csv", "--x", "x", "--y", "y", *PLACE, *ALL_SAID, *PAID, "--epsilon", "1", "--out", "r.parquet"]
 STREAM = ["--x", "x", "--y", "y", *PLACE, *ALL_SAID, *STEPS]
 RUNS = {
     "a map": [MAP],
@@ -107,20 +69,7 @@ def test_a_run_tells_nothing_of_who_is_there(tmp_path, monkeypatch, capsys, name
 @pytest.mark.parametrize("method", ["inverse", "smooth"])
 def test_a_quantile_tells_nothing_but_its_value(tmp_path, monkeypatch, capsys, method):
     """All at one end, all at one place and spread ones, some beyond the ends; their number is public."""
-    line = [
-        "quantile",
-        "v.csv",
-        "--x",
-        "x",
-        "--q",
-        "0.5",
-        "--bounds",
-        "0,10",
-        "--delta",
-        "1",
-        "--outside",
-        "clamp",
-    ]
+    line = ["quantile", "v.csv", "--x", "x", "--q", "0.5", "--bounds", "0,10", "--delta", "1", "--outside", "clamp"]
     line += ["--epsilon", "1", "--method", method, *PAID, "--out", "q.json"]
     spread = np.linspace(-1, 11, 50)
     found = []
@@ -142,18 +91,7 @@ def test_answers_of_a_network_tell_nothing_of_data_but_their_values(tmp_path, mo
     rng = np.random.default_rng(2)
     alike = np.ones(30, dtype=int) if form == "bit" else np.full(30, 71717.25)
     spread = rng.integers(0, 2, 30) if form == "bit" else rng.uniform(0, 900, 30)
-    line = [
-        "share",
-        "d.csv",
-        "--id",
-        "user",
-        "--edges",
-        "e.txt",
-        "--epsilon",
-        "1:3,9:1",
-        "--all",
-        *SHARED[form],
-    ]
+    line = ["share", "d.csv", "--id", "user", "--edges", "e.txt", "--epsilon", "1:3,9:1", "--all", *SHARED[form]]
     line += ["--state", "k.key", "--out", "o.csv"]
     found = []
     for number, data in enumerate((alike, spread)):
@@ -164,7 +102,5 @@ def test_answers_of_a_network_tell_nothing_of_data_but_their_values(tmp_path, mo
         (folder / "e.txt").write_text("".join(f"{user} {user + 1}\n" for user in range(29)))
         assert main(line) == 0
         public = pd.read_csv("o.csv").drop(columns=["value", "bit", "x", "y", "a", "b"], errors="ignore")
-        found.append(
-            (capsys.readouterr().out, public.to_csv(), sorted(path.name for path in folder.iterdir()))
-        )
+        found.append((capsys.readouterr().out, public.to_csv(), sorted(path.name for path in folder.iterdir())))
     assert found[0] == found[1]

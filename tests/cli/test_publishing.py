@@ -93,9 +93,7 @@ def test_a_projection_is_chosen_for_degrees(run):
     place = ["--x", "lon", "--y", "lat", "--crs", "EPSG:4326", "--project", "auto", "--bounds", DEGREES]
     release = publish(run, *place, "--cell", "1km", "--delta", "1km", "--strategy", "identity")
     assert release.domain.crs == "EPSG:32618"
-    on_map = gpd.GeoSeries.from_xy(
-        *(pd.read_csv("v.csv")[c] for c in ("lon", "lat")), crs="EPSG:4326"
-    ).to_crs(32618)
+    on_map = gpd.GeoSeries.from_xy(*(pd.read_csv("v.csv")[c] for c in ("lon", "lat")), crs="EPSG:4326").to_crs(32618)
     low, high = np.array(release.domain.low), np.array(release.domain.high)
     assert ((low <= on_map.total_bounds[:2]) & (on_map.total_bounds[2:] <= high)).all()
 
@@ -177,9 +175,7 @@ def test_points_in_order_are_asked_for_quantiles(run, refused, folder):
     line = ["publish", "v.csv", *LINE, "--sorted", "--epsilon", "1", "--out", "s.parquet"]
     for more in (["--strategy", "flow"], ["--outside", "drop"], ["--drop-bad-rows"], ["--dry-run"]):
         refused([*line, *more])
-    refused(
-        ["publish", "v.csv", *PLANE[:8], "--delta", "1", "--sorted", "--epsilon", "1", "--out", "s.parquet"]
-    )
+    refused(["publish", "v.csv", *PLANE[:8], "--delta", "1", "--sorted", "--epsilon", "1", "--out", "s.parquet"])
     assert not (folder / "s.parquet").exists()
 
 

@@ -53,14 +53,7 @@ def read(file):
 def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path, suffix, run):
     out = tmp_path / f"answers{suffix}"
     output, notes = run(
-        "query",
-        folder / "city.parquet",
-        "--regions",
-        folder / "zones.geojson",
-        "--name",
-        "zone",
-        "--out",
-        out,
+        "query", folder / "city.parquet", "--regions", folder / "zones.geojson", "--name", "zone", "--out", out
     )
     assert not output
     assert "warning: 4 of 5 regions are clipped" in notes
@@ -163,10 +156,7 @@ def test_answers_say_how_to_read_them(folder, tmp_path, form, run):
 
 def test_a_layer_is_chosen(folder, run, refused):
     ask = [folder / "city.parquet", "--regions", folder / "atlas.gpkg"]
-    assert (
-        json.loads(run("query", *ask, "--layer", "parks", "--format", "json").out)["answers"][0]["zone"]
-        == "c"
-    )
+    assert json.loads(run("query", *ask, "--layer", "parks", "--format", "json").out)["answers"][0]["zone"] == "c"
     refused(["query", *ask])
     refused(["query", *ask, "--layer", "lakes"])
 

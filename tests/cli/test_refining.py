@@ -34,11 +34,7 @@ def test_a_chain_from_a_table_to_a_copy(run):
     run("tighten", "city-2.parquet", "--epsilon", "0.1", "--out", "copy.parquet")
     run("statement", "copy.parquet", "--out", "copy.html")
     facts = json.loads(run("statement", "copy.parquet", "--json").out)
-    assert (facts["epsilon"], facts["chain"]["amounts"], facts["chain"]["copied"]) == (
-        0.1,
-        ["1/2", "2"],
-        "1/10",
-    )
+    assert (facts["epsilon"], facts["chain"]["amounts"], facts["chain"]["copied"]) == (0.1, ["1/2", "2"], "1/10")
     run("statement", "city-2.parquet", "--out", "page.html")
 
 
@@ -108,19 +104,7 @@ def test_a_ledger_is_not_replaced_by_what_is_published(run, refused, exists):
 
 
 def test_sorted_points(run):
-    words = [
-        "--x",
-        "x",
-        "--bounds",
-        "0,16",
-        "--delta",
-        "1",
-        "--sorted",
-        "--epsilon",
-        "0.5",
-        "--state",
-        "s.state",
-    ]
+    words = ["--x", "x", "--bounds", "0,16", "--delta", "1", "--sorted", "--epsilon", "0.5", "--state", "s.state"]
     run("publish", "visits.csv", *words, "--out", "s.parquet")
     run("refine", "s.parquet", "--state", "s.state", "--epsilon", "1", "--out", "s2.parquet")
     run("tighten", "s2.parquet", "--epsilon", "0.2", "--out", "s3.parquet")

@@ -16,9 +16,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     users = np.arange(100, 140)
-    frame = pd.DataFrame(
-        {"user": users, "lon": rng.uniform(-74, -73.9, 40), "lat": rng.uniform(40.6, 40.8, 40)}
-    )
+    frame = pd.DataFrame({"user": users, "lon": rng.uniform(-74, -73.9, 40), "lat": rng.uniform(40.6, 40.8, 40)})
     frame["age"], frame["ill"] = rng.integers(20, 60, 40), rng.integers(0, 2, 40)
     frame.to_csv(tmp_path / "homes.csv", index=False)
     ring = "\n".join(f"{a} {b}" for a, b in zip(users[:-1], np.roll(users[:-1], 1), strict=True))
@@ -29,16 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
-    line = [
-        "share",
-        folder / "homes.csv",
-        "--id",
-        "user",
-        "--edges",
-        folder / "friends.txt",
-        "--epsilon",
-        epsilon,
-    ]
+    line = ["share", folder / "homes.csv", "--id", "user", "--edges", folder / "friends.txt", "--epsilon", epsilon]
     line += ["--state", folder / "share.key", "--out", folder / out, *more]
     return [str(part) for part in line]
 
@@ -46,12 +35,7 @@ def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
 def test_what_one_user_may_know(folder, run):
     said = run(*share(folder, *PLACES, "--requester", "100"))
     assert "40 rows read" in said.err
-    for part in (
-        "38 about 38 users to 1",
-        "values up to 100m apart on the ground",
-        "ε(d)-private",
-        "EPSG:32618",
-    ):
+    for part in ("38 about 38 users to 1", "values up to 100m apart on the ground", "ε(d)-private", "EPSG:32618"):
         assert part in said.out
     found = pd.read_csv(folder / "out.csv")
     assert list(found.columns) == ["owner", "requester", "distance", "epsilon", "x", "y", "rmse"]

@@ -113,9 +113,7 @@ def test_going_on_with_the_grown_table_or_with_new_rows_only(begun, run):
 def test_a_ledger_in_a_database_by_its_url(folder, run, refused, postgres_url):
     url = postgres_url.replace("postgres@", "postgres:s3cret@")
     assert f"--state {postgres_url}" in run(*stream(folder, until="2020-03-05", state=url)).out
-    assert "s3cret" not in refused(
-        stream(folder, until="2020-03-05", state=url, epsilon="3"), "epsilon was 2, is 3"
-    )
+    assert "s3cret" not in refused(stream(folder, until="2020-03-05", state=url, epsilon="3"), "epsilon was 2, is 3")
     run(*stream(folder, state=url))
     assert max(Ledger(postgres_url).charges("stream")) == 11
     assert not list(folder.glob("*.ledger*"))

@@ -45,9 +45,7 @@ def test_places_of_postgresql_are_those_of_numpy(request, domain):
     import psycopg
 
     with psycopg.connect(url) as connection:
-        connection.execute(
-            f"CREATE TABLE rows (n int, chosen bool, {', '.join(f'{n} float8' for n in names)})"
-        )
+        connection.execute(f"CREATE TABLE rows (n int, chosen bool, {', '.join(f'{n} float8' for n in names)})")
         with connection.cursor() as cursor, cursor.copy("COPY rows FROM STDIN") as copy:
             for row in zip(range(len(chosen)), chosen.tolist(), *(c.tolist() for c in columns), strict=True):
                 copy.write_row(row)
@@ -77,9 +75,7 @@ def test_points_outside_are_clamped_or_dropped_and_many_are_refused(tmp_path, fr
     for found in (
         lambda **how: dh.count_file(tmp_path / "p.csv", small, **HOW, **how).counts,
         lambda **how: dh.count(frame[["east", "north"]].to_numpy(), small, **how),
-        lambda **how: (
-            dh.count_file(tmp_path / "p.csv", small, **HOW, user="speed", max_per_user=3000, **how).counts
-        ),
+        lambda **how: dh.count_file(tmp_path / "p.csv", small, **HOW, user="speed", max_per_user=3000, **how).counts,
     ):
         if "user" not in str(found):
             with pytest.raises(dh.OutsideBounds):
@@ -114,9 +110,7 @@ def test_projection_is_one_operation(tmp_path):
         dh.count_file(tmp_path / "p.parquet", domain, **HOW)
     gpd.GeoDataFrame(geometry=gpd.points_from_xy(lon, lat), crs="EPSG:4326").to_file(tmp_path / "p.geojson")
     rounded = gpd.read_file(tmp_path / "p.geojson")
-    assert (
-        dh.count_file(tmp_path / "p.geojson", domain).counts.array == dh.count(rounded, domain).array
-    ).all()
+    assert (dh.count_file(tmp_path / "p.geojson", domain).counts.array == dh.count(rounded, domain).array).all()
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
@@ -140,18 +134,8 @@ def test_steps_are_one_more_key(tmp_path, frame, form):
 @pytest.mark.parametrize(
     ("texts", "every", "format", "first"),
     [
-        (
-            ["2026-03-01T06:00:00Z", "2026-03-02 23:59:59.9 UTC", "2026-03-02T01:00+02:00", "2026-03-03"],
-            "1d",
-            None,
-            2,
-        ),
-        (
-            ["01/03/2026 06:00", "2/3/2026 23:59", "01/03/2026 00:00", "03/03/2026 00:00"],
-            "1d",
-            "%d/%m/%Y %H:%M",
-            2,
-        ),
+        (["2026-03-01T06:00:00Z", "2026-03-02 23:59:59.9 UTC", "2026-03-02T01:00+02:00", "2026-03-03"], "1d", None, 2),
+        (["01/03/2026 06:00", "2/3/2026 23:59", "01/03/2026 00:00", "03/03/2026 00:00"], "1d", "%d/%m/%Y %H:%M", 2),
         (["1772323200", "1772409599", "1772409600", "1772496000"], "1d", "unix", 2),
         (["0", "1", "0.0", "2"], None, None, 2),
     ],
@@ -203,13 +187,9 @@ def test_counts_hide_their_numbers_and_say_how_they_were_made(frame):
     near = dh.Neighbourhood(DOMAIN, delta=0.1)
     assert dh.publish(counts, near, "identity", epsilon=1).contributions == 7
     with pytest.raises(dh.InputError):
-        dh.publish(
-            counts, dh.Neighbourhood(dh.Domain((0, 0, 2, 4), (40, 20)), delta=0.1), "identity", epsilon=1
-        )
+        dh.publish(counts, dh.Neighbourhood(dh.Domain((0, 0, 2, 4), (40, 20)), delta=0.1), "identity", epsilon=1)
     with pytest.raises(dh.InputError):
-        dh.publish(
-            np.ma.array(np.ones((40, 20), int), mask=np.eye(40, 20, dtype=bool)), near, "identity", epsilon=1
-        )
+        dh.publish(np.ma.array(np.ones((40, 20), int), mask=np.eye(40, 20, dtype=bool)), near, "identity", epsilon=1)
     assert dh.publish(counts.array, near, "identity", epsilon=1, contributions=9).contributions == 9
     with pytest.raises(AttributeError):
         counts.numbers = counts.numbers + 1

@@ -29,9 +29,7 @@ def _csv(frame, folder, name="p.csv", **how):
 
 def _parts(frame, folder):
     table = pa.Table.from_pandas(frame.drop(columns="time"), preserve_index=False)
-    pads.write_dataset(
-        table, folder / "parts", format="parquet", partitioning=["speed"], partitioning_flavor="hive"
-    )
+    pads.write_dataset(table, folder / "parts", format="parquet", partitioning=["speed"], partitioning_flavor="hive")
     return folder / "parts"
 
 
@@ -48,9 +46,7 @@ def _delta(frame, folder):
 
 def _iceberg(frame, folder):
     sqlite = pytest.importorskip("pyiceberg.catalog.sql")
-    catalog = sqlite.SqlCatalog(
-        "city", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake"
-    )
+    catalog = sqlite.SqlCatalog("city", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/lake")
     catalog.create_namespace("a")
     rows = pa.Table.from_pandas(frame.drop(columns="time"), preserve_index=False)
     table = catalog.create_table("a.visits", rows.schema)
@@ -59,9 +55,7 @@ def _iceberg(frame, folder):
 
 
 def _geo(frame, folder, name, **how):
-    points = gpd.GeoDataFrame(
-        frame.drop(columns="time"), geometry=gpd.points_from_xy(frame["east"], frame["north"])
-    )
+    points = gpd.GeoDataFrame(frame.drop(columns="time"), geometry=gpd.points_from_xy(frame["east"], frame["north"]))
     if name.endswith("parquet"):
         points.to_parquet(folder / name, **how)
     else:
@@ -173,9 +167,7 @@ def test_a_file_cut_short_is_refused(tmp_path, frame):
             path = SOURCES[make](frame if make != "gzip" else pd.concat([frame] * 8), folder)
         path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
         with pytest.raises(dh.InputError):
-            dh.count_file(
-                path, DOMAIN, **({} if make in BY_GEOMETRY else HOW), drop_bad_rows=True, outside="clamp"
-            )
+            dh.count_file(path, DOMAIN, **({} if make in BY_GEOMETRY else HOW), drop_bad_rows=True, outside="clamp")
 
 
 @pytest.mark.parametrize("text", ['1,1\n2,"1\n3,1\n', '1,1\n2,"1"x\n3,1\n', '1,1\n3,1\n2,"1'])
@@ -243,16 +235,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, frame):
     shutil.copy(tmp_path / "p.csv", tmp_path / "folder")
     with gzip.open(tmp_path / "empty.csv.gz", "wb"):
         pass
-    names = [
-        "p.gpkg",
-        "p.geojson",
-        "lines.gpkg",
-        "none.csv",
-        "p.txt2",
-        "folder",
-        "empty.csv.gz",
-        "https://a.b/p.csv",
-    ]
+    names = ["p.gpkg", "p.geojson", "lines.gpkg", "none.csv", "p.txt2", "folder", "empty.csv.gz", "https://a.b/p.csv"]
     for name in names:
         path = name if ":" in name else tmp_path / name
         with pytest.raises(dh.InputError):

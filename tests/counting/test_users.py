@@ -112,9 +112,7 @@ def test_no_user_changes_the_choice_of_another(monkeypatch):
     every = kept(np.ones(60, dtype=bool))
     for user in range(6):
         assert kept(users == user) == {row for row in every if users[row] == user}
-        assert kept(users == user) == set(
-            sorted(np.flatnonzero(users == user), key=lambda row: numbers[row])[:3]
-        )
+        assert kept(users == user) == set(sorted(np.flatnonzero(users == user), key=lambda row: numbers[row])[:3])
 
 
 def test_k_rows_stay_over_all_batches_whatever_is_thinned_out(monkeypatch):
@@ -182,12 +180,7 @@ def test_every_draw_has_a_key_of_its_own():
 def test_arithmetic_with_counts_is_refused():
     """Its result would be taken for points of which each is somebody's only one."""
     counts = dh.count([[0.5], [0.6]], LINE, user=["ann", "ann"], max_per_user=2)
-    for work in (
-        lambda: counts + 1,
-        lambda: 2 * counts,
-        lambda: np.add(1, counts),
-        lambda: np.maximum(counts, 0),
-    ):
+    for work in (lambda: counts + 1, lambda: 2 * counts, lambda: np.add(1, counts), lambda: np.maximum(counts, 0)):
         with pytest.raises(TypeError):
             work()
     assert np.asarray(counts).sum() == 2

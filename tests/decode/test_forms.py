@@ -21,9 +21,7 @@ def forms():
         yield f"Haar of {n}", Prefixes(_Haar(n))
     for n, widths in ((1, ()), (5, ()), (9, (2,)), (12, (3,)), (20, (2, 5))):
         line = Lines(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
-        for name, form in zip(
-            ("side", "before", "behind"), estimated_flow(line, 1.0, 1.7, line.sums), strict=True
-        ):
+        for name, form in zip(("side", "before", "behind"), estimated_flow(line, 1.0, 1.7, line.sums), strict=True):
             yield f"{name} of {n} with sums {widths}", form
 
 
@@ -49,10 +47,7 @@ def test_a_form_of_intervals_is_that_of_their_cells(same):
         form, rng = FORMS[name], np.random.default_rng(len(name))
         n = form.size - 1
         low, high = np.sort(rng.uniform(0, n, (2, 300)), axis=0)
-        low[:100], high[:100] = (
-            np.floor(low[:100]),
-            np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100])),
-        )
+        low[:100], high[:100] = np.floor(low[:100]), np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100]))
         high[100:150] = low[100:150] + (np.ceil(low[100:150]) - low[100:150]) * 10 ** -rng.uniform(0, 6, 50)
         cells = np.clip(high[:, None] - np.arange(n), 0, 1) - np.clip(low[:, None] - np.arange(n), 0, 1)
         covariance = np.diff(np.diff(form.rows(0, n + 1), axis=0), axis=1)

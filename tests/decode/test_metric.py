@@ -25,9 +25,7 @@ def random_metric(rng, shape, periodic, known, pad=0):
     frequencies = [np.minimum(np.arange(n), n - np.arange(n)) if periodic else np.arange(n) for n in grid]
     if periodic:
         frequencies[-1] = frequencies[-1][: grid[-1] // 2 + 1]
-    variance = 0.2 + sum(
-        f.reshape([-1 if i == a else 1 for i in range(len(grid))]) for a, f in enumerate(frequencies)
-    )
+    variance = 0.2 + sum(f.reshape([-1 if i == a else 1 for i in range(len(grid))]) for a, f in enumerate(frequencies))
     variance = variance.astype(float)
     if known:
         variance.flat[0] = 0

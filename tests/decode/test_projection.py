@@ -25,9 +25,7 @@ STRATEGIES = {
 def clumpy(n, rng):
     """Clusters on a mostly empty map, as people live."""
     centres = rng.integers(0, n, (6, 2))
-    points = np.concatenate(
-        [c + rng.normal(0, n / 40, (int(300 / (i + 1)), 2)) for i, c in enumerate(centres)]
-    )
+    points = np.concatenate([c + rng.normal(0, n / 40, (int(300 / (i + 1)), 2)) for i, c in enumerate(centres)])
     return np.histogram2d(*points.clip(0, n - 0.01).T, bins=n, range=[(0, n), (0, n)])[0].astype(int)
 
 

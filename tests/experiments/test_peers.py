@@ -27,9 +27,7 @@ TWITTER = Path(__file__).parents[3] / "shared/data/dpbench_2d_hist/twitter_256_2
 
 def clumpy(n=32):
     rng = np.random.default_rng(1)
-    points = np.concatenate([rng.normal((8, 20), 2, (3000, 2)), rng.uniform(0, n, (500, 2))]).clip(
-        0, n - 0.01
-    )
+    points = np.concatenate([rng.normal((8, 20), 2, (3000, 2)), rng.uniform(0, n, (500, 2))]).clip(0, n - 0.01)
     return np.histogram2d(*points.T, bins=n, range=[(0, n), (0, n)])[0].astype(np.int64)
 
 
@@ -179,9 +177,7 @@ def test_privelet_is_the_wavelet_strategy():
     while size > 1:
         for low in range(0, n, size):
             coefficient = np.zeros(n)
-            coefficient[low : low + size // 2] = (
-                1 / size
-            )  # (mean of the left half − mean of the right half) / 2
+            coefficient[low : low + size // 2] = 1 / size  # (mean of the left half − mean of the right half) / 2
             coefficient[low + size // 2 : low + size] = -1 / size
             rows.append(coefficient * size)
         size //= 2
@@ -240,7 +236,5 @@ def test_the_adaptive_grid_has_its_known_error_on_twitter():
     spans = dh.workloads.all_ranges(domain).sample(2000, 0).spans(domain)
     truth = box_sums(counts.astype(float), spans)
     run = functools.partial(adaptive_grid, counts, 1.0)
-    square = [
-        ((box_sums(run(rng=np.random.default_rng([7, i])), spans) - truth) ** 2).mean() for i in range(20)
-    ]
+    square = [((box_sums(run(rng=np.random.default_rng([7, i])), spans) - truth) ** 2).mean() for i in range(20)]
     assert math.sqrt(np.mean(square)) == pytest.approx(53.8, rel=0.1)

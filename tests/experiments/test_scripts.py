@@ -54,9 +54,7 @@ LONG = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SCRIPTS]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in SCRIPTS])
 def test_the_picture_and_the_table_are_written(results, name):
     rows = table(results, name)
     assert rows
@@ -98,9 +96,7 @@ def test_table_3(results):
         for row in rows[:4]:  # the paper prints the worst range of each size
             assert float(row[f"{name} printed"]) == float(row[f"{name} worst"])
     total = {
-        name: float(value)
-        for name, value in rows[4].items()
-        if name.startswith(("I_4 e", "I_4 d", "C_4 e", "C_4 d"))
+        name: float(value) for name, value in rows[4].items() if name.startswith(("I_4 e", "I_4 d", "C_4 e", "C_4 d"))
     }
     assert total["C_4 exact"] == pytest.approx(32, abs=0.01)
     assert total["I_4 exact"] == pytest.approx(160, abs=0.01)
@@ -160,14 +156,10 @@ def test_figure_3_has_the_paper_s_numbers_of_points(results):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dataset", "delta", "decoder"), [("2", "0.0001", "average"), ("3", "0.01", "least squares")]
-)
+@pytest.mark.parametrize(("dataset", "delta", "decoder"), [("2", "0.0001", "average"), ("3", "0.01", "least squares")])
 def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta, decoder):
     rows = [
-        r
-        for r in table(results, "figure4")
-        if (r["dataset"], r["delta"], r["decoder"]) == (dataset, delta, decoder)
+        r for r in table(results, "figure4") if (r["dataset"], r["delta"], r["decoder"]) == (dataset, delta, decoder)
     ]
     assert [float(r["size"]) for r in rows] == [0.02, 0.1, 0.3]
     for row in rows:
@@ -178,15 +170,8 @@ def test_figure_4_shifted_grids_beat_the_best_histogram(results, dataset, delta,
 @pytest.mark.slow
 def test_sorted_points_lose_error_with_the_square_of_delta(results):
     """Figure 5: the noise's error at equal groups, from δ = 1 to 0.02; 1,000 runs for each size here."""
-    rows = [
-        r
-        for r in table(results, "figure5")
-        if r["grouping"] == "equal groups" and r["points"] == "spread evenly"
-    ]
-    mean = {
-        d: sum(float(r["mse of the noise"]) for r in rows if float(r["delta"]) == d) / 10
-        for d in (1.0, 0.1, 0.02)
-    }
+    rows = [r for r in table(results, "figure5") if r["grouping"] == "equal groups" and r["points"] == "spread evenly"]
+    mean = {d: sum(float(r["mse of the noise"]) for r in rows if float(r["delta"]) == d) / 10 for d in (1.0, 0.1, 0.02)}
     assert mean[1.0] / mean[0.1] == pytest.approx(100, rel=0.25)
     assert mean[1.0] / mean[0.02] == pytest.approx(2500, rel=0.25)
 
@@ -195,8 +180,7 @@ def test_sorted_points_lose_error_with_the_square_of_delta(results):
 def test_delta_caps_the_smooth_sensitivity(results):
     """Figure 6: with few points the standard neighbourhood's is many times larger, with many it is the same."""
     rows = {
-        (int(r["points"]), float(r["delta"])): float(r["mean smooth sensitivity"])
-        for r in table(results, "figure6")
+        (int(r["points"]), float(r["delta"])): float(r["mean smooth sensitivity"]) for r in table(results, "figure6")
     }
     assert rows[10, 1.0] > 10 * rows[10, 0.01]
     assert rows[10, 0.01] <= 0.01 * (1 + 1e-9)

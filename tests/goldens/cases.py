@@ -39,9 +39,7 @@ BOXES = {
 def counts_on(domain):
     """Return counts that look like two towns."""
     axes = np.meshgrid(*(np.arange(n) for n in domain.shape), indexing="ij")
-    near = [
-        sum((axis - n * part) ** 2 for axis, n in zip(axes, domain.shape, strict=True)) for part in (0.3, 0.8)
-    ]
+    near = [sum((axis - n * part) ** 2 for axis, n in zip(axes, domain.shape, strict=True)) for part in (0.3, 0.8)]
     return np.rint(80 * np.exp(-near[0] / 6) + 30 * np.exp(-near[1] / 3)).astype(np.int64)
 
 

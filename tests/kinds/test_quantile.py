@@ -64,17 +64,13 @@ def test_noise_in_proportion_hides_all_points_of_a_user(together):
     scale = SmoothScale.of(1.0)
     expected = Fraction(points.smooth(near.radius, scale.beta, together)) * scale.factor
     assert mechanism.smooth_scale(points) == expected
-    assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(
-        near.radius, scale.beta, together
-    )
+    assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(near.radius, scale.beta, together)
 
 
 def test_limits_are_kept_or_refused():
     near = dh.Neighbourhood(LINE, 0.05, limits=[(0.2, 2), (math.inf, 4)])
     for method in METHODS:
-        with pytest.raises(
-            dh.InputError, match=r"limit of a move over 0\.2 is ε = 2: a quantile costs 4 there"
-        ):
+        with pytest.raises(dh.InputError, match=r"limit of a move over 0\.2 is ε = 2: a quantile costs 4 there"):
             dh.QuantileMechanism(near, 0.5, 101, dh.Budget(epsilon=1), method)
     wide = dh.Neighbourhood(LINE, 0.05, limits=[(math.inf, 20)])
     assert float(dh.QuantileMechanism(wide, 0.5, 101, dh.Budget(epsilon=1)).cost_within(1)[0]) <= 20
@@ -109,10 +105,7 @@ def test_smooth_sensitivity_by_brute_force(number, places, reach, together):
     sets = list(itertools.combinations_with_replacement(range(places), number))
     rng = np.random.default_rng(1)
     for rank in range(1, number + 1):
-        local = {
-            x: max(abs(y[rank - 1] - x[rank - 1]) for y in neighbours(x, places, reach, together))
-            for x in sets
-        }
+        local = {x: max(abs(y[rank - 1] - x[rank - 1]) for y in neighbours(x, places, reach, together)) for x in sets}
         for points in sets:
             away = distances(points, places, reach, together)
             window = PointsAround(rng.permutation(points), rank, places - 1)
@@ -169,9 +162,7 @@ def rate_by_definition(budget, together):
 
 
 @pytest.mark.parametrize("together", [1, 2, 7])
-@pytest.mark.parametrize(
-    "budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}]
-)
+@pytest.mark.parametrize("budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}])
 def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
     found = rate_of(dh.Budget(**budget), together)
     assert float(found) == pytest.approx(rate_by_definition(budget, together), rel=1e-11)
@@ -226,9 +217,7 @@ def test_smooth_noise_follows_its_law():
     steps = near.domain.lattice(points)[:, 0].tolist()
     scale = plain_smooth(steps, 3, near.radius, 100 * LINE.steps[0] - 1, noise.beta) * float(noise.factor)
     rng = np.random.default_rng(8)
-    drawn = np.array(
-        [dh.publish_quantile(points, 0.5, near, 1, method="smooth", rng=rng).step for _ in range(1500)]
-    )
+    drawn = np.array([dh.publish_quantile(points, 0.5, near, 1, method="smooth", rng=rng).step for _ in range(1500)])
     inside = (drawn > 0) & (drawn < 100 * LINE.steps[0] - 1)
     law = scipy.stats.t(2, loc=steps[2], scale=scale)
     low, high = law.cdf([0.5, 100 * LINE.steps[0] - 1.5])
@@ -263,9 +252,7 @@ def _passed(steps, rank, place, reach):
 def _moves_on_stretches(steps, rank, reach, size):
     """How many places of the lattice take each number of moves."""
     marks = {0, size, *(int(s) + k for s in steps for k in (0, 1))}
-    marks |= {
-        int(s) + sign * j * reach + k for s in steps for sign in (1, -1) for j in range(40) for k in (0, 1)
-    }
+    marks |= {int(s) + sign * j * reach + k for s in steps for sign in (1, -1) for j in range(40) for k in (0, 1)}
     marks = sorted(m for m in marks if 0 <= m <= size)
     out = collections.Counter()
     for low, high in itertools.pairwise(marks):

@@ -189,9 +189,7 @@ def test_decoding_is_isotonic_regression(values, group):
     rows = range(len(values))
     plain = [
         max(
-            min(np.average(means[a : b + 1], weights=weight[a : b + 1]) for b in rows if b >= i)
-            for a in rows
-            if a <= i
+            min(np.average(means[a : b + 1], weights=weight[a : b + 1]) for b in rows if b >= i) for a in rows if a <= i
         )
         for i in rows
     ]
@@ -336,9 +334,7 @@ def test_absent_points_are_not_counted(sources, empty):
 
 
 def test_the_group_grows_with_the_noise_and_fits_its_public_figures():
-    sizes = [
-        group_size(dh.Neighbourhood(UNIT, d), 10_000, dh.Budget(epsilon=1.0)) for d in (0.001, 0.01, 0.1, 1)
-    ]
+    sizes = [group_size(dh.Neighbourhood(UNIT, d), 10_000, dh.Budget(epsilon=1.0)) for d in (0.001, 0.01, 0.1, 1)]
     assert sizes == sorted(sizes)
     near = dh.Neighbourhood(UNIT, 0.01)
     assert group_size(near, 1, dh.Budget(epsilon=1.0)) == 1
@@ -406,9 +402,7 @@ def test_an_altered_file_is_refused(tmp_path, change):
 def test_costs_grow_in_proportion_to_the_distance():
     release = exact_release([0.2, 0.4], dh.Neighbourhood(UNIT, 0.1))
     assert [float(c) for c in release.mechanism.cost_within(0.25)] == [2.5, 3.0]
-    release = SortedRelease(
-        SortedMechanism(release.neighbourhood, 2, dh.Budget(rho=Fraction(1, 8)), 1), release.values
-    )
+    release = SortedRelease(SortedMechanism(release.neighbourhood, 2, dh.Budget(rho=Fraction(1, 8)), 1), release.values)
     assert [float(c) for c in release.mechanism.cost_within(0.25)] == [0.78125, 1.125]
 
 

@@ -67,9 +67,7 @@ def test_closed_form_equals_the_definition_on_larger_grids(name):
 def test_shifted_grids_cost_four_for_any_number_of_grids(m):
     domain = dh.Domain((0, 0, 1, 1), (100, 100))
     near = dh.Neighbourhood(domain, delta=0.01)
-    assert dh.sensitivity(dh.strategies.ShiftedGrids(domain, width=10, shift=1, m=m), near) == (
-        4 if m > 1 else 2
-    )
+    assert dh.sensitivity(dh.strategies.ShiftedGrids(domain, width=10, shift=1, m=m), near) == (4 if m > 1 else 2)
 
 
 def test_large_grids_are_priced_in_closed_form():

@@ -191,9 +191,7 @@ def test_what_sensitivities_are_worked_out_from_is_read_only():
 
 def test_a_budget_with_a_probability_becomes_the_noise_that_it_allows():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Preprocessing(2))
-    assert mechanism.budget.rho == rho_at(
-        CELLS, dh.sensitivity(CELLS, NEAR, norm=2), dh.Budget(1, probability=1e-6), 2
-    )
+    assert mechanism.budget.rho == rho_at(CELLS, dh.sensitivity(CELLS, NEAR, norm=2), dh.Budget(1, probability=1e-6), 2)
     assert mechanism.noise_kind == "gaussian"
     assert mechanism.approximate(1e-6) <= 1
 
@@ -210,11 +208,7 @@ def test_what_would_give_people_away_is_no_mechanism():
 
 def test_a_strategy_may_be_named_as_for_publish():
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
-    for text, budget in (
-        ("identity", {"epsilon": 1}),
-        ("hierarchical:4", {"epsilon": 1}),
-        ("spectral", {"rho": 1}),
-    ):
+    for text, budget in (("identity", {"epsilon": 1}), ("hierarchical:4", {"epsilon": 1}), ("spectral", {"rho": 1})):
         made = dh.Mechanism(near, text, dh.Budget(**budget))
         asked = dh.publish(np.zeros((8, 8), int), near, text, **budget).mechanism
         assert made.describe() == asked.describe()

@@ -49,9 +49,7 @@ def test_without_limits_longer_changes_cost_more_without_end():
 
 
 def test_a_step_spends_no_more_than_its_window():
-    with pytest.raises(
-        dh.InputError, match=r"a step spends epsilon = 1.5, but every window .* has epsilon = 1"
-    ):
+    with pytest.raises(dh.InputError, match=r"a step spends epsilon = 1.5, but every window .* has epsilon = 1"):
         mechanism(epsilon=1.5).with_step(step())
     with pytest.raises(dh.InputError, match=r"a step spends rho = 0.1, but every window .* has epsilon = 1"):
         mechanism(rho=0.1).with_step(step())
@@ -109,9 +107,7 @@ def test_an_altered_step_is_damage(tmp_path):
 )
 def test_the_window_that_is_promised_pays(account):
     made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
-    with pytest.raises(
-        dh.InputError, match=r"step 2010-05-03 of a stream .* publish steps with Account\(window"
-    ):
+    with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream .* publish steps with Account\(window"):
         dh.publish(np.ones((4, 4), dtype=int), made, account=account)
     assert account is None or account.spent == 0
 
@@ -119,7 +115,4 @@ def test_the_window_that_is_promised_pays(account):
 def test_amounts_are_said_as_they_are():
     exact = Step(DAYS, 2, 7, dh.Budget(rho=Fraction(1234564, 10**7)), [(30, 2)])
     assert exact.words.endswith("spend at most ρ = 0.1234564 together")
-    assert exact.beyond == [
-        "within 30 steps ρ = 0.2469128",
-        "within 60 steps ρ = 0.4938256, and so on without end",
-    ]
+    assert exact.beyond == ["within 30 steps ρ = 0.2469128", "within 60 steps ρ = 0.4938256, and so on without end"]

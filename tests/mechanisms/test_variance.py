@@ -9,15 +9,11 @@ FOUR = dh.Domain((0, 1), (4,))
 SOURCE = dh.Neighbourhood(FOUR, 0.25, "left")
 
 
-@pytest.mark.parametrize(
-    ("name", "continuous", "discrete"), [("Identity", 160, 156.71), ("Cumulative", 32, 29.46)]
-)
+@pytest.mark.parametrize(("name", "continuous", "discrete"), [("Identity", 160, 156.71), ("Cumulative", 32, 29.46)])
 def test_table_3s_totals(name, continuous, discrete):
     A = getattr(dh.strategies, name)(FOUR)
     work = dh.workloads.all_ranges(FOUR)
-    assert dh.expected_error(A, SOURCE, work, 1.0, continuous=True).sum() == pytest.approx(
-        continuous, abs=1e-9
-    )
+    assert dh.expected_error(A, SOURCE, work, 1.0, continuous=True).sum() == pytest.approx(continuous, abs=1e-9)
     assert dh.expected_error(A, SOURCE, work, 1.0).sum() == pytest.approx(discrete, abs=0.005)
     assert dh.expected_error(A, SOURCE, work).sum() == pytest.approx(discrete, abs=0.005)
 

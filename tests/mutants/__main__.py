@@ -53,18 +53,14 @@ def caught_by(project: Path, tests: list[str]) -> str | None:
         "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
     }  # fmt: skip
     try:
-        done = subprocess.run(
-            command, cwd=project, env=environment, capture_output=True, text=True, timeout=_PATIENCE
-        )
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=_PATIENCE)
     except subprocess.TimeoutExpired:
         return f"the clock: no end after {_PATIENCE} s"
     if done.returncode == 0:
         return None
     found = _FAILED.search(done.stdout)
     if found is None:
-        raise RuntimeError(
-            f"pytest ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-        )
+        raise RuntimeError(f"pytest ended with {done.returncode}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return found[1]
 
 
@@ -110,11 +106,7 @@ def main() -> int:
             for number, (mutant, test, seconds) in enumerate((r.result() for r in runs), start=1):
                 verdict = "caught" if test else "missed"
                 print(f"{number:4}/{len(chosen)}  {verdict}  {mutant.topic}: {mutant.name}", flush=True)
-                why = (
-                    f"by {test}"
-                    if test
-                    else mutant.harmless or "NOT CAUGHT, and no reason why that is harmless"
-                )
+                why = f"by {test}" if test else mutant.harmless or "NOT CAUGHT, and no reason why that is harmless"
                 print(f"{'':19}{why}  ({seconds:.0f} s)", flush=True)
                 missed += [mutant] if test is None else []
     bad = [m for m in missed if not m.harmless]

@@ -56,14 +56,10 @@ def passage(mutant: Mutant, package: Path) -> tuple[Path, str, str, str, str]:
     found = []
     for file, first, last in _anchors(package)[mutant.at]:
         lines = _lines(package / file)
-        before, there, behind = (
-            "".join(part) for part in (lines[: first - 1], lines[first - 1 : last], lines[last:])
-        )
+        before, there, behind = ("".join(part) for part in (lines[: first - 1], lines[first - 1 : last], lines[last:]))
         found += [(file, before, there, changed, behind) for changed in _replaced(there, mutant)]
     if len(found) != 1:
-        raise LookupError(
-            f"{mutant.name}: its passage must stand once in {mutant.at}, and does {len(found)} times"
-        )
+        raise LookupError(f"{mutant.name}: its passage must stand once in {mutant.at}, and does {len(found)} times")
     return found[0]
 
 
@@ -89,10 +85,7 @@ def _named(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, int, int]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names = [node.name]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            names = [
-                ast.unparse(each)
-                for each in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            ]
+            names = [ast.unparse(each) for each in (node.targets if isinstance(node, ast.Assign) else [node.target])]
         else:
             continue
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
@@ -120,10 +113,7 @@ def _letters(source: str) -> tuple[list[int], str]:
 
 def _moved(mutant: Mutant, source: str, begin: int, end: int) -> str:
     """Return the new passage, its lines as far in as the old one's are now."""
-    said, there = (
-        mutant.old.strip("\n").splitlines(),
-        source[source.rfind("\n", 0, begin) + 1 : end].splitlines(),
-    )
+    said, there = mutant.old.strip("\n").splitlines(), source[source.rfind("\n", 0, begin) + 1 : end].splitlines()
     further = 0
     if len(said) > 1 and len(said) == len(there):
         further = _depth(there[-1]) - _depth(said[-1])

@@ -28,13 +28,9 @@ def key(tmp_path):
 
 def test_every_way_to_ask_gives_the_same_answer(key):
     diffusion = dh.Diffusion(PLACES, PROMISE, state=key)
-    assert (
-        repr(diffusion) == f"Diffusion of {len(PLACES)} users' data over a network of {len(PROMISE.network)}"
-    )
+    assert repr(diffusion) == f"Diffusion of {len(PLACES)} users' data over a network of {len(PROMISE.network)}"
     everything = diffusion.everything().set_index(["owner", "requester"])
-    assert sorted(everything.index) == sorted(
-        (o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r
-    )
+    assert sorted(everything.index) == sorted((o, r) for o in PLACES for r in ("ann", "bob", "cem", "dia") if o != r)
     for (owner, requester), row in everything.iterrows():
         assert diffusion.response(owner, requester).tolist() == [row.x, row.y]
     to = diffusion.to("dia").set_index("owner")
@@ -84,9 +80,7 @@ def test_those_who_are_not_connected_are_left_out_or_get_the_least():
     assert len(seeded(mechanism=far).everything()) == 3 * 5
 
 
-@pytest.mark.parametrize(
-    ("data", "mechanism"), [(PLACES, PROMISE), ({"ann": 1, "bob": 0, "cem": True}, BITS)]
-)
+@pytest.mark.parametrize(("data", "mechanism"), [(PLACES, PROMISE), ({"ann": 1, "bob": 0, "cem": True}, BITS)])
 def test_signals_agree_with_the_central_answers(data, mechanism):
     diffusion = seeded(data, mechanism)
     signal = diffusion.signal("ann", "bob")
@@ -129,9 +123,7 @@ def test_a_network_and_its_levels_may_change_under_a_key(key):
     before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
     # Its users stand in another order, too.
     nearer = dh.Network.from_edges([("cem", "dia"), ("bob", "cem"), ("ann", "dia")])
-    after = dh.Diffusion(
-        PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key
-    )
+    after = dh.Diffusion(PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key)
     assert after.response("ann", "dia").tolist() == before.at(math.e).tolist()
 
 
@@ -192,10 +184,7 @@ def test_bad_data_and_questions_are_refused_and_no_key_is_made(key, data, mechan
 
 
 def test_a_seed_gives_the_same_answers_which_are_not_for_publication(key):
-    for state, rng, said in (
-        (key, np.random.default_rng(1), "state is given with rng"),
-        (None, 7, "rng is 7"),
-    ):
+    for state, rng, said in ((key, np.random.default_rng(1), "state is given with rng"), (None, 7, "rng is 7")):
         with pytest.raises(dh.InputError, match=said):
             dh.Diffusion(PLACES, PROMISE, state=state, rng=rng)
     assert not seeded().signal("ann", "bob").publishable

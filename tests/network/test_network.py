@@ -27,9 +27,7 @@ def test_all_ways_lead_to_the_same_network():
     ways = [
         Network.from_edges(EDGES),
         Network.from_edges(pd.DataFrame(EDGES, columns=["one", "other"])),
-        Network.from_edges(
-            np.array([*EDGES, ("bob", "ann"), ("dia", "dia")])
-        ),  # twice, and oneself: no matter
+        Network.from_edges(np.array([*EDGES, ("bob", "ann"), ("dia", "dia")])),  # twice, and oneself: no matter
         Network(tuple(graph), networkx.to_scipy_sparse_array(graph)),
         Network(tuple(graph), networkx.to_numpy_array(graph)),
     ]

@@ -68,9 +68,7 @@ def audit(monkeypatch, levels, way, calls):
         said, finer = [], iter(levels[1:])
         for step in way.split():
             if step == "relax":
-                clients = clients.relax(
-                    clients.mechanism.relaxed(**next(finer)), weak_protection_accepted=True
-                )
+                clients = clients.relax(clients.mechanism.relaxed(**next(finer)), weak_protection_accepted=True)
             else:
                 said.append(getattr(clients, step)().bits)
         laws.append(script.law(*said))
@@ -97,9 +95,7 @@ LEVELS = {
 )
 def test_a_refined_report_costs_one_report_of_the_last_level(monkeypatch, levels, way):
     """Equality, over all outcomes of all versions of one report; the last version alone is as if it were the only."""
-    ratio, _, mechanism, last = audit(
-        monkeypatch, LEVELS[levels], way, 6 if "relax refine relax" in way else 5
-    )
+    ratio, _, mechanism, last = audit(monkeypatch, LEVELS[levels], way, 6 if "relax refine relax" in way else 5)
     report = mechanism.report
     assert last[((0, 1),)] == report.one * (1 - report.zero)
     assert ratio == odds(report)
@@ -131,9 +127,7 @@ def reports_of_cut_noise(bit, permanent, instantaneous, steps, at):
     """P(S₁, S₂) of one bit: both noises refined by themselves, as in 2015, section 4.1."""
     middle = (steps + 1) // 2
     kept = cut_pairs(permanent, (bit, bit), (middle, middle), steps)
-    return sum(
-        kept[y] * cut_pairs(instantaneous, y, (at, at), steps) for y in itertools.product((0, 1), repeat=2)
-    )
+    return sum(kept[y] * cut_pairs(instantaneous, y, (at, at), steps) for y in itertools.product((0, 1), repeat=2))
 
 
 def ratio_of(first, second):

@@ -156,9 +156,7 @@ def test_beyond_the_table_a_gaussian_magnitude_goes_on(monkeypatch):
     most = 2**64 - 1
     length = len(discrete._gaussian_table(Fraction(4)).thresholds)
     asked = []
-    monkeypatch.setattr(
-        discrete, "_gaussian_tail", lambda variance, start, words: asked.append(start) or start + 3
-    )
+    monkeypatch.setattr(discrete, "_gaussian_tail", lambda variance, start, words: asked.append(start) or start + 3)
     assert discrete._gaussian_magnitudes(Fraction(4), 1, Listed(most, most)).tolist() == [length + 3]
     assert asked == [length]
 
@@ -189,17 +187,11 @@ def test_tail_proposal_times_acceptance_is_the_gaussian_as_fractions(monkeypatch
     offers = iter(range(5))
     exp_bounds = discrete.exp_bounds
     monkeypatch.setattr(discrete, "exp_bounds", lambda x, bits: chances.append(x) or exp_bounds(x, bits))
-    monkeypatch.setattr(
-        discrete, "geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)])
-    )
+    monkeypatch.setattr(discrete, "geometric", lambda scale, *_: scales.append(scale) or np.array([next(offers)]))
     # The fifth offer is accepted, whatever the words.
-    monkeypatch.setattr(
-        discrete, "less_than", lambda word, bounds, words: bool(bounds(64)) and len(scales) == 5
-    )
+    monkeypatch.setattr(discrete, "less_than", lambda word, bounds, words: bool(bounds(64)) and len(scales) == 5)
     assert discrete._gaussian_tail(variance, start, Listed(*[0] * 5)) == start + 4
-    constants = {
-        j / scales[j] + gamma - Fraction((start + j) ** 2) / (2 * variance) for j, gamma in enumerate(chances)
-    }
+    constants = {j / scales[j] + gamma - Fraction((start + j) ** 2) / (2 * variance) for j, gamma in enumerate(chances)}
     assert (len(chances), len(constants)) == (5, 1)
 
 
@@ -255,9 +247,7 @@ def test_signs_balance_and_neighbouring_draws_are_unrelated(kind, scale):
 
 
 # A NumPy integer's arithmetic wraps around: squared as it is, 100000 in 32 bits would be a σ of 37557.
-@pytest.mark.parametrize(
-    "make", [np.int32, np.int64, np.uint32, np.float32, np.float64, np.longdouble, Fraction]
-)
+@pytest.mark.parametrize("make", [np.int32, np.int64, np.uint32, np.float32, np.float64, np.longdouble, Fraction])
 @pytest.mark.parametrize("value", [5, 100_000])
 def test_numbers_of_every_type_mean_their_value(make, value):
     for draw in (discrete_laplace, discrete_gaussian):
@@ -274,9 +264,7 @@ def test_a_float_is_its_binary_value_and_a_fraction_itself():
     assert exact(1 << 50, scale=0.1) == Fraction(3602879701896397, 36028797018963968)
     assert exact(1 << 50, scale=Fraction(1, 10)) == Fraction(1, 10)
     assert exact(1 << 50, scale=np.float32(0.1)) == Fraction(float(np.float32(0.1)))
-    assert {type(exact(1 << 50, scale=np.int64(3)).numerator), type(exact(1 << 50, scale=1).numerator)} == {
-        int
-    }
+    assert {type(exact(1 << 50, scale=np.int64(3)).numerator), type(exact(1 << 50, scale=1).numerator)} == {int}
 
 
 @pytest.mark.parametrize(

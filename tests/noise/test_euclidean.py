@@ -33,9 +33,7 @@ def pairs_p(coarse, fine):
         difference = characteristic(s, LOW, n) / characteristic(s, HIGH, n)
         yield normal_p(np.cos(s * step), difference)
         yield normal_p(np.cos(s * step + 0.5 * end), difference * characteristic(0.5, HIGH, n))
-    yield scipy.stats.binomtest(
-        int((coarse == fine).all(axis=1).sum()), len(fine), (LOW / HIGH) ** (n + 1)
-    ).pvalue
+    yield scipy.stats.binomtest(int((coarse == fine).all(axis=1).sum()), len(fine), (LOW / HIGH) ** (n + 1)).pvalue
 
 
 @pytest.mark.parametrize("size", [0.3, 4.0])

@@ -199,9 +199,7 @@ def searched(table, word, words):
 def test_a_guide_finds_what_the_search_finds(table):
     # The first and the last word of every fifth place of the guide, and all words around a threshold.
     starts = np.arange(0, 1 << 16, 5, dtype=np.uint64) << np.uint64(48)
-    near = [
-        table.thresholds + np.uint64(step) for step in (0, 1, (1 << 64) - 1)
-    ]  # wraps around: any word will do
+    near = [table.thresholds + np.uint64(step) for step in (0, 1, (1 << 64) - 1)]  # wraps around: any word will do
     word = np.concatenate([starts, starts - np.uint64(1), starts + np.uint64(1), *near])
     listed = Listed(word, 6)
     drawn = table.draw(len(word), listed)
@@ -219,9 +217,7 @@ def test_a_guide_finds_what_the_search_finds(table):
 def test_bounds_of_exp_hold_and_are_close(x, bits):
     low, high = exp_bounds(x, bits)
     with decimal.localcontext(decimal.Context(prec=200)):
-        value = (-(decimal.Decimal(x.numerator) / decimal.Decimal(x.denominator))).exp() * decimal.Decimal(
-            2
-        ) ** bits
+        value = (-(decimal.Decimal(x.numerator) / decimal.Decimal(x.denominator))).exp() * decimal.Decimal(2) ** bits
         assert low - 1 <= value <= high + 1
     assert high - low <= 4
 
@@ -257,17 +253,13 @@ def test_a_word_that_equals_the_chance_s_first_bits_is_decided_by_more():
 
 @pytest.mark.parametrize("word", [0, (1 << 64) - 1])
 def test_certain_coins_are_certain_at_the_ends(word):
-    found = coins(
-        [Fraction(0), Fraction(1)], np.array([0, 1], dtype=np.uint8), FixedWords(word, word, word, word)
-    )
+    found = coins([Fraction(0), Fraction(1)], np.array([0, 1], dtype=np.uint8), FixedWords(word, word, word, word))
     assert found.tolist() == [False, True]
 
 
 def test_blocks_have_words_of_their_own(monkeypatch):
     monkeypatch.setattr(exact, "_COINS", 3)
     found = coins(
-        [Fraction(1, 2)],
-        np.zeros((2, 4), dtype=np.uint8),
-        FixedWords(0, 1 << 63, 0, 1 << 63, 0, 0, 0, 1 << 63),
+        [Fraction(1, 2)], np.zeros((2, 4), dtype=np.uint8), FixedWords(0, 1 << 63, 0, 1 << 63, 0, 0, 0, 1 << 63)
     )
     assert found.tolist() == [[True, False, True, False], [True, True, True, False]]

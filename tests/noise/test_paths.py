@@ -224,9 +224,7 @@ class Recorded(module.PathSteps):
 
 
 def said(paths, users, span, planes):
-    with decimal.localcontext(
-        decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
-    ):
+    with decimal.localcontext(decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
         steps = paths._steps(users, span, planes)
     return {k: v for k, v in steps.said.items() if not steps.undecided[k[1]]}
 
@@ -317,9 +315,7 @@ def test_a_value_begins_with_the_first_billionth_above_its_jump(monkeypatch):
 def test_the_key_is_not_shown():
     for paths in (VectorPaths(KEY, 2, 5), BitPaths(KEY)):
         paths.at([1], [UNIT], *([[1]] if isinstance(paths, BitPaths) else []))
-        assert repr(paths) == (
-            "BitPaths()" if isinstance(paths, BitPaths) else "VectorPaths(dimension=2, reach=5)"
-        )
+        assert repr(paths) == ("BitPaths()" if isinstance(paths, BitPaths) else "VectorPaths(dimension=2, reach=5)")
     assert VectorPaths(KEY, 2, 5) == VectorPaths(KEY, 2, 5) != VectorPaths(bytes(32), 2, 5)
 
 
@@ -329,9 +325,7 @@ def test_numbers_of_any_type_are_the_same_path():
     other = VectorPaths(KEY, np.int32(2), 5.0)
     assert (other.at(users.astype(np.uint8), levels.tolist()) == true).all()
     assert other == VectorPaths(KEY, 2, 5)
-    pieces_of = [
-        VectorPaths(KEY, 2, 5).signal(u, a, b) for u, a, b in ((3, 7, 10**9), np.array([3, 7, 10**9]))
-    ]
+    pieces_of = [VectorPaths(KEY, 2, 5).signal(u, a, b) for u, a, b in ((3, 7, 10**9), np.array([3, 7, 10**9]))]
     assert (pieces_of[0][1] == pieces_of[1][1]).all()
 
 

@@ -110,9 +110,7 @@ def test_a_geometric_variable_ends_at_the_cap(scale):
 
 def test_digits_below_the_cap_are_even_where_the_scale_is_huge(monkeypatch):
     monkeypatch.setattr(
-        discrete,
-        "_beyond_cap",
-        lambda scale: InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0)),
+        discrete, "_beyond_cap", lambda scale: InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
     )
     drawn = capped_geometric(Fraction(10**60), 40_000, source(np.random.default_rng(6)))
     for place in range(6):
@@ -176,9 +174,7 @@ def test_what_refining_takes_away_does_not_depend_on_what_remains():
 # ------------------------------------------------------------------------------------------------- Gaussian
 
 
-@pytest.mark.parametrize(
-    ("share", "variance"), [(Fraction(1, 3), Fraction(9, 4)), (Fraction(7, 9), Fraction(70, 3))]
-)
+@pytest.mark.parametrize(("share", "variance"), [(Fraction(1, 3), Fraction(9, 4)), (Fraction(7, 9), Fraction(70, 3))])
 def test_gaussian_noise_around_any_centre(monkeypatch, share, variance):
     """Many of these are decided by bounds of e^−γ, since floats may not decide near the threshold."""
     monkeypatch.setattr(process, "exp_bounds", functools.cache(process.exp_bounds))  # all have one centre
@@ -266,7 +262,5 @@ def test_blocks_end_anywhere(monkeypatch):
     """Values are refined some at a time: none is left out, and none refined twice."""
     monkeypatch.setattr(process, "_BLOCK", 7)
     values = np.full(20, 10**6)
-    drawn = GeometricProcess().refine(
-        values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1)
-    )
+    drawn = GeometricProcess().refine(values, Fraction(1, 10**6), Fraction(1, 10), rng=np.random.default_rng(1))
     assert (np.abs(drawn) < 10**4).all()

@@ -57,9 +57,7 @@ def p_value(drawn, chance):
     return scipy.stats.chisquare(seen[expected > 0], expected[expected > 0]).pvalue
 
 
-@pytest.mark.parametrize(
-    ("number", "size", "reach"), [(3, 8, 2), (4, 6, 1), (2, 9, 20), (1, 9, 2), (5, 5, 2)]
-)
+@pytest.mark.parametrize(("number", "size", "reach"), [(3, 8, 2), (4, 6, 1), (2, 9, 20), (1, 9, 2), (5, 5, 2)])
 def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
     """Stretches against the fewest moves to any data set with that quantile, for every data set and rank."""
     for points in itertools.combinations_with_replacement(range(size), number):
@@ -69,9 +67,7 @@ def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
                 plain[other[rank - 1]] = min(plain[other[rank - 1]], moves)
             here = points[rank - 1]
             found = np.zeros(size, dtype=int)
-            for side, room, sign in zip(
-                sides_of(points, rank), (size - 1 - here, here), (1, -1), strict=True
-            ):
+            for side, room, sign in zip(sides_of(points, rank), (size - 1 - here, here), (1, -1), strict=True):
                 ends = quantiles.stretches(side, reach, room, number * size)
                 assert ends[0] == 0
                 assert ends[-1] == room
@@ -95,9 +91,7 @@ def test_no_more_stretches_than_asked_for():
             assert (expected[len(ends) :] == room).all()
 
 
-@pytest.mark.parametrize(
-    ("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)]
-)
+@pytest.mark.parametrize(("rate", "reach"), [(Fraction(3, 4), 4), (Fraction(1, 50), 40), (Fraction(1, 10**20), 4)])
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
     points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40

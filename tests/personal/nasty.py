@@ -109,9 +109,7 @@ class Expressions:
         ])  # fmt: skip
 
     def _whole(self, of):
-        part = self.chance.choice(
-            ["year", "month", "day", "quarter", "doy", "isodow", "hour", "minute", "second"]
-        )
+        part = self.chance.choice(["year", "month", "day", "quarter", "doy", "isodow", "hour", "minute", "second"])
         kind = "time" if part in ("hour", "minute", "second") else self.chance.choice(["time", "date"])
         return self.chance.choice([
             f"floor({of('number')})", f"ceil({of('number')})",
@@ -120,9 +118,7 @@ class Expressions:
         ])  # fmt: skip
 
     def _text(self, of):
-        call = self.chance.choice(
-            ["lower({})", "upper({})", "substr({}, 2, 2)", "substr({}, 3)", "substr({}, 1, 1)"]
-        )
+        call = self.chance.choice(["lower({})", "upper({})", "substr({}, 2, 2)", "substr({}, 3)", "substr({}, 1, 1)"])
         return call.format(of("text"))
 
     def _time(self, of):

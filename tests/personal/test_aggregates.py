@@ -44,11 +44,7 @@ def test_what_is_measured(people):
     assert of.sum("hour * 2", clip=(0, 17), epsilon=1).estimate == 16 + 3 * 17
     assert of.mean("fare", clip=(-5, 20), epsilon=1).estimate == pytest.approx((2.5 + 20 - 5) / 3)
     kinds = of.histogram("kind", ["tram", "bus", "ship"], epsilon=1)
-    assert [(value, answer.estimate) for value, answer in kinds.items()] == [
-        ("tram", 1),
-        ("bus", 2),
-        ("ship", 0),
-    ]
+    assert [(value, answer.estimate) for value, answer in kinds.items()] == [("tram", 1), ("bus", 2), ("ship", 0)]
     assert of.histogram("hour", [8, 9], epsilon=1)[9].estimate == 3
 
 
@@ -157,9 +153,7 @@ def test_bad_questions(ask):
         ask()
 
 
-SIZES = st.sampled_from(
-    [0.0, 5e-324, 1e-310, 1e-200, 1e-100, 1e-30, 1.0, 1e16, 1e30, 1e100, 1e200, 1.7e308, 10**400]
-)
+SIZES = st.sampled_from([0.0, 5e-324, 1e-310, 1e-200, 1e-100, 1e-30, 1.0, 1e16, 1e30, 1e100, 1e200, 1.7e308, 10**400])
 
 
 @given(SIZES, SIZES, st.sampled_from([-1, 1]), st.sampled_from([None, 5e-324, 1e-100, 1e-9, 1, 1e100, 1e308]))

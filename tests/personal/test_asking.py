@@ -87,9 +87,7 @@ EVENTS = st.one_of(
         st.just("insert"),
         st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([1, 2]), st.integers(0, 3))),
     ),
-    st.tuples(
-        st.just("ask"), st.sampled_from(["all", "bus", "both"]), st.sampled_from([TENTH, Fraction(1, 3), 1])
-    ),
+    st.tuples(st.just("ask"), st.sampled_from(["all", "bus", "both"]), st.sampled_from([TENTH, Fraction(1, 3), 1])),
 )
 BUS = "kind = 'bus'"
 
@@ -257,9 +255,7 @@ def test_a_question_whose_answer_comes_late_breaks_off(people, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(asking.time, "monotonic", lambda: now[0])
     answer = aggregates.Count.answer
-    monkeypatch.setattr(
-        aggregates.Count, "answer", lambda *given: (now.append(now.pop() + 9), answer(*given))[1]
-    )
+    monkeypatch.setattr(aggregates.Count, "answer", lambda *given: (now.append(now.pop() + 9), answer(*given))[1])
     late = replace(people.records.where("kind = 'tram'").at_most(1), until=8)
     monkeypatch.setattr(engine.Session, "until", lambda *_: contextlib.nullcontext())
     with pytest.raises(asking.InterruptedQuestionError, match="everybody was charged"):
@@ -303,12 +299,8 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     """Noise is drawn after the charge is entered, within the transaction."""
     seen = []
     write = Turn._write
-    monkeypatch.setattr(
-        Turn, "_write", lambda *given, **more: (seen.append("charged"), write(*given, **more))[1]
-    )
-    monkeypatch.setattr(
-        aggregates, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1]
-    )
+    monkeypatch.setattr(Turn, "_write", lambda *given, **more: (seen.append("charged"), write(*given, **more))[1])
+    monkeypatch.setattr(aggregates, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1])
     people.records.count(epsilon=0.1)
     assert seen == ["charged", "drawn"]
 
@@ -316,9 +308,7 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
 def test_many_ask_at_once_and_nobody_overspends(people):
     again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
     with ThreadPoolExecutor(4) as pool:
-        asked = [
-            pool.submit((people, again)[n % 2].records.count, epsilon=Fraction(3, 20)) for n in range(12)
-        ]
+        asked = [pool.submit((people, again)[n % 2].records.count, epsilon=Fraction(3, 20)) for n in range(12)]
         used = sum(each.result().estimate for each in asked)
     assert people.spent(["Ada", "Bob", "Cyd"]) == [Fraction(9, 10), Fraction(9, 10), Fraction(9, 10)]
     assert used == 2 * 3 + 6 * 1 + 3 * 2

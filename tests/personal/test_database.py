@@ -52,11 +52,7 @@ def test_records_are_read_alike(address):
 
 
 def test_whole_numbers_are_names(address):
-    run(
-        address,
-        "CREATE TABLE t (who INTEGER, name TEXT)",
-        "INSERT INTO t VALUES (7, 'x'), (-8, 'y'), (NULL, 'z')",
-    )
+    run(address, "CREATE TABLE t (who INTEGER, name TEXT)", "INSERT INTO t VALUES (7, 'x'), (-8, 'y'), (NULL, 'z')")
     database = Database.open(address)
     assert _rows(database, database.query("t", "who"), v="name") == [("-8", "y"), ("7", "x")]
 
@@ -200,9 +196,7 @@ def test_long_and_endless_decimals_are_numbers_or_missing(postgres_url):
 def test_a_connection_with_other_settings_reads_texts_alike():
     connection = duckdb.connect()
     connection.execute("SET GLOBAL default_collation = 'NOCASE'")
-    connection.execute(
-        "CREATE TABLE t (who TEXT, k TEXT); INSERT INTO t VALUES ('Ann', 'BUS'), ('ann', 'bus')"
-    )
+    connection.execute("CREATE TABLE t (who TEXT, k TEXT); INSERT INTO t VALUES ('Ann', 'BUS'), ('ann', 'bus')")
     database = Database.open(connection)
     assert _rows(database, database.query("t", "who").where("k = 'bus'")) == [("ann",)]
 
@@ -220,9 +214,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.fixture(
-    params=["DATABASE {0}", pytest.param("ROLE postgres IN DATABASE {0}", marks=pytest.mark.slow)]
-)
+@pytest.fixture(params=["DATABASE {0}", pytest.param("ROLE postgres IN DATABASE {0}", marks=pytest.mark.slow)])
 def hostile(request, postgres_url):
     """A database whose settings, and a schema in its search path, are against us."""
     hidden = "CREATE FUNCTION hostile.length(text) RETURNS int LANGUAGE sql AS 'SELECT 7'"
@@ -270,15 +262,8 @@ def test_a_server_that_does_not_keep_settings_is_refused(postgres_url, monkeypat
     def lost(connection, query, *more, **options):
         return execute(connection, *(("SELECT 1",) if "set_config" in query else (query, *more)))
 
-    run(
-        postgres_url,
-        f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET standard_conforming_strings = off",
-    )
+    run(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET standard_conforming_strings = off")
     monkeypatch.setattr(psycopg.Connection, "execute", lost)
-    for ask in (
-        lambda: Database.open(postgres_url),
-        lambda: database.query("t", "who"),
-        database.snapshot().__enter__,
-    ):
+    for ask in (lambda: Database.open(postgres_url), lambda: database.query("t", "who"), database.snapshot().__enter__):
         with pytest.raises(InputError, match="has standard_conforming_strings = 'off' although 'on' was set"):
             ask()

@@ -71,11 +71,7 @@ def by_the_definition(records, course, unit, limit_of=lambda who: LIMITS[who]):
 def by_the_engine(worlds, course, unit, folder, limit_of=lambda who: LIMITS[who]):
     """The same of many databases at once, without noise."""
     # A value of a database is a cell of one table; `zero` is the cell of 0 in the same database.
-    rows = [
-        (f"{i} {who}", value, 3 * i + value, 3 * i)
-        for i, records in enumerate(worlds)
-        for who, value in records
-    ]
+    rows = [(f"{i} {who}", value, 3 * i + value, 3 * i) for i, records in enumerate(worlds) for who, value in records]
     persons = sorted({row[0] for row in rows})
     base, frame = duckdb.connect(), pd.DataFrame(rows, columns=["person", "value", "cell", "zero"])
     base.register("frame", frame)
@@ -157,13 +153,7 @@ def test_records_that_are_persons_are_promised_their_own_limits(tmp_path, silent
         for who in itertools.combinations(limits, number)
         for values in itertools.product(VALUES, repeat=number)
     ]
-    course = [
-        ("zeros", Fraction(1, 4)),
-        ("twice", HALF),
-        ("all", HALF),
-        ("large", ONE),
-        ("all", Fraction(1, 4)),
-    ]
+    course = [("zeros", Fraction(1, 4)), ("twice", HALF), ("all", HALF), ("large", ONE), ("all", Fraction(1, 4))]
     found = by_the_engine(worlds, course, "epsilon", tmp_path, limits.__getitem__)
     measured = dict(zip(worlds, found, strict=True))
     largest = Counter()

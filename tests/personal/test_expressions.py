@@ -75,8 +75,7 @@ def test_what_fails_without_guards_is_null_in_both_data_bases(postgres_url, text
 
 
 TABLE = ibis.table(
-    {OWNER: "string", "a": "int64", "f": "float64", "s": "string", "t": "timestamp(6)", "b": "boolean"},
-    name="records",
+    {OWNER: "string", "a": "int64", "f": "float64", "s": "string", "t": "timestamp(6)", "b": "boolean"}, name="records"
 )
 QUERY = Query(TABLE, ("records", "who"))
 
@@ -125,9 +124,7 @@ def test_an_expression_is_text(asked):
         " + ".join(["f"] * 5000) + " > 3",
         " or ".join(["b"] * 5000),
         "(" * 3000 + "b" + ")" * 3000,
-        "f * f > 1".replace("f", "(f * f * f * f * f * f * f * f * f * f * f)").replace(
-            "f", "(f + f + f + f + f)"
-        ),
+        "f * f > 1".replace("f", "(f * f * f * f * f * f * f * f * f * f * f)").replace("f", "(f + f + f + f + f)"),
     ],
 )
 def test_long_expressions_are_refused_in_one_short_line_and_soon(asked):

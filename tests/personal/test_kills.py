@@ -64,15 +64,11 @@ def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
     for run in range(kills):
         # Every second run has answered before it is killed, however slow the machine is.
         answered = run % 2 == 0
-        killed_run(
-            tmp_path, 1000 * run, chance.uniform(0, 0.3) if answered else chance.uniform(0.15, 0.5), answered
-        )
+        killed_run(tmp_path, 1000 * run, chance.uniform(0, 0.3) if answered else chance.uniform(0.15, 0.5), answered)
     with Purses(Ledger(tmp_path / "l"), "people").turn() as turn:
         kept = {row.key: row.answer for row in turn._connection.execute(select(_ANSWERS))}
         spent = [Fraction(nano, 10**9) for nano in turn.spent.tolist()]
-    told = [
-        json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")
-    ]
+    told = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")]
     assert len(told) >= kills // 3  # a kill may cut short the line of a first answer
     assert all(kept[key]["estimate"] == estimate for key, estimate in told)
     # What is kept was charged, and nothing else was: a charge and its answer are one transaction.

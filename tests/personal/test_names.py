@@ -39,11 +39,7 @@ def test_one_person_has_one_name_in_all_databases(tmp_path, where):
     blob = {"BLOB" if isinstance(where, duckdb.DuckDBPyConnection) else "BYTEA": "'1'"}
     everything = {**OWNERS, **OTHERS, **blob}
     for number, (kind, value) in enumerate(everything.items()):
-        run(
-            where,
-            f"CREATE TABLE t{number} (who {kind}, n INTEGER)",
-            f"INSERT INTO t{number} VALUES ({value}, 1)",
-        )
+        run(where, f"CREATE TABLE t{number} (who {kind}, n INTEGER)", f"INSERT INTO t{number} VALUES ({value}, 1)")
     database = Database.open(where)
     for number, kind in enumerate(everything):
         if kind not in OWNERS:
@@ -59,9 +55,7 @@ def test_one_person_has_one_name_in_all_databases(tmp_path, where):
 def test_a_text_with_a_zero_is_a_name_like_others(tmp_path, monkeypatch):
     without_noise(monkeypatch)
     connection = duckdb.connect()
-    connection.execute(
-        "CREATE TABLE visits AS SELECT 'Ada' AS who UNION ALL SELECT 'Bob' || chr(0) || 'secret'"
-    )
+    connection.execute("CREATE TABLE visits AS SELECT 'Ada' AS who UNION ALL SELECT 'Bob' || chr(0) || 'secret'")
     people = People(connection, "visits", owner="who", ledger=tmp_path / "l", epsilon=1)
     assert people.enrol() == 2
     assert people.records.count(epsilon=1).estimate == 2
@@ -72,10 +66,7 @@ def _collated(where):
     collation = "NOCASE"
     if isinstance(where, str):
         collation = "nocase"
-        run(
-            where,
-            "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
-        )
+        run(where, "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     run(
         where,
         f"CREATE TABLE t (who TEXT COLLATE {collation}, kind TEXT COLLATE {collation})",

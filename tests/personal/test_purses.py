@@ -11,9 +11,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.personal.purses import _SPENT, Purses
 
 EVENTS = st.lists(
-    st.tuples(
-        st.just("join"), st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9)), max_size=4)
-    )
+    st.tuples(st.just("join"), st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9)), max_size=4))
     | st.tuples(st.just("charge"), st.integers(1, 4), st.lists(st.integers(0, 4), min_size=8, max_size=8))
     | st.tuples(st.just("broken"))
     | st.tuples(st.just("again")),
@@ -55,9 +53,7 @@ def test_purses_are_as_a_plain_list_keeps_them(tmp_path_factory, events):
             price, times = event[0], event[1][: len(people)]
             with purses.turn() as turn:
                 paid = turn.charge(times, price).tolist()
-            for (limit, spent), often, has_paid, name in zip(
-                people.values(), times, paid, list(people), strict=True
-            ):
+            for (limit, spent), often, has_paid, name in zip(people.values(), times, paid, list(people), strict=True):
                 assert has_paid == (often > 0 and spent + often * price <= limit)
                 people[name] = [limit, spent + often * price * has_paid]
         else:
@@ -102,9 +98,7 @@ def test_an_account_keeps_its_unit(purses):
     assert held(Purses(purses.ledger, "others", "rho")) == ([], [])
 
 
-@pytest.mark.parametrize(
-    "spent", [b"", np.array([6], "<i8").tobytes(), np.array([-1], "<i8").tobytes(), bytes(16)]
-)
+@pytest.mark.parametrize("spent", [b"", np.array([6], "<i8").tobytes(), np.array([-1], "<i8").tobytes(), bytes(16)])
 def test_damaged_columns_are_noticed(purses, spent):
     with purses.turn() as turn:
         turn.join(["a"], [5])

@@ -12,9 +12,7 @@ from hypothesis import given, settings, strategies as st
 from deltahist.errors import InputError
 from deltahist.personal.query import OWNER, Query
 
-TABLE = ibis.table(
-    {OWNER: "string", "a": "int64", "kind": "string", "x": "float64", "y": "float64"}, name="records"
-)
+TABLE = ibis.table({OWNER: "string", "a": "int64", "kind": "string", "x": "float64", "y": "float64"}, name="records")
 QUERY = Query(TABLE, ("records", "who"))
 SEATS = pd.DataFrame({"kind": ["u", "v"], "seats": [1, 2]})
 SPOTS = pd.DataFrame({"a": [0, 1, 2], "spot": ["here", "there", "here"]})
@@ -57,9 +55,7 @@ def _queries(draw, depth=3):
     for _ in range(draw(st.integers(0, depth))):
         step = draw(st.integers(0, 8))
         if step == 0:
-            condition = draw(
-                st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"])
-            )
+            condition = draw(st.sampled_from(["a > 1", "kind = 'u' or x > 1", "x < 2", "not (kind in ('v'))"]))
             query = query.where(condition)
         elif step == 1:
             query = query.select("kind", **draw(st.sampled_from([
@@ -79,13 +75,9 @@ def _queries(draw, depth=3):
         elif step == 5:
             query = query.at_most(draw(st.integers(1, 3)))
         elif step == 6:
-            query = query.at_most(
-                draw(st.integers(1, 3)), by=draw(st.sampled_from(["a", "x", ("kind", "a")]))
-            )
+            query = query.at_most(draw(st.integers(1, 3)), by=draw(st.sampled_from(["a", "x", ("kind", "a")])))
         elif step == 7:
-            query = (
-                query.join(SEATS, "kind").select("kind", "x", a="a + seats").select("kind", "x", a="floor(a)")
-            )
+            query = query.join(SEATS, "kind").select("kind", "x", a="a + seats").select("kind", "x", a="floor(a)")
         else:
             query = query.partition("a", [0, 1])[draw(st.integers(0, 1))]
     return query

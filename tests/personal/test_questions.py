@@ -35,9 +35,7 @@ def night(tmp_path, monkeypatch):
     """A folder with a database and a question."""
     monkeypatch.chdir(tmp_path)
     with duckdb.connect("city.duckdb") as base:
-        base.execute(
-            "CREATE TABLE visits AS SELECT unnest(['Ada', 'Ada', 'Bob']) AS who, unnest([22, 23, 22]) AS hour"
-        )
+        base.execute("CREATE TABLE visits AS SELECT unnest(['Ada', 'Ada', 'Bob']) AS who, unnest([22, 23, 22]) AS hour")
     (tmp_path / "night.toml").write_text(NIGHT)
     without_noise(monkeypatch)
     return tmp_path
@@ -112,9 +110,7 @@ def test_questions_that_are_none(given):
 
 @pytest.mark.parametrize("values", [[[1]], [{}], [None], ["a", "a"], [1, "a"]])
 def test_values_that_are_none(tmp_path, values):
-    question = Question.of(
-        {"answer": {"kind": "histogram", "column": "kind", "values": values, "epsilon": 1}}
-    )
+    question = Question.of({"answer": {"kind": "histogram", "column": "kind", "values": values, "epsilon": 1}})
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 'Ada' AS who, 'a' AS kind")
     people = People(connection, "t", owner="who", ledger=tmp_path / "l", epsilon=1)
@@ -149,7 +145,5 @@ def test_every_step_does_what_the_method_does(tmp_path):
     said = Question.of({"steps": steps, "answer": COUNT}).records(records)
     several = records.where("fare > 1").select(twice="fare * 2", kind="kind")
     several = several.flat_map({"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"})
-    several = (
-        several.union(several.where("kind = 'bus'")).distinct("kind").at_most(2, by=["kind"]).select("kind")
-    )
+    several = several.union(several.where("kind = 'bus'")).distinct("kind").at_most(2, by=["kind"]).select("kind")
     assert said.table.equals(several.table)

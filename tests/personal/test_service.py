@@ -45,10 +45,7 @@ class Desk:
 
     def ask(self, question=COUNT, key="k", who="ann", **options):
         content = question if isinstance(question, bytes) else json.dumps(question).encode()
-        headers = {
-            "Authorization": f"Bearer {KEYS[who][0]}",
-            **({} if key is None else {"Idempotency-Key": key}),
-        }
+        headers = {"Authorization": f"Bearer {KEYS[who][0]}", **({} if key is None else {"Idempotency-Key": key})}
         return self.client.post("/ask", content=content, headers=headers, **options)
 
     @property
@@ -123,17 +120,13 @@ def test_a_question_is_answered_and_paid_for_once(desk):
     is_problem(desk.ask({**COUNT, "answer": {"kind": "count", "epsilon": 0.5}}), 422, "Idempotency-Key")
     assert desk.spent == [0.5, 0.25, 0]
     # The same key of another client, or of another account, is another one.
-    assert desk.ask(
-        {"answer": {"kind": "count", "epsilon": 0.125}}, who="ben", params={"account": "people"}
-    ).is_success
+    assert desk.ask({"answer": {"kind": "count", "epsilon": 0.125}}, who="ben", params={"account": "people"}).is_success
     assert desk.ask(who="ben", params={"account": "others"}).json()["estimate"] == 1
     assert desk.spent == [0.75, 0.375, 0.125]
 
 
 def test_kinds_of_answers(desk):
-    mean = desk.ask(
-        {"answer": {"kind": "mean", "column": "fare", "clip": [0, 10], "epsilon": 0.1}}, "mean"
-    ).json()
+    mean = desk.ask({"answer": {"kind": "mean", "column": "fare", "clip": [0, 10], "epsilon": 0.1}}, "mean").json()
     assert mean["low"] <= mean["estimate"] <= mean["high"]
     kinds = {"kind": "histogram", "column": "kind", "values": ["bus", "tram"], "epsilon": 0.1}
     assert [each["estimate"] for each in desk.ask({"answer": kinds}, "kinds").json()["answers"]] == [3, 1]
@@ -156,9 +149,7 @@ def test_who_is_let_in(desk):
 def test_nothing_is_told_of_people(desk):
     desk.ask()
     # Ada cannot pay twice more, Bob can: the answers do not say so.
-    answers = [
-        desk.ask({**COUNT, "answer": {"kind": "count", "epsilon": 0.3}}, f"{k}").json() for k in range(2)
-    ]
+    answers = [desk.ask({**COUNT, "answer": {"kind": "count", "epsilon": 0.3}}, f"{k}").json() for k in range(2)]
     assert [answer["estimate"] for answer in answers] == [1, 1]
     assert {frozenset(answer) for answer in answers} == {frozenset(desk.ask().json())}
 
@@ -215,10 +206,7 @@ def waiting(tmp_path):
         assert go_on.wait(60)
         return find(turn, key, request)
 
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        TestClient(create_app(settings, {"people": people})) as client,
-    ):
+    with pytest.MonkeyPatch.context() as patch, TestClient(create_app(settings, {"people": people})) as client:
         patch.setattr(Turn, "find_answer", wait)
         yield Desk(client, people, settings), go_on
         go_on.set()
@@ -365,12 +353,7 @@ def file(tmp_path):
 def test_settings_are_read(file):
     file.write_text(GOOD)
     read = PrivateSettings.read(file)
-    assert (read.host, read.port, read.step, read.accounts["people"].table) == (
-        "127.0.0.1",
-        8001,
-        0.5,
-        "trip",
-    )
+    assert (read.host, read.port, read.step, read.accounts["people"].table) == ("127.0.0.1", 8001, 0.5, "trip")
     assert [read.find_client(KEYS[name][0]) for name in ("ann", "ben")] == ["ann", None]
     assert PrivateSettings.read(file) == read
 

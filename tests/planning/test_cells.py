@@ -93,9 +93,7 @@ def test_more_points_take_smaller_cells_and_more_noise_larger_ones():
 
 def test_cells_are_ranked_by_both_errors_together():
     near = list(on_cells((0, 0, 64, 64), 4))
-    found = plan_cells(
-        near, 1e4, lambda domain: random_boxes(300, domain, seed=3), epsilon=1, strategy="flow"
-    )
+    found = plan_cells(near, 1e4, lambda domain: random_boxes(300, domain, seed=3), epsilon=1, strategy="flow")
     assert [c.rmse for c in found] == sorted(c.rmse for c in found)
     for choice in found:
         assert choice.rmse == pytest.approx(math.hypot(choice.noise_error, choice.placement_error))
@@ -111,14 +109,10 @@ def test_strategies_far_behind_on_larger_cells_are_not_tried_on_smaller_ones(mon
             kind,
             "candidates",
             classmethod(
-                lambda cls, near, *rest, usual=usual: (
-                    tried.append((cls, near.domain.shape)) or usual(cls, near, *rest)
-                )
+                lambda cls, near, *rest, usual=usual: tried.append((cls, near.domain.shape)) or usual(cls, near, *rest)
             ),
         )
-    found = plan_cells(
-        on_cells((0, 0, 60, 60), 1.5), 1e6, lambda domain: random_boxes(300, domain), epsilon=1
-    )
+    found = plan_cells(on_cells((0, 0, 60, 60), 1.5), 1e6, lambda domain: random_boxes(300, domain), epsilon=1)
     shapes = [choice.neighbourhood.domain.shape for choice in found]
     assert [shape for cls, shape in tried if cls is dh.strategies.Cumulative] == [min(shapes)]
     assert {shape for cls, shape in tried if cls is dh.strategies.Flow} == set(shapes)
@@ -142,10 +136,7 @@ def test_errors_are_kept_for_one_workload_alone():
 def test_ranges_of_whole_cells_have_noise_alone():
     near = dh.Neighbourhood(MAP, 1)
     choice = plan_cells([near], 1e6, dh.workloads.all_ranges, epsilon=1)[0]
-    assert (choice.placement_error, choice.noise_error) == (
-        0,
-        pytest.approx(dh.plan(near, epsilon=1)[0].rmse),
-    )
+    assert (choice.placement_error, choice.noise_error) == (0, pytest.approx(dh.plan(near, epsilon=1)[0].rmse))
 
 
 def test_cells_end_where_there_are_too_many_or_fewer_than_two():

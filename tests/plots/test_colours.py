@@ -56,13 +56,7 @@ def test_colours_of_the_page_are_told_apart_by_day_and_by_night(theme, eyes):
     rules = re.findall(r"\{\s*color-scheme: (\w+);(.*?)\}", STYLE, re.S)
     named = dict(re.findall(r"--([\w-]+): (#\w{6});", dict(rules)[theme]))
     bar = re.search(r"#chart \.bar \{ fill: (#\w{6})", STYLE)[1]
-    for kinds in (
-        ("accent", "pale"),
-        ("accent", "ink"),
-        ("warn", "accent"),
-        ("warn", "pale"),
-        ("accent", "ground"),
-    ):
+    for kinds in (("accent", "pale"), ("accent", "ink"), ("warn", "accent"), ("warn", "pale"), ("accent", "ground")):
         assert least_distance([named[kind] for kind in kinds], eyes) > APART, kinds
     assert least_distance([bar, named["ink"]], eyes) > APART  # bars of a line, and their whiskers
 

@@ -64,9 +64,7 @@ def test_hatched_cells_are_those_that_do_not_stand_out(make):
     around, *holes = hatches.get_paths()[0].to_polygons()
     inside = shapely.Polygon(around, holes)
     cells = [(x, y) for x in range(30) for y in range(20)]
-    bare = [
-        c for c in cells if not inside.contains(shapely.Point(580_125 + 250 * c[0], 4_500_125 + 250 * c[1]))
-    ]
+    bare = [c for c in cells if not inside.contains(shapely.Point(580_125 + 250 * c[0], 4_500_125 + 250 * c[1]))]
     assert (7, 3) in bare
     assert len(bare) <= 3
 
@@ -133,17 +131,13 @@ def test_merging_does_not_invent_places(make):
 def test_one_dimension_is_drawn_as_steps_with_a_band(asked):
     domain, positive = dh.Domain((0, 50), (50,)), asked is True
     counts = np.where(np.arange(50) == 30, 90, 0)
-    release = dh.publish(
-        counts, dh.Neighbourhood(domain, delta=5), "identity", 0.5, rng=np.random.default_rng(1)
-    )
+    release = dh.publish(counts, dh.Neighbourhood(domain, delta=5), "identity", 0.5, rng=np.random.default_rng(1))
     ax = plot_map(release, nonnegative=asked)
     band, line = ax.patches
     cells, errors = release.estimates(nonnegative=positive)
     assert np.array_equal(line.get_data().values, cells)
     assert np.array_equal(band.get_data().values, cells + errors)
-    assert np.array_equal(
-        band.get_data().baseline, np.maximum(cells - errors, 0) if positive else cells - errors
-    )
+    assert np.array_equal(band.get_data().baseline, np.maximum(cells - errors, 0) if positive else cells - errors)
     assert (cells < 0).any() != positive
     assert "The first and the last cell also hold points from outside" in notes_of(release)
 
@@ -189,9 +183,7 @@ def city(make):
 def zones_of(release, names=("west", "middle", "east")):
     west, south, east, north = release.domain.bounds
     side = (east - west) / 5
-    shapes = shapely.box(
-        [west, west + side, west + 3 * side], south, [west + side, west + 3 * side, east], north
-    )
+    shapes = shapely.box([west, west + side, west + 3 * side], south, [west + side, west + 3 * side, east], north)
     shapes[2] = shapes[2].difference(shapely.Point(east - side, (south + north) / 2).buffer(side / 2))
     return gpd.GeoDataFrame({"name": list(names)}, geometry=shapes, crs=release.domain.crs)
 
@@ -263,9 +255,7 @@ def test_values_are_written_on_the_regions(city):
 
 
 def test_names_are_cut_in_the_middle_and_regions_without_one_are_numbered(city):
-    answers = dh.answer(
-        city, zones_of(city, names=("a name that is far too long of the west", "$5 or $6", None))
-    )
+    answers = dh.answer(city, zones_of(city, names=("a name that is far too long of the west", "$5 or $6", None)))
     names = values_of(city, answers).names
     assert names == ("a name that is far …the west", "$5 or $6", "region 3")
 

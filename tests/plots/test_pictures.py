@@ -44,9 +44,7 @@ def test_drawings_for_print_can_be_opened(town, tmp_path, kind):
     save_picture(town, svg, title="Visits in May", **look)
     save_picture(town, pdf, title="Visits in May", **look)
     assert set(tmp_path.iterdir()) == {svg, pdf}
-    drawing = ElementTree.parse(
-        svg, ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
-    )
+    drawing = ElementTree.parse(svg, ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True)))
     size = [float(drawing.getroot().get(side).removesuffix("pt")) for side in ("width", "height")]
     assert drawing.getroot().get("viewBox") == f"0 0 {size[0]:g} {size[1]:g}"
     words = {each.text.strip() for each in drawing.iter(ElementTree.Comment)}  # letters are drawn as outlines
@@ -147,12 +145,7 @@ def test_titles_are_what_is_drawn(town, tmp_path, monkeypatch):
     headings = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *a, **k: headings.append(self.get_suptitle()))
     answers = dh.answer(town, zones_of(town, 4))
-    for look in (
-        {},
-        {"answers": answers},
-        {"answers": answers, "per": "region"},
-        {"title": r"Costs $\foo$ in May"},
-    ):
+    for look in ({}, {"answers": answers}, {"answers": answers, "per": "region"}, {"title": r"Costs $\foo$ in May"}):
         save_picture(town, tmp_path / "map.png", **look)
     save_picture(town, tmp_path / "map.png", "map", title="long " * 400)
     assert len(headings.pop().split("\n")) == 2

@@ -72,11 +72,7 @@ def test_lines_have_bands_gaps_and_the_largest_region_first(monkeypatch):
     assert [ax.get_title() for ax in panels(figure)] == ["many", "few"]
     band, line = panels(figure)[0].patches
     expected = [dh.answer(city.releases[s], ZONES).iloc[1] if s != 2 else None for s in range(4)]
-    for column, drawn in (
-        ("estimate", line.get_data()[0]),
-        ("high", band.get_data()[0]),
-        ("low", band.get_data()[2]),
-    ):
+    for column, drawn in (("estimate", line.get_data()[0]), ("high", band.get_data()[0]), ("low", band.get_data()[2])):
         assert np.isnan(drawn[2])
         assert np.delete(drawn, 2) == pytest.approx([each[column] for each in expected if each is not None])
     below = " ".join(figure.get_supxlabel().split())

@@ -77,16 +77,12 @@ def test_each_release_of_a_chain_is_the_data_with_the_noise_of_a_single_one(name
         single = publish(**{unit: amount}, rng=rng())
         assert [law.parameter for law in release.laws] == [law.parameter for law in single.laws]
     assert {law.kind for law in release.laws} == ({"laplace"} if unit == "epsilon" else {"rounded gaussian"})
-    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(
-        release.statement().split()
-    )
+    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(release.statement().split())
 
 
 def test_the_noise_of_experiments_stays_marked(tmp_path):
     path = tmp_path / "s"
-    assert not dh.tighten(
-        dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=0.5, rng=rng()
-    ).publishable
+    assert not dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=0.5, rng=rng()).publishable
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path, rng=rng())
     assert not dh.tighten(release, epsilon=0.5).publishable
     assert not dh.refine(release, path, epsilon=2).publishable
@@ -105,9 +101,7 @@ def test_users_of_several_points_are_refined_as_such(tmp_path):
 def test_the_state_is_for_its_owner_alone(chain):
     path, release = chain
     dh.refine(release, path, epsilon=2)
-    assert (
-        repr(State.load(path)) == f"State(release 2 of chain {State.load(path).chain.name})"
-    )  # without its noise
+    assert repr(State.load(path)) == f"State(release 2 of chain {State.load(path).chain.name})"  # without its noise
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
     with pytest.raises(dh.InputError, match="can be read by others"):
@@ -206,11 +200,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
         (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
         (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with state="),
         (copy, {"epsilon": 2}, r"a more private copy, which cannot be refined"),
-        (
-            dh.Release(release.mechanism, release.values + 1, release.total),
-            {"epsilon": 2},
-            "hold other numbers",
-        ),
+        (dh.Release(release.mechanism, release.values + 1, release.total), {"epsilon": 2}, "hold other numbers"),
     ):
         with pytest.raises(dh.InputError, match=message):
             dh.refine(given, path, **how)
@@ -228,9 +218,7 @@ def test_a_state_that_was_used_already(chain, tmp_path):
     second = dh.refine(first, path, epsilon=2)
     with pytest.raises(dh.InputError, match=r"release 1 of chain \w+ was refined already, up to 2"):
         dh.refine(first, path, epsilon=3)
-    with pytest.raises(
-        dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"
-    ):
+    with pytest.raises(dh.InputError, match=r"is of release 1 of its chain, and release 2 is given: it is an old copy"):
         dh.refine(second, tmp_path / "copy.state", epsilon=3)
     with pytest.raises(dh.InputError, match="is of release 2 of its chain, and an earlier one is given"):
         dh.tighten(first, epsilon=0.5, state=path)
@@ -244,9 +232,7 @@ def test_damaged_states_are_refused(chain, tmp_path):
     for content in (b"", whole[:-30], whole[: len(whole) // 2], b"something else", bytes(5_000)):
         broken.write_bytes(content)
         broken.chmod(0o600)
-        with pytest.raises(
-            dh.DamagedFile, match=r"broken.state' is truncated or no state: .*; nothing was drawn"
-        ):
+        with pytest.raises(dh.DamagedFile, match=r"broken.state' is truncated or no state: .*; nothing was drawn"):
             dh.refine(release, broken, epsilon=2)
     header = whole.index(b"{'descr'")
     for word in (b"{'descr'(", b"[[[[[[[[["):  # NumPy reads it as a program is read
@@ -312,9 +298,7 @@ def account(tmp_path):
 
 
 def start(path, account, **how):
-    return dh.publish(
-        COUNTS, SQUARE, "identity", epsilon=how.pop("epsilon", 1), state=path, account=account, **how
-    )
+    return dh.publish(COUNTS, SQUARE, "identity", epsilon=how.pop("epsilon", 1), state=path, account=account, **how)
 
 
 @pytest.mark.parametrize("ledger", ["l", None])
@@ -415,9 +399,7 @@ def test_the_release_of_a_state_is_not_handed_out_unsettled(tmp_path, account, m
     release = start(tmp_path / "s", account)
     shutil.copy(tmp_path / "s", tmp_path / "copy")
     unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(
-        dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"
-    ):
+    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
         once_more(tmp_path / "s")
     once_more(tmp_path / "s", account=account)
     with pytest.raises(dh.InputError, match="has been used already"):
@@ -428,9 +410,7 @@ def test_who_paid_for_the_last_release_is_asked(tmp_path, account, monkeypatch):
     """Nobody paid for the release that is given, but somebody for the one that its state has come to."""
     release = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "s")
     unsettled(tmp_path / "s", account, monkeypatch, release)
-    with pytest.raises(
-        dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"
-    ):
+    with pytest.raises(dh.InputError, match="ledger and account are missing: account 'people' paid for this chain"):
         dh.refine(release, tmp_path / "s", epsilon=1.5)
 
 
@@ -461,9 +441,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
 def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
     release = start(tmp_path / "s", account)
     spent = account.spent
-    monkeypatch.setattr(
-        process, "capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw"))
-    )
+    monkeypatch.setattr(process, "capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
     with pytest.raises(dh.InputError, match="no draw"):
         dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
     assert account.spent == spent
@@ -514,9 +492,7 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
     near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     release = dh.publish(np.zeros(4, dtype=int), near, "identity", rho=Fraction(1, 50))
     drawn = []
-    monkeypatch.setattr(
-        process, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0
-    )
+    monkeypatch.setattr(process, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0)
     copy = dh.tighten(release, rho=Fraction(1, 100))
     (before,), (after,) = release.laws, copy.laws
     assert drawn == [after.parameter * (1 + Fraction(1, 1 << 30)) - before.parameter]
@@ -524,18 +500,12 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
 
 def test_releases_that_do_not_keep_their_noise():
     release = dh.publish(COUNTS, SQUARE, FLOW, epsilon=1)
-    with pytest.raises(
-        dh.InputError, match="does not keep what further noise would have to be added to; give"
-    ):
+    with pytest.raises(dh.InputError, match="does not keep what further noise would have to be added to; give"):
         dh.tighten(release, epsilon=0.5)
     release = dh.publish(COUNTS, SQUARE, "identity", rho=1)
-    with pytest.raises(
-        dh.InputError, match="its Gaussian noise is too small for a copy so near; take less, give"
-    ):
+    with pytest.raises(dh.InputError, match="its Gaussian noise is too small for a copy so near; take less, give"):
         dh.tighten(release, rho=0.5)
-    with pytest.raises(
-        dh.InputError, match=r"epsilon is 2, but the release has 1: a more private copy has less"
-    ):
+    with pytest.raises(dh.InputError, match=r"epsilon is 2, but the release has 1: a more private copy has less"):
         dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=2)
     with pytest.raises(dh.InputError, match="rho is given, but the release spent epsilon"):
         dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), rho=0.5)
@@ -571,9 +541,7 @@ def test_copies_of_one_release_say_so(tmp_path):
     assert len(Summed((copies[0], dh.tighten(other, epsilon=0.01))).releases) == 2
     again = dh.load(release.save(tmp_path / "again.parquet") or tmp_path / "again.parquet")
     for together in (copies[:2], [release, copies[1]], [release, release], [release, again]):
-        with pytest.raises(
-            dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"
-        ):
+        with pytest.raises(dh.InputError, match=rf"2 of the releases are copies .* of one \({release.digest}"):
             Summed(tuple(together))
 
 

@@ -46,9 +46,7 @@ def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
     assert seen == [(3 / Fraction(0.1), 1), (6 / Fraction(0.1), 36)]
 
 
-@pytest.mark.parametrize(
-    "shares", [None, (1, Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8), 1)]
-)
+@pytest.mark.parametrize("shares", [None, (1, Fraction(1, 2), Fraction(1, 4), Fraction(1, 8), Fraction(1, 8), 1)])
 def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
     line = dh.Domain((0, 32), (32,))
     A = dh.strategies.Wavelet(line, shares)  # with shares groups list their members
@@ -76,9 +74,7 @@ def test_the_total_is_public_only_with_fixed_membership_and_no_drops():
     assert dh.publish(COUNTS, NEAR, epsilon=1.0).total == COUNTS.sum()
     assert dh.publish(COUNTS, NEAR, epsilon=1.0, dropped=["bad rows"]).total is None
     assert dh.publish(COUNTS, inside, epsilon=1.0).total is None
-    assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).counting.dropped == (
-        "points outside",
-    )
+    assert dh.publish(COUNTS, inside, epsilon=1.0, dropped=["points outside"]).counting.dropped == ("points outside",)
 
 
 def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
@@ -165,10 +161,7 @@ def test_auto_with_a_probability_takes_the_best_of_both_noises():
         (-COUNTS, "negative"),
         (COUNTS + 0.5, "whole numbers"),
         (COUNTS.astype(str), "whole numbers"),
-        *(
-            (np.full((6, 6), bad), "counts")
-            for bad in (np.inf, np.nan, 1e300, 2.0**63, np.uint64(2**63), 2**64)
-        ),
+        *((np.full((6, 6), bad), "counts") for bad in (np.inf, np.nan, 1e300, 2.0**63, np.uint64(2**63), 2**64)),
     ],
     ids=str,
 )
@@ -194,9 +187,7 @@ def test_a_budget_is_the_same_from_any_library(kind, budget):
 @pytest.mark.parametrize("kind", [np.int8, np.uint64, np.float32, list])
 def test_counts_of_any_whole_type_are_taken(kind):
     counts = ROW.tolist() if kind is list else ROW.astype(kind)
-    release = dh.publish(
-        counts, ON_LINE, dh.strategies.Cumulative(LINE), 500.0, weak_protection_accepted=True
-    )
+    release = dh.publish(counts, ON_LINE, dh.strategies.Cumulative(LINE), 500.0, weak_protection_accepted=True)
     assert release.total == 28
     assert release.values.dtype == np.int64
     assert np.allclose(release.cells(), ROW, atol=1)
@@ -228,9 +219,7 @@ def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
         dh.publish(ROW, ON_LINE, Broken(LINE), 1.0)
 
 
-@pytest.mark.parametrize(
-    "rows", [[slice(0, 8)], [slice(0, 8, 2), slice(1, 8, 2)], [np.arange(8)[::-1]]], ids=str
-)
+@pytest.mark.parametrize("rows", [[slice(0, 8)], [slice(0, 8, 2), slice(1, 8, 2)], [np.arange(8)[::-1]]], ids=str)
 def test_groups_may_hold_the_draws_in_any_order(rows):
     class Sound(dh.strategies.Identity):
         @property

@@ -24,12 +24,8 @@ KINDS = {
     "sorted points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, **how),
     "a quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
     "a smooth quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, method="smooth", **how),
-    "a chain of counts": lambda folder, **how: dh.publish(
-        ONES, SQUARE, CELLS, state=new_state(folder), **how
-    ),
-    "a chain of points": lambda folder, **how: dh.publish_sorted(
-        POINTS, LINE, state=new_state(folder), **how
-    ),
+    "a chain of counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, state=new_state(folder), **how),
+    "a chain of points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, state=new_state(folder), **how),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -56,11 +52,7 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
     def fail(*_, **__):
         raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').charges('total')[0]}")
 
-    drawing = (
-        (publication, ("draw",)),
-        (gradual, ("draw_chain",)),
-        (points, ("draw_place", "rounded_student")),
-    )
+    drawing = ((publication, ("draw",)), (gradual, ("draw_chain",)), (points, ("draw_place", "rounded_student")))
     for module, names in drawing:
         for name in names:
             monkeypatch.setattr(module, name, fail)
@@ -84,9 +76,7 @@ def test_weak_protection_is_asked_about(tmp_path, kind):
     weak.save(tmp_path / "weak")
     for release in (weak, dh.load(tmp_path / "weak")):
         first, words = release.statement().splitlines()[0], " ".join(release.statement().split())
-        assert first.startswith(
-            "WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%"
-        )
+        assert first.startswith("WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%")
         said = release.facts()["may_be_published"]
         assert said.startswith("only if everybody in the data accepts weak protection")
         assert f"May be published {said}" in words
@@ -109,10 +99,7 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
         assert (released.counting, released.laws) == (made, mechanism.laws)
     one = dh.Mechanism(SQUARE, CELLS, dh.Budget(1))
     more = ({"contributions": 3}, {"dropped": ("points outside",)}, {"where": "speed > 2"})
-    for made_for, how in [(mechanism, each) for each in more] + [
-        (one, {"user": True}),
-        (one, {"where": "speed > 3"}),
-    ]:
+    for made_for, how in [(mechanism, each) for each in more] + [(one, {"user": True}), (one, {"where": "speed > 3"})]:
         account = dh.Account.total(epsilon=1)
         with pytest.raises(dh.InputError):
             dh.publish(counted(**how), made_for, account=account)

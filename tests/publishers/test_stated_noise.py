@@ -100,9 +100,7 @@ def check_groups(mechanism, noise):
     deviation = np.empty(strategy.draws)
     for group, row, unit in zip(strategy.groups, mechanism.noise_rows(), units_of(mechanism), strict=True):
         deviation[group.members] = row["std"] / unit
-    spread = deviation[:, None] * np.stack(
-        [strategy.gather(row) for row in np.eye(strategy.shape[0])], axis=1
-    )
+    spread = deviation[:, None] * np.stack([strategy.gather(row) for row in np.eye(strategy.shape[0])], axis=1)
     size = np.sqrt((spread**2).sum(axis=0))  # of each value's noise
     spread, noise = spread / size, noise / size
     inverse = np.linalg.pinv(spread.T @ spread, rcond=1e-9, hermitian=True)
@@ -196,9 +194,7 @@ def measured_chains(name, law, folder, users=USERS, seed=1):
     made = {"first": [], "refined": [], "copies": [], "copies without the state": []}
     for number in range(CHAINS):
         path = folder / f"{name} {law} {number}.state"
-        first = dh.publish(
-            counts, near, strategy, **{unit: amount / 3}, contributions=users, state=path, rng=rng
-        )
+        first = dh.publish(counts, near, strategy, **{unit: amount / 3}, contributions=users, state=path, rng=rng)
         made["first"].append(first)
         made["refined"].append(dh.refine(first, path, **{unit: amount}, rng=rng))
         made["copies"].append(dh.tighten(made["refined"][-1], state=path, **{unit: amount / 2}, rng=rng))
@@ -301,9 +297,7 @@ def test_quantiles_have_the_noise_of_their_law(users):
     400 draws each; a median may be off by a third of itself, five of its standard errors.
     """
     near, rng = dh.Neighbourhood(dh.Domain((0, 100), (100,)), 1), np.random.default_rng(2)
-    drawn = [
-        dh.publish_quantile([50.0], 0.5, near, 1, contributions=users, rng=rng).value for _ in range(400)
-    ]
+    drawn = [dh.publish_quantile([50.0], 0.5, near, 1, contributions=users, rng=rng).value for _ in range(400)]
     d = np.linspace(0, 50, 5001)[1:] - 0.005
     chance = np.exp(-np.ceil(d) / (2 * users))
     median = d[np.searchsorted(chance.cumsum(), chance.sum() / 2)]
@@ -317,9 +311,7 @@ def test_quantiles_have_the_noise_of_their_law(users):
         dh.publish_quantile(points, 0.5, near, epsilon, method="smooth", contributions=users, rng=rng).value
         for _ in range(400)
     ]
-    assert np.median(np.abs(np.array(drawn) - 50)) == pytest.approx(
-        smooth * factor * math.sqrt(2 / 3), rel=0.3
-    )
+    assert np.median(np.abs(np.array(drawn) - 50)) == pytest.approx(smooth * factor * math.sqrt(2 / 3), rel=0.3)
 
 
 def test_shares_of_a_network_have_the_error_that_is_stated():
@@ -405,10 +397,7 @@ def test_missing_noise_of_counts_is_caught(bug, name, law, monkeypatch):
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize(
     ("name", "law"),
-    [
-        pytest.param(*case, marks=() if case[0] == "flow between blocks" else pytest.mark.slow)
-        for case in IN_CHAINS
-    ],
+    [pytest.param(*case, marks=() if case[0] == "flow between blocks" else pytest.mark.slow) for case in IN_CHAINS],
 )
 def test_missing_noise_of_chains_is_caught(bug, name, law, monkeypatch, tmp_path):
     BUGS[bug](monkeypatch)

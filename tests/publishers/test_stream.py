@@ -27,9 +27,7 @@ def folder(tmp_path):
 def stream(folder, counting=None, sources="left", strategy="identity", user=None):
     near = dh.Neighbourhood(LINE, 1, sources)
     clock = Clock.of("0", None)
-    return Stream(
-        near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Preprocessing(), user
-    )
+    return Stream(near, dh.Budget(1), 2, clock, folder / "s.ledger", strategy, counting or Preprocessing(), user)
 
 
 def run(plan, folder, **reading):
@@ -73,15 +71,11 @@ def test_every_day_is_published_with_its_own_amount(folder):
     assert Ledger(folder / "s.ledger").charges("stream") == {0: 750_000_000, 2: 125_000_000}
 
 
-@pytest.mark.parametrize(
-    "amounts", [[Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)], [Fraction(5, 4), 0, 0]]
-)
+@pytest.mark.parametrize("amounts", [[Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)], [Fraction(5, 4), 0, 0]])
 def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folder, amounts, monkeypatch):
     within = 1 if amounts[0] <= 1 else 0
     drawn, right = [], publication.draw
-    monkeypatch.setattr(
-        publication, "draw", lambda law, size, rng: drawn.append(law) or right(law, size, rng)
-    )
+    monkeypatch.setattr(publication, "draw", lambda law, size, rng: drawn.append(law) or right(law, size, rng))
     with pytest.raises(dh.InputError):
         run(stream(folder), folder, amounts=amounts)
     assert len(drawn) == within
@@ -117,9 +111,7 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
 def test_a_failed_first_run_leaves_room_for_a_corrected_one(folder):
     with pytest.raises(dh.InputError, match="the stream is for counts with"):
         run(stream(folder, Preprocessing(), user="u"), folder, max_per_user=3)
-    assert (
-        run(stream(folder, Preprocessing(3, user=True), user="u"), folder, max_per_user=3)["published"] == 3
-    )
+    assert run(stream(folder, Preprocessing(3, user=True), user="u"), folder, max_per_user=3)["published"] == 3
 
 
 def test_an_account_of_that_name_that_is_no_stream_is_refused(folder):
@@ -152,12 +144,7 @@ def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
     run(stream(folder), folder)
     ledger = Ledger(folder / "s.ledger")
     with ledger.transaction() as connection:
-        set_note(
-            connection,
-            "stream",
-            "counting",
-            get_note(connection, "stream", "counting") | {"projection": "other"},
-        )
+        set_note(connection, "stream", "counting", get_note(connection, "stream", "counting") | {"projection": "other"})
     (folder / "in" / "3.csv").write_text("x\n1\n")
     with pytest.raises(dh.InputError):
         stream(folder).publish(folder / "in", folder / "out", 4, gaps="empty", x="x")

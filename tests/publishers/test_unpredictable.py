@@ -136,17 +136,12 @@ CALLS = {
         for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
     },
     "publishers.publication.draw_noise": {
-        name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None)
-        for name, how in UNITS.items()
+        name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
     },
     "publishers.publication.publish_measured": {
         name: lambda folder, how=how: (
             publication.publish_measured(
-                functools.partial(dh.Release, total=0),
-                histogram_at(**how),
-                np.zeros(64, int),
-                account=None,
-                rng=None,
+                functools.partial(dh.Release, total=0), histogram_at(**how), np.zeros(64, int), account=None, rng=None
             ).values
         )
         for name, how in UNITS.items()
@@ -155,14 +150,9 @@ CALLS = {
         name: lambda folder, how=how: dh.publish(COUNTS, SQUARE, "identity", **how).values
         for name, how in UNITS.items()
     }
-    | {
-        "flow": lambda folder: (
-            dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values
-        )
-    },
+    | {"flow": lambda folder: dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values},
     "publishers.points.publish_sorted": {
-        name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values
-        for name, how in UNITS.items()
+        name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values for name, how in UNITS.items()
     },
     "publishers.points.publish_quantile": {
         noise: lambda folder, noise=noise, how=how: [
@@ -175,9 +165,7 @@ CALLS = {
     },
     "publishers.gradual.begin": {
         name: lambda folder, how=how: (
-            dh.publish(
-                COUNTS, SQUARE, "identity", state=folder / f"{len(list(folder.iterdir()))}.state", **how
-            ).values
+            dh.publish(COUNTS, SQUARE, "identity", state=folder / f"{len(list(folder.iterdir()))}.state", **how).values
         )
         for name, how in UNITS.items()
     },
@@ -207,13 +195,9 @@ CALLS = {
     | {"cohorts": lambda folder: Clients(TEXTS, REPORTING, **WEAK).cohorts},
     "network.clients.Clients.report": {"bits": lambda folder: kept(folder).report().bits},
     "network.clients.Clients.relax": {
-        "bits": lambda folder: (
-            kept(folder, told=True).relax(REPORTING.relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent
-        )
+        "bits": lambda folder: kept(folder, told=True).relax(REPORTING.relaxed(f=0.4, p=0.2, q=0.8), **WEAK)._permanent
     },
-    "network.clients.Clients.refine": {
-        "bits": lambda folder: kept(folder, told=True, relaxed=True).refine().bits
-    },
+    "network.clients.Clients.refine": {"bits": lambda folder: kept(folder, told=True, relaxed=True).refine().bits},
     "personal": {"count": of_people},
 }
 #: They take a generator to look at it, or are the choice between generators themselves.
@@ -239,21 +223,14 @@ def entry_points():
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             module = importlib.import_module(found.name)
             for name, thing in vars(module).items():
-                own = (getattr(thing, "__module__", None), getattr(thing, "__name__", None)) == (
-                    module.__name__,
-                    name,
-                )
+                own = (getattr(thing, "__module__", None), getattr(thing, "__name__", None)) == (module.__name__, name)
                 if not own or name.startswith("_"):
                     continue
                 inner = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
                 for method, function in inner:
                     function = getattr(function, "__func__", function)
                     public = not method.startswith("_") or method == "__init__"
-                    if (
-                        inspect.isfunction(function)
-                        and public
-                        and "rng" in inspect.signature(function).parameters
-                    ):
+                    if inspect.isfunction(function) and public and "rng" in inspect.signature(function).parameters:
                         yield ".".join(filter(None, (*found.name.split(".")[1:], name, method)))
 
 
@@ -264,9 +241,7 @@ def test_every_entry_point_is_called_here():
 
 
 @pytest.mark.parametrize(
-    ("entry", "case"),
-    [(entry, case) for entry, cases in CALLS.items() for case in cases],
-    ids=lambda text: text,
+    ("entry", "case"), [(entry, case) for entry, cases in CALLS.items() for case in cases], ids=lambda text: text
 )
 def test_without_a_generator_noise_is_the_systems(entry, case, tmp_path, monkeypatch):
     asked, system = [], os.urandom

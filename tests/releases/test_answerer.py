@@ -7,9 +7,7 @@ from deltahist.releases.answerer import Rims
 from deltahist.space.workloads import BoxCover
 
 
-@pytest.mark.parametrize(
-    "most", [1 << 20, 90]
-)  # blocks of one cell, and of nine, the last of which is not whole
+@pytest.mark.parametrize("most", [1 << 20, 90])  # blocks of one cell, and of nine, the last of which is not whole
 @pytest.mark.parametrize("shape", [(13, 31), (3, 40), (17,)])
 def test_sums_over_cut_cells_are_those_of_all_cells(shape, most, monkeypatch):
     monkeypatch.setattr("deltahist.releases.answerer._MOST", most)

@@ -34,13 +34,7 @@ def change_json(said, chance):
     """Exchange or leave out one value of what JSON says."""
     where = [(said, None)]
     for holder, _ in where:
-        parts = (
-            holder.items()
-            if isinstance(holder, dict)
-            else enumerate(holder)
-            if isinstance(holder, list)
-            else ()
-        )
+        parts = holder.items() if isinstance(holder, dict) else enumerate(holder) if isinstance(holder, list) else ()
         where += [(part, (holder, key)) for key, part in parts]
     _, place = chance.choice(where[1:])
     holder, key = place

@@ -81,10 +81,7 @@ def test_errors_of_cells_are_those_of_the_answers(monkeypatch, strategy, paramet
 def test_geoparquet_and_geopackage_are_in_the_domains_crs(release, tmp_path):
     export(release, tmp_path / "cells.parquet")
     export(release, tmp_path / "cells.gpkg")
-    for frame in (
-        gpd.read_parquet(tmp_path / "cells.parquet"),
-        gpd.read_file(tmp_path / "cells.gpkg", layer="cells"),
-    ):
+    for frame in (gpd.read_parquet(tmp_path / "cells.parquet"), gpd.read_file(tmp_path / "cells.gpkg", layer="cells")):
         assert frame.crs == "EPSG:32618"
         assert frame.total_bounds.tolist() == list(release.domain.bounds)
         assert np.allclose(frame.centroid.x, frame["x"])
@@ -254,11 +251,7 @@ def test_blocks_have_the_errors_of_their_sums(tmp_path, form, asked):
 def test_blocks_of_a_line(tmp_path):
     export(one_dimension(), tmp_path / "a.csv", blocks=[4])
     found = read_blocks(tmp_path / "a.csv", 4)
-    assert found[["column", "low", "high", "cells"]].to_numpy().tolist() == [
-        [0, 0, 4, 4],
-        [4, 4, 8, 4],
-        [8, 8, 10, 2],
-    ]
+    assert found[["column", "low", "high", "cells"]].to_numpy().tolist() == [[0, 0, 4, 4], [4, 4, 8, 4], [8, 8, 10, 2]]
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("a.tif", [2]), ("a.csv", [7]), ("a.csv", [1])])
@@ -304,9 +297,7 @@ def read(content, form):
         return gpd.read_file(io.BytesIO(content))
 
 
-@pytest.mark.parametrize(
-    ("form", "crs"), [("parquet", "EPSG:32618"), ("gpkg", "EPSG:32618"), ("geojson", "EPSG:4326")]
-)
+@pytest.mark.parametrize(("form", "crs"), [("parquet", "EPSG:32618"), ("gpkg", "EPSG:32618"), ("geojson", "EPSG:4326")])
 def test_rows_shapes_and_columns_come_back(form, crs, tmp_path):
     found = read(content_of(messy(), form, CITY, tmp_path), form)
     assert found.crs == crs

@@ -89,11 +89,7 @@ def test_every_strategy_comes_back(name, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "near"),
-    [
-        *((kind, near) for kind in KINDS for near in (LINE, LINE.with_limits(()))),
-        ("map", LIMITED),
-        ("sorted", LIMITED),
-    ],
+    [*((kind, near) for kind in KINDS for near in (LINE, LINE.with_limits(()))), ("map", LIMITED), ("sorted", LIMITED)],
 )
 def test_every_kind_comes_back(kind, near, tmp_path):
     release = KINDS[kind](near)
@@ -136,17 +132,13 @@ def test_a_file_explains_itself_to_other_programs(kind, tmp_path):
 
     release, path = KINDS[kind](LINE), tmp_path / "r.parquet"
     release.save(path)
-    found = duckdb.sql(
-        f"SELECT decode(value) FROM parquet_kv_metadata('{path}') WHERE key = 'deltahist:readme'"
-    )
+    found = duckdb.sql(f"SELECT decode(value) FROM parquet_kv_metadata('{path}') WHERE key = 'deltahist:readme'")
     ((readme,),) = found.fetchall()
     for words in (release.mechanism.promise, "not cells", "deltahist export FILE"):
         assert words in readme
     # Nothing reads it: whoever alters it alters no release, and other versions may say it in other words.
     table = pq.read_table(path)
-    pq.write_table(
-        table.replace_schema_metadata(table.schema.metadata | {"deltahist:readme": "all free"}), path
-    )
+    pq.write_table(table.replace_schema_metadata(table.schema.metadata | {"deltahist:readme": "all free"}), path)
     assert dh.load(path).digest == release.digest
 
 
@@ -229,9 +221,7 @@ def test_another_digest_or_none_is_refused(kind, tmp_path):
     for digest in ("0" * 64, None):
         more = {} if digest is None else {"sha256": digest}
         if kind == "quantile":
-            path.write_text(
-                json.dumps({k: v for k, v in description_of(path).items() if k != "sha256"} | more)
-            )
+            path.write_text(json.dumps({k: v for k, v in description_of(path).items() if k != "sha256"} | more))
         else:
             meta = {"deltahist": json.dumps(description_of(path))} | more
             pq.write_table(pq.read_table(path).replace_schema_metadata(meta), path)

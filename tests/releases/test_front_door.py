@@ -101,9 +101,7 @@ def test_questions_may_be_asked_in_many_ways():
 
 
 def test_a_frame_keeps_its_columns_and_its_crs():
-    zones = gpd.GeoDataFrame(
-        {"zone": ["a", "b"], "low": [1, 2]}, geometry=shapely.box(*BOXES.T), crs=CRS, index=[7, 3]
-    )
+    zones = gpd.GeoDataFrame({"zone": ["a", "b"], "low": [1, 2]}, geometry=shapely.box(*BOXES.T), crs=CRS, index=[7, 3])
     with pytest.warns(dh.DeltaHistWarning, match="columns low are called low_region"):
         found = dh.answer(RELEASE, zones)
     assert isinstance(found, gpd.GeoDataFrame)
@@ -115,9 +113,7 @@ def test_a_frame_keeps_its_columns_and_its_crs():
     degrees = dh.answer(RELEASE, zones.to_crs("EPSG:4326"))
     assert degrees.crs == "EPSG:4326"
     assert np.allclose(degrees["estimate"], found["estimate"], rtol=1e-3, atol=0.01)
-    plane = dh.publish(
-        np.ones((4, 4), dtype=int), dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1), epsilon=1
-    )
+    plane = dh.publish(np.ones((4, 4), dtype=int), dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1), epsilon=1)
     with pytest.raises(dh.InputError, match="a plane without a CRS"):
         dh.answer(plane, zones)
 

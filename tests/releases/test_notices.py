@@ -75,11 +75,7 @@ def test_a_notice_that_cannot_be_taken_is_an_error_that_says_so(city, what, caps
     place.write_text(json.dumps(good | bad) if isinstance(bad, dict) else text, encoding="utf-8")
     with pytest.raises(dh.DamagedFile, match="may be withdrawn"):
         dh.load(city)
-    for command, *rest in (
-        ["statement"],
-        ["query", "--box", "0,4"],
-        ["withdraw", "--reason", "wrong column"],
-    ):
+    for command, *rest in (["statement"], ["query", "--box", "0,4"], ["withdraw", "--reason", "wrong column"]):
         assert main([command, str(city), *rest]) == 2
         assert "may be withdrawn" in capsys.readouterr().err
 
@@ -108,21 +104,14 @@ def test_the_ledger_that_paid_keeps_a_line(tmp_path):
     for _ in range(2):
         notice = dh.withdraw(path, "wrong column", ledger=ledger)
     (line,) = ledger.standing("visits").withdrawn
-    assert line == {
-        "file": "city.parquet",
-        "digest": release.digest,
-        "reason": "wrong column",
-        "date": notice.date,
-    }
+    assert line == {"file": "city.parquet", "digest": release.digest, "reason": "wrong column", "date": notice.date}
     assert (ledger.spent("visits"), ledger.problems()) == (1, [])
     alone = save(tmp_path / "alone.parquet")
     with pytest.raises(dh.InputError, match="no account paid"):
         dh.withdraw(alone, "wrong column", ledger=ledger)
 
 
-@pytest.mark.parametrize(
-    "replaces", [{"digest": "x", "reason": "y"}, {"digest": "0" * 64, "reason": "a\nb"}, "x"]
-)
+@pytest.mark.parametrize("replaces", [{"digest": "x", "reason": "y"}, {"digest": "0" * 64, "reason": "a\nb"}, "x"])
 def test_a_correction_in_a_file_is_checked(city, replaces):
     description = dh.load(city).describe()
     assert "replaces" not in description
@@ -140,9 +129,7 @@ def test_withdrawn_steps_are_missing(tmp_path):
         series = dh.Series.load(tmp_path)
     assert series.missing == ["0", "2"]
     assert [label.split(" on ")[0] for label in series.missing_words] == ["0 (withdrawn", "2 (withdrawn"]
-    with pytest.raises(
-        dh.InputError, match=r"2 of 4 steps have no release: 0 \(withdrawn on .*: wrong column"
-    ):
+    with pytest.raises(dh.InputError, match=r"2 of 4 steps have no release: 0 \(withdrawn on .*: wrong column"):
         dh.answer(series, [[0, 4]])
     assert dh.answer(series.present(), [[0, 4]])["steps"].tolist() == [2]
     period = series.between("1", "2")
@@ -169,9 +156,7 @@ def test_notices_in_object_storage_are_heeded(stored, capsys):
     assert "was withdrawn" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("no")]
-)
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("no")])
 def test_a_notice_that_is_no_file_is_an_error(city, make):
     make(city.with_name("city.withdrawn.json"))
     with pytest.raises(dh.DamagedFile, match="may be withdrawn"):

@@ -46,9 +46,7 @@ def test_the_sum_is_the_sum_of_the_tables(strategy, amounts):
         assert found["estimate"][whole].tolist() == sum(e["estimate"] for e in each)[whole].tolist()
     assert np.allclose(found["noise_error"] ** 2, sum(e["noise_error"] ** 2 for e in each), rtol=1e-9)
     assert (found["placement_error"] >= sum(e["placement_error"] for e in each) - 1e-9).all()
-    assert np.allclose(
-        found["std_error"] ** 2, found["noise_error"] ** 2 + found["placement_error"] ** 2, rtol=1e-9
-    )
+    assert np.allclose(found["std_error"] ** 2, found["noise_error"] ** 2 + found["placement_error"] ** 2, rtol=1e-9)
     assert found["steps"].tolist() == [5] * 4
 
 
@@ -148,9 +146,7 @@ def test_the_sum_is_made_not_negative_and_not_its_parts():
 
 
 @pytest.mark.parametrize(
-    ("near", "strategy"),
-    [(NEAR, "flow"), (dh.Neighbourhood(DOMAIN, 1), "hierarchical:2")],
-    ids=["arrivals", "total"],
+    ("near", "strategy"), [(NEAR, "flow"), (dh.Neighbourhood(DOMAIN, 1), "hierarchical:2")], ids=["arrivals", "total"]
 )
 def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     """The metric's variance adds up over amounts that differ and repeat; so do draws of the noise.
@@ -208,9 +204,7 @@ def test_missing_steps_are_named_and_not_taken_for_empty():
     gaps = series(releases)
     assert gaps.missing == ["2010-05-02", "2010-05-03"]
     assert repr(gaps) == "Series: 5 steps of 1 day from 2010-05-01 to 2010-05-05, 2 missing"
-    with pytest.raises(
-        dh.InputError, match=r"2 of 5 steps have no release: 2010-05-02, 2010-05-03 .* the other 3"
-    ):
+    with pytest.raises(dh.InputError, match=r"2 of 5 steps have no release: 2010-05-02, 2010-05-03 .* the other 3"):
         dh.answer(gaps, ASKED)
     found = dh.answer(gaps.present(), ASKED)
     assert found["steps"].tolist() == [3] * 4
@@ -305,9 +299,7 @@ def test_epsilon_and_rho_are_not_mixed():
 def of_stream(step, window=7, clock=DAYS):
     mechanism = dh.Mechanism(NEAR, dh.strategies.Identity(DOMAIN), dh.Budget(Fraction(1, 7)))
     made = mechanism.with_step(Step(clock, step, window, dh.Budget(1)))
-    return dh.publish(
-        np.ones(DOMAIN.shape, dtype=int), made, account=dh.Account(dh.Window(window, epsilon=1), step)
-    )
+    return dh.publish(np.ones(DOMAIN.shape, dtype=int), made, account=dh.Account(dh.Window(window, epsilon=1), step))
 
 
 def test_a_folder_is_read_by_what_its_files_say(tmp_path):
@@ -356,9 +348,7 @@ def test_what_is_no_folder_of_releases_is_refused(tmp_path):
     with pytest.raises(dh.InputError, match="holds no release"):
         dh.Series.load(tmp_path)
     made(1)[0].save(tmp_path / "city.parquet")
-    with pytest.raises(
-        dh.InputError, match="are not called by dates, times or step numbers: a name is 'city'"
-    ):
+    with pytest.raises(dh.InputError, match="are not called by dates, times or step numbers: a name is 'city'"):
         dh.Series.load(tmp_path)
     with pytest.raises(dh.InputError, match="is a folder"):
         dh.load(tmp_path)

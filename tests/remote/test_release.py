@@ -25,10 +25,7 @@ from tests.remote.conftest import BOUNDS
 @pytest.fixture(scope="session")
 def pairs(published, service):
     """Each release, from its file and behind the service."""
-    found = {
-        path.stem: (dh.load(path), dh.connect(f"{service}/releases/{path.stem}"))
-        for path in published.iterdir()
-    }
+    found = {path.stem: (dh.load(path), dh.connect(f"{service}/releases/{path.stem}")) for path in published.iterdir()}
     for local, _ in found.values():
         if hasattr(local, "answerer"):
             local.answerer().prepare()  # sums are added in the same order, whatever was asked before
@@ -180,15 +177,7 @@ GOOD = {"estimate": [1.0, np.nan], "std_error": [1.0, 2.0], "low": [0.0, 0.0], "
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {},
-        {"estimate": ["a", "b"]},
-        {"estimate": [[1.0], [2.0]]},
-        {"\x1b[2J": [1.0, 2.0]},
-        None,
-        b"ARROW1",
-        b"",
-    ],
+    [{}, {"estimate": ["a", "b"]}, {"estimate": [[1.0], [2.0]]}, {"\x1b[2J": [1.0, 2.0]}, None, b"ARROW1", b""],
 )
 def test_answers_that_cannot_be_read_are_refused(pairs, monkeypatch, changed):
     remote, content = pairs["plane"][1], changed

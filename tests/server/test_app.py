@@ -30,9 +30,7 @@ def corners_on_the_map():
     place = st.integers(0, 80).map(lambda tenths: 100.0 * tenths)
     pair = st.tuples(place, place).filter(lambda ends: ends[0] < ends[1])
     west, south = BOUNDS[:2]
-    return st.tuples(pair, pair).map(
-        lambda p: [west + p[0][0], south + p[1][0], west + p[0][1], south + p[1][1]]
-    )
+    return st.tuples(pair, pair).map(lambda p: [west + p[0][0], south + p[1][0], west + p[0][1], south + p[1][1]])
 
 
 @settings(max_examples=40)
@@ -55,10 +53,7 @@ def test_degrees_are_the_usual_coordinates(client, catalogue):
     assert found["estimate"] == expected["estimate"].tolist()
     bbox = ",".join(map(str, DEGREES))
     for crs in ({}, {"crs": "CRS84"}, {"crs": "http://www.opengis.net/def/crs/OGC/1.3/CRS84"}):
-        assert (
-            client.get(f"{CITY}/answer", params={"bbox": bbox, **crs}).json()["estimate"]
-            == found["estimate"][0]
-        )
+        assert client.get(f"{CITY}/answer", params={"bbox": bbox, **crs}).json()["estimate"] == found["estimate"][0]
     own = client.get(f"{CITY}/answer", params={
         "bbox": ",".join(map(str, BOUNDS)), "crs": "http://www.opengis.net/def/crs/EPSG/0/32618",
     })  # fmt: skip
@@ -80,9 +75,7 @@ def test_a_clipped_box_is_noted_and_others_beside_it_are_not(client):
         None,
         "not answered: outside the map",
     ]
-    alone = client.get(
-        f"{CITY}/answer", params={"bbox": ",".join(map(str, own[0])), "crs": "EPSG:32618"}
-    ).json()
+    alone = client.get(f"{CITY}/answer", params={"bbox": ",".join(map(str, own[0])), "crs": "EPSG:32618"}).json()
     assert (alone["estimate"], alone["note"]) == (found["estimate"][0], found["note"][0])
     line = client.get("/releases/line/answer", params={"bbox": "-8,8"}).json()
     assert (line["estimate"], line["outside"]) == (28, 0.5)
@@ -107,22 +100,16 @@ def test_boxes_that_arrive_together_have_their_own_answers(client):
         expected = alone[number % 4].json()
         assert found.json().keys() == expected.keys()
         for name, value in expected.items():
-            assert found.json()[name] == (
-                pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
-            )
+            assert found.json()[name] == (pytest.approx(value, rel=1e-9) if isinstance(value, float) else value)
 
 
 def test_forms_of_many_answers(client):
     asked = {"boxes": [list(BOUNDS), [580000, 4500000, 584000, 4504000]], "crs": "EPSG:32618"}
     plain = client.post(f"{CITY}/answers", json=asked).json()
     assert (plain["unit"], plain["level"], plain["estimates"]) == ("points", 0.95, "unbiased")
-    table = pd.read_csv(
-        io.StringIO(client.post(f"{CITY}/answers", json=asked, headers={"accept": "text/csv"}).text)
-    )
+    table = pd.read_csv(io.StringIO(client.post(f"{CITY}/answers", json=asked, headers={"accept": "text/csv"}).text))
     assert table["estimate"].tolist() == plain["estimate"]
-    arrow = client.post(
-        f"{CITY}/answers", json=asked, headers={"accept": "application/vnd.apache.arrow.stream"}
-    )
+    arrow = client.post(f"{CITY}/answers", json=asked, headers={"accept": "application/vnd.apache.arrow.stream"})
     found = pa.ipc.open_stream(arrow.content).read_all()
     assert found["low"].to_pylist() == plain["low"]
     assert found.schema.metadata[b"digest"].decode() == plain["digest"]
@@ -134,17 +121,12 @@ def test_features_come_back_with_answers(client, catalogue):
         geometry=[shapely.box(*DEGREES), shapely.Point(-74.0, 40.67).buffer(0.01)],
         crs="EPSG:4326",
     )
-    answer = client.post(
-        f"{CITY}/answers", content=zones.to_json(), headers={"content-type": "application/geo+json"}
-    )
+    answer = client.post(f"{CITY}/answers", content=zones.to_json(), headers={"content-type": "application/geo+json"})
     assert answer.headers["content-type"] == "application/geo+json"
     found = gpd.read_file(io.BytesIO(answer.content))
     expected = dh.answer(catalogue.find("city").release, zones)
     assert found["zone"].tolist() == ["a", "b"]
-    assert (answer.json()["digest"], answer.json()["unit"]) == (
-        catalogue.find("city").release.digest,
-        "points",
-    )
+    assert (answer.json()["digest"], answer.json()["unit"]) == (catalogue.find("city").release.digest, "points")
     np.testing.assert_array_equal(found["estimate"], expected["estimate"])
     asked = {"content": zones.to_json()}
     table = pd.read_csv(io.StringIO(client.post(f"{CITY}/answers?f=csv", **asked).text))
@@ -195,9 +177,7 @@ def test_a_file_that_was_not_checked_is_not_handed_out(published, tmp_path):
 def test_the_map_may_load_from_nobody_but_the_service_and_the_background(client, catalogue):
     html = {"accept": "text/html"}
     policy = client.get("/", headers=html).headers["content-security-policy"].split("; ")
-    assert {"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:"} < set(
-        policy
-    )
+    assert {"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data:"} < set(policy)
     assert not any("unsafe" in each or "http" in each for each in policy)
     tiles = "https://tiles.example.org:8080/a/{z}/{x}/{y}.png"
     other = TestClient(create_app(catalogue, Settings(tiles=tiles)))
@@ -327,9 +307,7 @@ def test_answers_are_compressed_and_files_are_not(client):
     body = {"boxes": [DEGREES] * 60}
     answer = client.post(f"{CITY}/answers", json=body, headers={"accept-encoding": "gzip"})
     assert answer.headers["content-encoding"] == "gzip"
-    assert (
-        "content-encoding" not in client.get(f"{CITY}/download", headers={"accept-encoding": "gzip"}).headers
-    )
+    assert "content-encoding" not in client.get(f"{CITY}/download", headers={"accept-encoding": "gzip"}).headers
 
 
 def test_features_stay_as_they_are(client):

@@ -49,9 +49,7 @@ def test_a_file_that_is_gone_gives_its_name_to_another(folder, tmp_path):
 
 
 def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):
-    monkeypatch.setattr(
-        logging.getLogger("deltahist.server"), "disabled", False
-    )  # as other tools' set-up may leave it
+    monkeypatch.setattr(logging.getLogger("deltahist.server"), "disabled", False)  # as other tools' set-up may leave it
     catalogue = Catalogue([folder])
     city = catalogue.find("city").release
     content = (folder / "city.parquet").read_bytes()
@@ -71,9 +69,7 @@ def test_a_damaged_file_leaves_what_was_served(folder, caplog, monkeypatch):
 
 def test_what_is_not_for_publication_is_refused(folder):
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
-    dh.publish(np.ones(8, dtype=int), near, epsilon=1, rng=np.random.default_rng(1)).save(
-        folder / "seeded.parquet"
-    )
+    dh.publish(np.ones(8, dtype=int), near, epsilon=1, rng=np.random.default_rng(1)).save(folder / "seeded.parquet")
     with pytest.raises(dh.InputError, match=r"seeded.parquet is not for publication"):
         Catalogue([folder / "seeded.parquet"])
     started = Catalogue([folder])
@@ -86,9 +82,7 @@ def test_what_is_not_for_publication_is_refused(folder):
     assert catalogue.find("seeded") is None
 
 
-def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_served(
-    folder, published, tmp_path
-):
+def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_served(folder, published, tmp_path):
     (folder / "half.parquet").write_bytes((folder / "city.parquet").read_bytes()[:-40])
     (folder / "line.parquet").rename(folder / "with space.PARQUET")
     shutil.copy(folder / "city.parquet", folder / ".hidden.parquet")
@@ -122,9 +116,7 @@ def test_a_call_that_fails_is_told_to_all_who_wait(published, monkeypatch):
         batcher = Batcher()
         with monkeypatch.context() as patch:
             patch.setattr("deltahist.server.answers._answer_each", lambda *given: 1 / 0)
-            failed = await asyncio.gather(
-                *[batcher.answer(query, np.array([0.0, 8.0]))] * 1, return_exceptions=True
-            )
+            failed = await asyncio.gather(*[batcher.answer(query, np.array([0.0, 8.0]))] * 1, return_exceptions=True)
         return failed, await batcher.answer(query, np.array([0.0, 8.0]))
 
     failed, found = asyncio.run(ask())

@@ -17,9 +17,7 @@ def places():
     """Boxes in degrees near the map, far around it, or across the antimeridian."""
     lon, lat = st.floats(-74.1, -73.95), st.floats(40.62, 40.7)
     near = st.tuples(lon, lat, lon, lat).filter(lambda b: b[0] < b[2] and b[1] < b[3])
-    return near | st.sampled_from(
-        [(-180, -90, 180, 90), (-300, -85, 420, 85), (170, 0, -70, 50), (0, 0, 1, 1)]
-    )
+    return near | st.sampled_from([(-180, -90, 180, 90), (-300, -85, 420, 85), (170, 0, -70, 50), (0, 0, 1, 1)])
 
 
 def text(box):

@@ -54,30 +54,19 @@ def test_pages_hold_every_cell_once_with_the_librarys_answers(client, catalogue,
 
 @pytest.mark.parametrize(
     "bbox",
-    [
-        BBOX,
-        WORLD,
-        "-74.05,40.65,-74.0499,40.6501",
-        "-74.1,40.6,-74.02,40.68",
-        "-74.0,40.68,-74.0,40.68",
-        "0,0,1,1",
-    ],
+    [BBOX, WORLD, "-74.05,40.65,-74.0499,40.6501", "-74.1,40.6,-74.02,40.68", "-74.0,40.68,-74.0,40.68", "0,0,1,1"],
 )
 def test_a_box_has_the_cells_that_it_meets(client, catalogue, bbox):
     frame = cells_in_degrees(catalogue.find("city").release)
     box = shapely.box(*map(float, bbox.split(",")))
     found, matched = pages_of(client, ITEMS, bbox=bbox, limit=50)
     # Cells whose rim alone meets the box's may be in it or not.
-    sure, may = (
-        shapely.intersects(shapely.buffer(frame.geometry.to_numpy(), by), box) for by in (-1e-6, 1e-6)
-    )
+    sure, may = (shapely.intersects(shapely.buffer(frame.geometry.to_numpy(), by), box) for by in (-1e-6, 1e-6))
     ids = [each["id"] for each in found]
     assert len(ids) == matched
     assert ids == sorted(set(ids))
     assert set(np.flatnonzero(sure)) <= set(ids) <= set(np.flatnonzero(may))
-    high = client.get(
-        ITEMS, params={"bbox": ",".join([*bbox.split(",")[:2], "0", *bbox.split(",")[2:], "9"])}
-    )
+    high = client.get(ITEMS, params={"bbox": ",".join([*bbox.split(",")[:2], "0", *bbox.split(",")[2:], "9"])})
     assert high.json()["numberMatched"] == matched
 
 
@@ -148,9 +137,7 @@ def test_gdal_reads_all_cells(published, catalogue, tmp_path):
     environment = {key: value for key, value in os.environ.items() if "PROJ" not in key and "GDAL" not in key}
 
     def run(*command):
-        return subprocess.run(
-            command, check=True, capture_output=True, text=True, env=environment, timeout=60
-        ).stdout
+        return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=60).stdout
 
     file, part = tmp_path / "city.gpkg", tmp_path / "part.geojson"
     with serving(tmp_path / "log", published) as (address, _):

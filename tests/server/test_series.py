@@ -78,9 +78,7 @@ def test_missing_steps_are_named_and_left_out_only_if_asked(client, folder):
 
 
 def test_a_series_tells_its_steps_and_what_windows_spent(client):
-    assert [each["id"] for each in client.get("/series").json()["series"]] == [
-        "city"
-    ]  # the other folder is none
+    assert [each["id"] for each in client.get("/series").json()["series"]] == ["city"]  # the other folder is none
     found = client.get(CITY).json()
     assert "every 3 steps in a row, of 1 day each, spend at most ε = 1 together" in found["promise"]
     assert (found["first"], found["last"], found["missing"]) == ("2010-05-01", "2010-05-06", ["2010-05-04"])

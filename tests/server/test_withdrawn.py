@@ -22,9 +22,7 @@ DAYS = ("2010-05-01", "2010-05-02", "2010-05-03")
 
 
 def publish(path, replaces=None):
-    counting = Preprocessing(
-        replaces=None if replaces is None else Correction(dh.load(replaces).digest, REASON)
-    )
+    counting = Preprocessing(replaces=None if replaces is None else Correction(dh.load(replaces).digest, REASON))
     mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)
     dh.publish(np.full((4, 4), 9), mechanism).save(path)
 
@@ -65,9 +63,7 @@ def test_everything_of_a_release_that_is_withdrawn_is_gone(client, path):
     about = answer.json()["withdrawn"]
     assert (about["reason"], about["replacement"]) == (REASON, "city 2")
     assert answer.headers["link"] == '</releases/city%202>; rel="successor-version"'
-    assert (
-        answer.headers["cache-control"] == "no-cache"
-    )  # or a copy of it would be kept where a notice was a mistake
+    assert answer.headers["cache-control"] == "no-cache"  # or a copy of it would be kept where a notice was a mistake
 
 
 def test_questions_in_bodies_are_gone_too(client):
@@ -117,9 +113,7 @@ def test_a_finer_release_that_is_withdrawn_is_recommended_to_nobody(tmp_path):
         assert client.get("/releases/a").json()["chain"]["finest"] == "b"
 
 
-@pytest.mark.parametrize(
-    "make", [Path.mkdir, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("nowhere")]
-)
+@pytest.mark.parametrize("make", [Path.mkdir, lambda p: p.symlink_to(p.name), lambda p: p.symlink_to("nowhere")])
 def test_a_notice_that_is_no_file_keeps_no_other_waiting(folder, make):
     notice = folder / "city.withdrawn.json"
     notice.unlink()
@@ -139,9 +133,7 @@ def test_a_withdrawn_step_of_a_series_is_missing(tmp_path):
     window = dh.Window(2, epsilon=1)
     for number, day in enumerate(DAYS):
         mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
-        dh.publish(np.full((4, 4), 9), mechanism, account=dh.Account(window, number)).save(
-            folder / f"{day}.parquet"
-        )
+        dh.publish(np.full((4, 4), 9), mechanism, account=dh.Account(window, number)).save(folder / f"{day}.parquet")
     dh.withdraw(folder / f"{DAYS[1]}.parquet", REASON)
     with TestClient(create_app(Catalogue([folder]))) as client:
         first, second, third = client.get("/series/days").json()["steps"]

@@ -21,9 +21,7 @@ CORNERS = np.array([[-74.01, 40.70, -73.95, 40.75], [-74.2, 40.6, -73.7, 40.9]])
 def test_boxes_in_degrees_have_curved_sides_on_the_map():
     with pytest.warns(dh.DeltaHistWarning, match="look like degrees, and the map is in EPSG:32618"):
         found = boxes_in_degrees(CORNERS, CITY)
-    fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(
-        CITY.crs
-    )
+    fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(CITY.crs)
     straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
     on_map = gpd.GeoSeries(found, crs="EPSG:4326").to_crs(CITY.crs)
     off = shapely.hausdorff_distance(on_map.to_numpy(), fine.to_numpy(), densify=0.1)
@@ -60,9 +58,7 @@ def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_join
     onto = pyproj.Transformer.from_crs("OGC:CRS84", domain.crs, always_xy=True)
     sides = [each for each in ((west, 180), (-180, east)) if each[0] < each[1]]
     parts = [shapely.box(*onto.transform(w, -10), *onto.transform(e, 10)) for w, e in sides]
-    expected = dh.answer(
-        release, shapely.intersection([shapely.union_all(parts)], shapely.box(*domain.bounds))
-    )
+    expected = dh.answer(release, shapely.intersection([shapely.union_all(parts)], shapely.box(*domain.bounds)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         asked = bend_boxes(np.array([[west, -10, east, 10.0]]), domain)
@@ -82,10 +78,7 @@ EUROPE = dh.Domain((2_600_000, 1_500_000, 6_400_000, 5_400_000), (38, 39), "EPSG
 
 @pytest.mark.parametrize(
     ("domain", "meridians"),
-    [
-        (PACIFIC, [(-175, 178), (-179, -20), (-30, 170), (178, 179)]),
-        (EUROPE, [(-180, 10), (-50, 12), (-170, 20)]),
-    ],
+    [(PACIFIC, [(-175, 178), (-179, -20), (-30, 170), (178, 179)]), (EUROPE, [(-180, 10), (-50, 12), (-170, 20)])],
 )
 @pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
 def test_a_box_and_what_is_beside_it_are_all_that_is_around_the_earth(domain, meridians):
@@ -111,10 +104,7 @@ MERCATOR = dh.Domain((-9_000_000, 4_000_000, -7_000_000, 6_000_000), (200, 200),
         (EUROPE, [-5.0, 40.0, 25.0, 60.0]),
         (EUROPE, [10.0, 60.0, 11.0, 61.0]),
         (dh.Domain((-2e6, -2e6, 2e6, 2e6), (40, 40), "EPSG:3413"), [-60.0, 75.0, 60.0, 80.0]),
-        (
-            dh.Domain((900_000, 120_000, 1_070_000, 280_000), (170, 160), "EPSG:2263"),
-            [-74.1, 40.6, -73.8, 40.9],
-        ),
+        (dh.Domain((900_000, 120_000, 1_070_000, 280_000), (170, 160), "EPSG:2263"), [-74.1, 40.6, -73.8, 40.9]),
     ],
 )
 def test_areas_are_right_to_a_thousandth_of_the_cells_at_the_rim(domain, box):

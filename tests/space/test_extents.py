@@ -109,9 +109,7 @@ def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, d
     domain = dh.Domain.from_degrees(bounds, cell)
     rng = np.random.default_rng(1)
     share = rng.random((4_000, 2))
-    share = np.where(
-        rng.random(share.shape) < 0.4, np.round(share), share
-    )  # on the rim and in the corners too
+    share = np.where(rng.random(share.shape) < 0.4, np.round(share), share)  # on the rim and in the corners too
     start = np.array(domain.low) + share * np.subtract(domain.high, domain.low)
     lon, lat = pyproj.Transformer.from_crs(domain.crs, "EPSG:4326", always_xy=True).transform(*start.T)
     for delta in deltas:

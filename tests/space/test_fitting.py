@@ -26,11 +26,7 @@ def fitted(shapes, domain=PLANE, crs=None):
     ("shape", "outside", "note"),
     [
         (shapely.box(-1, 0, 3, 1), 0.25, "clipped: 25% of its area lies outside the map"),
-        (
-            shapely.box(0, 7, 1, 8.001),
-            0.001 / 1.001,
-            "clipped: less than 1% of its area lies outside the map",
-        ),
+        (shapely.box(0, 7, 1, 8.001), 0.001 / 1.001, "clipped: less than 1% of its area lies outside the map"),
         (shapely.box(-999, 0, 1, 1), 0.999, "clipped: more than 99% of its area lies outside the map"),
         (shapely.union_all([shapely.box(1, 1, 2, 2), shapely.box(20, 0, 21, 1)]), 0.5, "clipped: 50%"),
     ],
@@ -53,16 +49,8 @@ def test_a_border_on_the_edge_of_the_map_is_not_outside():
     [
         (BOW_TIE, 2, "repaired: self-intersection"),
         # Land where rings overlap, not a hole.
-        (
-            shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]),
-            7,
-            "repaired: self-intersection",
-        ),
-        (
-            shapely.Polygon([(0, 0), (4, 0), (4, 2), (4, 0), (4, 4), (0, 4)]),
-            16,
-            "repaired: self-intersection",
-        ),
+        (shapely.MultiPolygon([shapely.box(0, 0, 2, 2), shapely.box(1, 1, 3, 3)]), 7, "repaired: self-intersection"),
+        (shapely.Polygon([(0, 0), (4, 0), (4, 2), (4, 0), (4, 4), (0, 4)]), 16, "repaired: self-intersection"),
         (shapely.GeometryCollection([shapely.box(0, 0, 1, 1), shapely.Point(5, 5)]), 1, None),
         (shapely.transform(BOW_TIE, lambda v: v - [1, 0]), 1, "repaired: self-intersection; clipped: 50%"),
     ],
@@ -133,11 +121,7 @@ def test_where_no_region_fits_both_places_are_told():
 @pytest.mark.parametrize(
     ("shapes", "place", "words"),
     [
-        (
-            [shapely.Point(1, 1), None],
-            (PLANE,),
-            r"0 of 2 regions can be answered \(the first: not answered: Point",
-        ),
+        ([shapely.Point(1, 1), None], (PLANE,), r"0 of 2 regions can be answered \(the first: not answered: Point"),
         ([shapely.box(1, 8.5, 2, 9.5)], (PLANE,), "outside the map"),
         ([], (PLANE,), "there are 0 regions"),
         ([BOW_TIE], (dh.Domain((0, 1), (4,)),), "they need a 2-D domain"),

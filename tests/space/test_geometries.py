@@ -126,11 +126,7 @@ def test_another_column_that_is_called_name_is_kept():
     ("text", "corners", "names"),
     [
         ("0,1,2,3\n\n4,5,6,7.5\n", [[0, 1, 2, 3], [4, 5, 6, 7.5]], ["0", "1"]),
-        (
-            'name,North, east ,south,west\n"a,b",3,2,1,0\n007,4,4,2,2\n',
-            [[0, 1, 2, 3], [2, 2, 4, 4]],
-            ["a,b", "007"],
-        ),
+        ('name,North, east ,south,west\n"a,b",3,2,1,0\n007,4,4,2,2\n', [[0, 1, 2, 3], [2, 2, 4, 4]], ["a,b", "007"]),
     ],
 )
 def test_boxes_are_read_with_their_names(tmp_path, text, corners, names):

@@ -75,9 +75,7 @@ def test_operations_do_not_tear(crs, bounds, source):
     domain = dh.Domain.from_cell(bounds, 0.01 * (bounds[2] - bounds[0]), crs)
     operation = Operation.onto(domain, source)
     for lattice in (np.meshgrid(np.linspace(0, 1, 10_001), [0.1, 0.5, 0.9], indexing="ij"),):
-        x, y = (
-            lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True)
-        )
+        x, y = (lo + share * (hi - lo) for lo, hi, share in zip(domain.low, domain.high, lattice, strict=True))
         lon, lat = operation.back(x, y)
         steps = np.hypot(*(np.diff(np.asarray(v), axis=0) for v in operation(lon, lat)))
         assert steps.max() < 1.01 * steps.min()

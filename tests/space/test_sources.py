@@ -66,9 +66,7 @@ def test_exactly_delta_away_is_not_touched():
     assert np.array_equal(near_cells(domain, 5, shapely.Point(0, 0)), i**2 + j**2 < 25)
     assert np.array_equal(near_cells(domain, 2, shapely.LineString([(4, 0), (4, 12)])), (i >= 2) & (i < 6))
     box = near_cells(domain, 1, shapely.box(3, 3, 5, 5))
-    gap = np.hypot(
-        np.maximum(0, np.maximum(3 - (i + 1), i - 5)), np.maximum(0, np.maximum(3 - (j + 1), j - 5))
-    )
+    gap = np.hypot(np.maximum(0, np.maximum(3 - (i + 1), i - 5)), np.maximum(0, np.maximum(3 - (j + 1), j - 5)))
     assert np.array_equal(box, gap < 1)
 
 
@@ -107,9 +105,7 @@ def test_sources_beyond_exact_distances_are_refused(place):
         dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), 1, shapely.LineString([(0, 0), place]))
 
 
-@pytest.mark.parametrize(
-    "ring", [shapely.Point(15, 15).buffer(9).exterior, shapely.box(3, 3, 20, 4).exterior]
-)
+@pytest.mark.parametrize("ring", [shapely.Point(15, 15).buffer(9).exterior, shapely.box(3, 3, 20, 4).exterior])
 def test_rings_are_sources_in_either_dimension(ring):
     plane = dh.Domain((0, 0, 30, 30), (30, 30))
     clear = np.abs(distances(plane, ring) - 2) > 1e-5
@@ -125,9 +121,7 @@ def test_named_sources_are_the_edges_of_the_domain(delta):
     left = [i < delta for i in range(10)]
     assert near_cells(line, delta, "left").tolist() == left
     assert near_cells(line, delta, "right").tolist() == left[::-1]
-    assert near_cells(line, delta, "boundary").tolist() == [
-        a or b for a, b in zip(left, left[::-1], strict=True)
-    ]
+    assert near_cells(line, delta, "boundary").tolist() == [a or b for a, b in zip(left, left[::-1], strict=True)]
     plane = dh.Domain((0, 0, 10, 6), (10, 6))
     rim = shapely.box(0, 0, 10, 6).exterior
     assert np.array_equal(near_cells(plane, delta, "boundary"), near_cells(plane, delta, rim))

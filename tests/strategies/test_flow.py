@@ -41,13 +41,7 @@ def test_changes_make_up_for_far_moves_whatever_the_noise(most):
     """Also where sums of noise are longer than floats hold."""
     near = square(11).anywhere()
     rng = np.random.default_rng(1)
-    for more in (
-        (1, (3,), True),
-        (3, (2,)),
-        (1, (4,), False, True),
-        (3, (2,), True, True),
-        (1, (2, 4), False, True),
-    ):
+    for more in ((1, (3,), True), (3, (2,)), (1, (4,), False, True), (3, (2,), True, True), (1, (2, 4), False, True)):
         flow = Flow(near.domain, 1, (), None, None, *more)
         some = rng.integers(0, len(near.edges()), 40)
         change = flow.changes(near)[:, some].toarray()
@@ -184,9 +178,7 @@ def test_many_cells_with_sums_of_hubs_are_bounded_from_above():
             closed, exact = flow.edge_cost(relation, 1), explicit_edge_cost(flow, relation, 1)
             assert exact <= closed <= Fraction(5, 4) * exact
     flow = Flow(near.domain, 1, (), None, None, 1, (3,))
-    assert flow.edge_cost(near.anywhere(), 1) == Prices(flow, 1).through_hub * Fraction(
-        2, Prices(flow, 1).denominator
-    )
+    assert flow.edge_cost(near.anywhere(), 1) == Prices(flow, 1).through_hub * Fraction(2, Prices(flow, 1).denominator)
 
 
 def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
@@ -199,10 +191,7 @@ def test_the_log_likelihood_of_the_draws_moves_by_epsilon_at_most():
         for group, law in zip(flow.groups, laws, strict=True):
             scale[group.members] = law.parameter
         change = np.abs(flow.changes(near).toarray())
-        spent = [
-            sum((Fraction(int(u)) / b for u, b in zip(c, scale, strict=True) if u), Fraction(0))
-            for c in change.T
-        ]
+        spent = [sum((Fraction(int(u)) / b for u, b in zip(c, scale, strict=True) if u), Fraction(0)) for c in change.T]
         assert max(spent) == Fraction(1, 3)
 
 
@@ -229,12 +218,7 @@ def test_a_far_move_changes_two_hubs_and_the_ways_to_them():
     near = dh.Neighbourhood(domain, 1).anywhere()
     edge = [tuple(e) for e in near.edges().tolist()].index((0, 20))
     change = flow.changes(near)[:, [edge]].toarray()[:, 0]
-    assert {int(draw): int(change[draw]) for draw in np.flatnonzero(change)} == {
-        0: 16,
-        19: 16,
-        20: -16,
-        26: 16,
-    }
+    assert {int(draw): int(change[draw]) for draw in np.flatnonzero(change)} == {0: 16, 19: 16, 20: -16, 26: 16}
     # A direct way may take as many steps as that costs: two steps and two hubs at a share of one.
     assert most_direct(flow) == 4
     assert dh.sensitivity(flow, near) == 4

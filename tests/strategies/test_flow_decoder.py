@@ -66,12 +66,8 @@ def test_maps_of_any_length_have_a_closed_form():
     domain = dh.Domain((0, 0, 4100, 3), (4100, 3))
     found = dh.Mechanism(dh.Neighbourhood(domain, 1), Flow(domain), dh.Budget(1)).decoder
     work = random_boxes(np.random.default_rng(5), domain, 3)
-    weights = np.array(
-        [found.strategy.gather(found.coefficients(row)) for row in work.matrix(domain).toarray()]
-    )
-    assert np.allclose(
-        found.box_variance(work.cover(domain).spans), weights**2 @ found.draw_variance, rtol=1e-6
-    )
+    weights = np.array([found.strategy.gather(found.coefficients(row)) for row in work.matrix(domain).toarray()])
+    assert np.allclose(found.box_variance(work.cover(domain).spans), weights**2 @ found.draw_variance, rtol=1e-6)
 
 
 def test_estimates_are_unbiased_and_the_adjoint_is_one():
@@ -93,10 +89,7 @@ def test_estimates_are_unbiased_and_the_adjoint_is_one():
         (14, 1, {"hubs": 3, "hub_widths": (2,), "centred": True, "hub_strips": True}),
         pytest.param(14, 2, {"hubs": 1, "centred": True}, marks=pytest.mark.slow),
         pytest.param(
-            14,
-            2,
-            {"hubs": 1, "hub_widths": (3,), "centred": True, "hub_strips": True},
-            marks=pytest.mark.slow,
+            14, 2, {"hubs": 1, "hub_widths": (3,), "centred": True, "hub_strips": True}, marks=pytest.mark.slow
         ),
     ],
 )

@@ -19,14 +19,10 @@ def regions(domain=DOMAIN):
     rng, out = np.random.default_rng(11), []
     for reach in (1, 3, 8, 30, 30):
         x, y = rng.uniform(0, 40 - reach), rng.uniform(0, 30.001 - reach)
-        out.append(
-            shapely.convex_hull(shapely.multipoints(rng.uniform((x, y), (x + reach, y + reach), (7, 2))))
-        )
+        out.append(shapely.convex_hull(shapely.multipoints(rng.uniform((x, y), (x + reach, y + reach), (7, 2)))))
     whole = shapely.box(0, 0, 40, 30)
     out += [whole, whole.difference(shapely.box(2.5, 4, 33, 27.2)), shapely.box(3, 0, 4, 30)]
-    out += [
-        shapely.union_all([shapely.box(0, 0, 2, 2), shapely.box(38, 28, 40, 30), shapely.box(2, 2, 5, 5)])
-    ]
+    out += [shapely.union_all([shapely.box(0, 0, 2, 2), shapely.box(38, 28, 40, 30), shapely.box(2, 2, 5, 5)])]
     out += [shapely.box(3, 1, 9, 29), shapely.box(10, 10, 14, 12.5)]  # a low one behind a high one
     rows = dh.workloads.regions(out).cover(domain).rows
     return scipy.sparse.csr_array(scipy.sparse.vstack([rows, rows[:0], 0 * rows[[0]]]))
@@ -48,15 +44,9 @@ CASES = {
         dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,), hub_strips=True
     ),
     "blocks": flow(
-        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]),
-        block=(3, 4),
-        widths=(3,),
-        hubs=3,
-        hub_widths=(2,),
+        dh.Neighbourhood(DOMAIN, 3, limits=[(math.inf, 6)]), block=(3, 4), widths=(3,), hubs=3, hub_widths=(2,)
     ),
-    "hubs, total unknown": flow(
-        dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,)
-    ),
+    "hubs, total unknown": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), hubs=3, hub_widths=(4,)),
     "arrivals": flow(dh.Neighbourhood(DOMAIN, 1, sources="boundary"), widths=(4,), arrivals="boundary"),
 }
 
@@ -118,9 +108,7 @@ def test_errors_of_regions_under_tents_are_those_of_every_draw(sources):
 
 def test_without_noise_a_total_takes_nothing_off():
     """Draws at ε of a million are all 0: regions are as exact as boxes are."""
-    decoder = mechanism_for(
-        NEAR, dh.strategies.Flow(DOMAIN, widths=(4,), hubs=3, centred=True), 10**6
-    ).decoder
+    decoder = mechanism_for(NEAR, dh.strategies.Flow(DOMAIN, widths=(4,), hubs=3, centred=True), 10**6).decoder
     assert decoder.total_known
     found = decoder.moments(regions())
     assert not found.variance.any()

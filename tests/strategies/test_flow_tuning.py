@@ -22,9 +22,7 @@ def square(n, delta=1, limits=None, sources=None):
 
 
 def rmse(flow, near, **budget):
-    return dh.Mechanism(near, flow, dh.Budget(**budget or {"epsilon": 1})).rmse(
-        dh.workloads.all_ranges(near.domain)
-    )
+    return dh.Mechanism(near, flow, dh.Budget(**budget or {"epsilon": 1})).rmse(dh.workloads.all_ranges(near.domain))
 
 
 @pytest.mark.parametrize(
@@ -126,18 +124,13 @@ def test_candidates_say_that_they_have_hubs_which_limits_alone_ask_for():
     described |= {"hubs": None, "hub_widths": [], "centred": False, "hub_strips": False}
     for limits in (None, ()):
         assert Flow.tuned(square(64, limits=limits)).describe() == {"strategy": "Flow", **described}
-    for limits, label in (
-        ([(ANY, 4)], "Flow (blocks of cell, hubs 3 apart)"),
-        (None, "Flow (blocks of cell)"),
-    ):
+    for limits, label in (([(ANY, 4)], "Flow (blocks of cell, hubs 3 apart)"), (None, "Flow (blocks of cell)")):
         near = square(16, limits=limits)
         first, _ = next(Flow.candidates(near, dh.workloads.all_ranges(near.domain), 1))
         assert first == label or (limits is None and "hubs" not in first)
 
 
-@pytest.mark.parametrize(
-    "edges", [[0, 3, 6], [0, 2.5, 6], [0.25, 5.75]], ids=["whole", "one is cut", "all are cut"]
-)
+@pytest.mark.parametrize("edges", [[0, 3, 6], [0, 2.5, 6], [0.25, 5.75]], ids=["whole", "one is cut", "all are cut"])
 def test_sums_before_an_edge_take_a_part_of_what_is_cut(edges):
     before = np.random.default_rng(1).normal(size=(7, 3))
     expected = [np.interp(edges, np.arange(7), column) for column in before.T]

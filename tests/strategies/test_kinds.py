@@ -23,9 +23,7 @@ def test_the_papers_matrices():
     assert dense(S.Identity(FOUR)) == np.eye(4, dtype=int).tolist()
     assert dense(S.Cumulative(FOUR)) == np.triu(np.ones((4, 4), dtype=int)).tolist()
     assert dense(S.Cumulative(FOUR, direction="prefix")) == np.tril(np.ones((4, 4), dtype=int)).tolist()
-    assert sorted(dense(S.Wavelet(FOUR))) == sorted(
-        [[0, 0, 1, -1], [1, -1, 0, 0], [1, 1, -1, -1], [1, 1, 1, 1]]
-    )
+    assert sorted(dense(S.Wavelet(FOUR))) == sorted([[0, 0, 1, -1], [1, -1, 0, 0], [1, 1, -1, -1], [1, 1, 1, 1]])
     assert dense(S.Hierarchical(FOUR))[:3] == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
 
 
@@ -101,9 +99,7 @@ def test_greedy_rows_cost_nothing_help_and_leave_no_room():
     domain = dh.Domain((0, 1), (12,))
     near = dh.Neighbourhood(domain, delta=1 / 12, sources="left")
     # Cells and aligned pairs: edges between pairs are cut four times, those inside a pair twice.
-    base = dh.strategies.CutAugmented(
-        domain, [(i,) for i in range(12)] + [(i, i + 1) for i in range(0, 12, 2)]
-    )
+    base = dh.strategies.CutAugmented(domain, [(i,) for i in range(12)] + [(i, i + 1) for i in range(0, 12, 2)])
     A = dh.strategies.CutAugmented.greedy(base, near)
     work = dh.workloads.all_ranges(domain)
     assert dh.sensitivity(A, near) == dh.sensitivity(base, near)
@@ -118,9 +114,7 @@ def test_greedy_rows_cost_nothing_help_and_leave_no_room():
 def test_greedy_refuses_large_domains_and_signed_rows():
     large = dh.Domain((0, 0, 1, 1), (64, 64))
     with pytest.raises(dh.InputError, match="at most 1,024"):
-        dh.strategies.CutAugmented.greedy(
-            dh.strategies.Identity(large), dh.Neighbourhood(large, delta=1 / 64)
-        )
+        dh.strategies.CutAugmented.greedy(dh.strategies.Identity(large), dh.Neighbourhood(large, delta=1 / 64))
     with pytest.raises(dh.InputError, match="sets of cells"):
         dh.strategies.CutAugmented.greedy(dh.strategies.Wavelet(FOUR), dh.Neighbourhood(FOUR, delta=0.25))
 

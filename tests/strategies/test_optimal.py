@@ -45,9 +45,7 @@ def best_by_solver(near, gram):
     X = cp.Variable((Z.shape[1],) * 2, PSD=True)
     inside = Z.T @ E
     squares = cp.sum(cp.multiply(inside, X @ inside), axis=0)
-    problem = cp.Problem(
-        cp.Minimize(cp.matrix_frac(vector * np.sqrt(np.maximum(value, 0)), X)), [squares <= 1]
-    )
+    problem = cp.Problem(cp.Minimize(cp.matrix_frac(vector * np.sqrt(np.maximum(value, 0)), X)), [squares <= 1])
     problem.solve(solver=cp.CLARABEL, tol_gap_rel=1e-9, tol_gap_abs=1e-9, tol_feas=1e-9)
     return problem.value
 

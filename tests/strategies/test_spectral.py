@@ -44,8 +44,7 @@ def test_the_sensitivity_under_limits_is_that_of_all_pairs_of_cells(seed):
 
 
 @pytest.mark.parametrize(
-    ("n", "cells", "rmse", "pad"),
-    [(64, 1, 5.1, None), (64, 8, 7.3, 0), (128, 1, 6.0, 0), (128, 8, 8.9, None)],
+    ("n", "cells", "rmse", "pad"), [(64, 1, 5.1, None), (64, 8, 7.3, 0), (128, 1, 6.0, 0), (128, 8, 8.9, None)]
 )
 def test_figures_of_the_gaussian_optimum(n, cells, rmse, pad):
     """σ = 1 (ρ = 1/2), all ranges: within 3% of the design's figures."""
@@ -79,9 +78,7 @@ def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources,
     torus, size = spectral.torus, math.prod(spectral.torus)
     places = list(np.ndindex(torus))
     # x(0) − x(d) = Σ X̂(ω) (1 − cos ω·d) over the number of cells, with each displacement that a move has.
-    phase = (
-        2 * np.pi * sum(np.multiply.outer(p, p) / n for p, n in zip(np.array(places).T, torus, strict=True))
-    )
+    phase = 2 * np.pi * sum(np.multiply.outer(p, p) / n for p, n in zip(np.array(places).T, torus, strict=True))
     bounds = {}
     for factor, relation in reversed(near.relations):
         for move in relation.displacements().tolist():
@@ -127,9 +124,7 @@ def test_what_a_limit_for_any_move_costs(n, cells, limit, price):
 
 def test_a_large_torus_starts_from_a_small_one():
     """A limit that the small torus does not know, and one that it does."""
-    near = dh.Neighbourhood(
-        dh.Domain((0, 0, 340, 300), (340, 300)), 1, limits=[(9, 1.5), (150, 1.9), (math.inf, 1.92)]
-    )
+    near = dh.Neighbourhood(dh.Domain((0, 0, 340, 300), (340, 300)), 1, limits=[(9, 1.5), (150, 1.9), (math.inf, 1.92)])
     spectral = Spectral(near)
     assert max(spectral.torus) > multipliers._COARSE
     assert spectral.solution.gap < 0.005
@@ -143,11 +138,7 @@ def test_displacements_that_cost_the_same_are_told_apart_exactly():
     """A kernel of single cells, for which all moves cost the same; and many that differ in the last digits."""
     near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), 1)
     single = Spectral(near.anywhere(), dh.workloads.random_squares(1, 50, near.domain))
-    assert (
-        single.edge_cost(near.anywhere(), 2)
-        == single.edge_cost(near, 2)
-        == squared_distance(single.kernel, (3, 1))
-    )
+    assert single.edge_cost(near.anywhere(), 2) == single.edge_cost(near, 2) == squared_distance(single.kernel, (3, 1))
     rng = np.random.default_rng(5)
     for shape in ((30,), (9, 8)):
         domain = dh.Domain((0,) * len(shape) + shape, shape)

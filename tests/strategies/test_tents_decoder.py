@@ -34,9 +34,7 @@ def test_what_a_public_total_takes_away_over_all_ranges():
         along = total.along.ravel()
         assert taken == pytest.approx((ranges.matrix(domain) @ along) ** 2 / along.sum())
         assert total.mean_reduction() == pytest.approx(taken.mean())
-        assert total.mean_reduction() == pytest.approx(
-            along @ range_gram(domain) @ along / along.sum() / len(ranges)
-        )
+        assert total.mean_reduction() == pytest.approx(along @ range_gram(domain) @ along / along.sum() / len(ranges))
 
 
 def test_the_mean_error_is_worked_out_axis_by_axis():
@@ -53,9 +51,7 @@ def test_the_mean_error_is_worked_out_axis_by_axis():
     total = PublicTotal(decoder.onto_total[1].reshape(domain.shape)).mean_reduction()
     decoder.total_known = False
     assert mean == pytest.approx(decoder.mean_variance(dh.workloads.all_ranges(domain)) - total, rel=1e-9)
-    alone = dh.Mechanism(
-        quiet(dh.Domain((0, 1), (1,)), 1, None), Tents(dh.Domain((0, 1), (1,)), 1), dh.Budget(1)
-    )
+    alone = dh.Mechanism(quiet(dh.Domain((0, 1), (1,)), 1, None), Tents(dh.Domain((0, 1), (1,)), 1), dh.Budget(1))
     assert alone.decoder.mean_variance(dh.workloads.all_ranges(alone.domain)) == 0
 
 
@@ -112,9 +108,7 @@ def test_the_metric_has_the_variance_of_every_cosine():
         weights = np.array([decoder.adjoint(w) for w in waves])
         exact = (weights * weights) @ decoder.draw_variance
         frequency = sum(
-            (2 - 2 * np.cos(np.pi * np.arange(n) / n)).reshape(
-                [-1 if a == axis else 1 for a in range(len(shape))]
-            )
+            (2 - 2 * np.cos(np.pi * np.arange(n) / n)).reshape([-1 if a == axis else 1 for a in range(len(shape))])
             for axis, n in enumerate(shape)
         )
         trust = np.sqrt(frequency / frequency.max()).ravel()
@@ -127,9 +121,7 @@ def test_boxes_that_share_their_intervals_have_the_same_errors_as_alone(monkeypa
     for sources in (None, "boundary"):
         near = quiet(dh.Domain((0, 0, 20, 20), (20, 20)), 1, sources)
         decoder = dh.Mechanism(near, Tents(near.domain, (2, 2)), dh.Budget(1)).decoder
-        blocks = dh.workloads.boxes(
-            [[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)]
-        )
+        blocks = dh.workloads.boxes([[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)])
         alone = decoder.variance(blocks)
         monkeypatch.setattr(tents, "_SHARED", 1)
         assert (decoder.variance(blocks) == alone).all()

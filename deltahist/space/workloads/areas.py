@@ -68,9 +68,7 @@ def parts_of(
         yield found._replace(owner=found.owner + some.start, whole=found.whole + some.start)
 
 
-def count_rim_cells(
-    geometries: NDArray[Any], cell: Sequence[float] | NDArray[np.float64]
-) -> NDArray[np.float64]:
+def count_rim_cells(geometries: NDArray[Any], cell: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return about how many cells (m,) with these sides the rims of polygons cross, and how many vertices they have."""
     import shapely
 

@@ -187,9 +187,7 @@ class RegionCover:
         return cls.of_cells(rows.shape[0], shape, owner, rows.indices, rows.data)
 
     @classmethod
-    def of_cells(
-        cls, number: int, shape: tuple[int, ...], owner: Index, cells: Index, share: Field
-    ) -> RegionCover:
+    def of_cells(cls, number: int, shape: tuple[int, ...], owner: Index, cells: Index, share: Field) -> RegionCover:
         """Make the cover of queries by the numbers of cells (k,) on a grid, sorted by query, and their shares."""
         (x, y), none = np.divmod(cells, shape[1]), np.zeros((0, 2), dtype=np.int64)
         return cls(number, shape, owner, x, y, share, (), none[:, 0], none, none)

@@ -61,12 +61,8 @@ class Boxes:
         """
         d = domain.ndim
         if self.corners.shape[1] != 2 * d:
-            raise InputError(
-                f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain"
-            )
-        steps, start, step = (
-            np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step)
-        )
+            raise InputError(f"boxes have {self.corners.shape[1]} numbers each: it must be {2 * d} on a {d}-D domain")
+        steps, start, step = (np.array(each + each)[:, None] for each in (domain.steps, domain.low, domain.step))
         places = np.subtract(self.corners.T, start, order="C")
         places /= step
         np.rint(places, out=places)
@@ -76,9 +72,7 @@ class Boxes:
         outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
         if outside.any():
             bounds = tuple(round(b, 6) for b in domain.bounds)
-            self._refuse(
-                outside, f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)"
-            )
+            self._refuse(outside, f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)")
         places /= steps
         return tuple(zip(low, high, strict=True))
 
@@ -324,9 +318,7 @@ def random_squares(
     return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
 
 
-def random_boxes(
-    number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None
-) -> Boxes:
+def random_boxes(number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None) -> Boxes:
     """Boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
 
     Parameters
@@ -365,9 +357,7 @@ def _axis_shares(spans: Sequence[Span], domain: Domain) -> list[NDArray[np.float
 # --- power on a torus ---------------------------------------------------------------------------------------
 
 
-def power(
-    work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]
-) -> NDArray[np.float64]:
+def power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
     """Return the mean |q̂(ω)|² of the queries over the frequencies of a torus, mirrored along every axis.
 
     All a translation-invariant strategy knows of queries; of all ranges when None. Sizes of boxes are rounded to whole
@@ -379,9 +369,7 @@ def power(
     if isinstance(work, Boxes):
         sides = [np.maximum(np.rint(high - low), 1).astype(np.int64) for low, high in work.spans(domain)]
         kinds = [np.unique(side, return_inverse=True) for side in sides]
-        each = [
-            _power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)
-        ]
+        each = [_power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)]
         if len(each) == 1:
             return np.asarray(np.bincount(kinds[0][1]) @ each[0] / len(work))
         (first, i), (second, j) = kinds

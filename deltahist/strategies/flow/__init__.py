@@ -121,9 +121,7 @@ class Flow(Strategy):
         widths = tuning.usual_widths(self.blocks) if self.widths is None else self.widths
         widths = tuple(whole(least=2, widths=w) for w in widths)
         object.__setattr__(self, "widths", widths)
-        if list(widths) != sorted(set(widths)) or (
-            widths and (self.domain.ndim == 1 or widths[-1] > max(self.blocks))
-        ):
+        if list(widths) != sorted(set(widths)) or (widths and (self.domain.ndim == 1 or widths[-1] > max(self.blocks))):
             raise InputError(
                 f"widths is {widths}: they must increase, and be no longer than a line of {max(self.blocks)} blocks "
                 "(in 1-D there are no lines to sum along)"
@@ -134,9 +132,7 @@ class Flow(Strategy):
             cells = tuple(sorted(whole(least=0, arrivals=a) for a in self.arrivals))
             object.__setattr__(self, "arrivals", cells or None)
             if cells and (cells[-1] >= self.size or len(set(cells)) < len(cells)):
-                raise InputError(
-                    f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}"
-                )
+                raise InputError(f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}")
         self._read_hubs()
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow"))
@@ -286,11 +282,7 @@ class Flow(Strategy):
     @functools.cached_property
     def hub_grid(self) -> Hubs | None:
         """Where the hubs are, with their sums."""
-        return (
-            None
-            if self.hubs is None
-            else Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
-        )
+        return None if self.hubs is None else Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
 
     @functools.cached_property
     def kinds(self) -> dict[str, tuple[int, Fraction]]:

@@ -96,9 +96,7 @@ class Prices:
         if hubs is None or max(self.flow.blocks) <= limit + 1:
             return 0
         (least_x, far_x), (least_y, far_y) = (_apart(line, limit, alone) for line in hubs.axes)
-        walk = np.array(
-            [[self.path(i, j) for j in range(len(least_y))] for i in range(len(least_x))], dtype=object
-        )
+        walk = np.array([[self.path(i, j) for j in range(len(least_y))] for i in range(len(least_x))], dtype=object)
         most = -1
         for one, other in np.ndindex(least_x.shape):
             taken = self._within(near, far_x[one, other], least_y)
@@ -170,9 +168,7 @@ def edge_cost(flow: Flow, near: Neighbourhood, norm: int) -> Fraction | None:
         far = (*np.abs(block - point), 0)[:2]
         seen = np.zeros((*(*flow.blocks, 1)[:2], 2), dtype=bool)
         seen[(*far, hub.astype(np.int64))] = True
-        most = max(
-            most, *(prices.arrival_at(x, y, bool(by_hub)) for x, y, by_hub in np.argwhere(seen).tolist())
-        )
+        most = max(most, *(prices.arrival_at(x, y, bool(by_hub)) for x, y, by_hub in np.argwhere(seen).tolist()))
     return Fraction(most, prices.denominator**norm)
 
 
@@ -238,9 +234,7 @@ class Routes:
             if hub.any():
                 self._enter(there[:, arriving[hub]], arriving[hub], 1)
             if not hub.all():
-                entry = np.searchsorted(
-                    flow.entries, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks)
-                )
+                entry = np.searchsorted(flow.entries, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks))
                 self._add(self._draws[ARRIVALS][entry], arriving[~hub], np.ones_like(entry))
             self._walk(point, there[:, arriving], arriving)
         far = moves & (np.abs(there - here).max(axis=0) > most_direct(flow))
@@ -287,8 +281,7 @@ class Routes:
                     self._add(table[line, which], edge[crossed], sign * weight)
         both = np.flatnonzero(step.all(axis=0))
         rising, falling = (
-            table[low[0, both], low[1, both]]
-            for table in (self._crossings[0].rising, self._crossings[0].falling)
+            table[low[0, both], low[1, both]] for table in (self._crossings[0].rising, self._crossings[0].falling)
         )
         draw = np.where(step[0, both] == step[1, both], rising, falling)
         self._add(draw, edge[both], step[0, both])

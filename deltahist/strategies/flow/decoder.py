@@ -135,9 +135,7 @@ class LowRank(Form):
         return self.base.whole(weight) + 2 * float((weight @ self.a) @ (weight @ self.b))
 
 
-def estimated_flow(
-    line: Lines, straight: float, diagonal: float, sums: Sequence[float]
-) -> tuple[Form, Form, Form]:
+def estimated_flow(line: Lines, straight: float, diagonal: float, sums: Sequence[float]) -> tuple[Form, Form, Form]:
     """Return the covariance of the estimated flow before each edge of a line, and the two tables of box corners.
 
     The variances of draws, and of each level of sums, are given in points. Before edges i and j the covariance is
@@ -190,10 +188,7 @@ class HubVariance:
         core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
         lines = list(zip(self._lines, self.edges, strict=True))
         alike = [Quadratic([Overlap(line.before[:, 0])], edge) for line, edge in lines]
-        before = [
-            line.waves_before if edge is None else sums_before(line.waves_before, edge)
-            for line, edge in lines
-        ]
+        before = [line.waves_before if edge is None else sums_before(line.waves_before, edge) for line, edge in lines]
         # Without noise there is nothing that a total could take away.
         return 1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core)
 
@@ -418,9 +413,7 @@ class FlowDecoder(Decoder):
     @functools.cached_property
     def _second(self) -> Terms:
         straight = self._cumulants[STRAIGHT][0]
-        out: list[Any] = [
-            (straight, (self._rims[0],)) if len(self._rims) == 1 else (1.0, self._across(straight))
-        ]
+        out: list[Any] = [(straight, (self._rims[0],)) if len(self._rims) == 1 else (1.0, self._across(straight))]
         if not self.strategy.plain:
             cuts = zip(self._cuts, self._edges, strict=True)
             shared = tuple(Quadratic([Overlap(cut.astype(np.float64))], edge) for cut, edge in cuts)
@@ -526,23 +519,15 @@ class FlowDecoder(Decoder):
     @property
     def _by_rims(self) -> bool:
         """Whether explicit queries are priced by their rims: on grids, where only hubs let mass enter."""
-        return (
-            len(self.strategy.blocks) == 2
-            and min(self.strategy.blocks) > 1
-            and self.strategy.arrivals is None
-        )
+        return len(self.strategy.blocks) == 2 and min(self.strategy.blocks) > 1 and self.strategy.arrivals is None
 
     def _of_queries(self, queries: RegionCover | scipy.sparse.csr_array, kurtosis: bool = True) -> Moments:
         """Return errors of regions or explicit queries (m, N), by their rims."""
-        cover = (
-            queries if isinstance(queries, RegionCover) else RegionCover.of_rows(queries, self.domain.shape)
-        )
+        cover = queries if isinstance(queries, RegionCover) else RegionCover.of_rows(queries, self.domain.shape)
         variance, fourth = np.zeros((2, cover.number))
         if not self.strategy.plain:
             cover, *left = self._in_blocks(cover, 4 if kurtosis else 2)
-            for out, cumulant, powers in zip(
-                (variance, fourth), self._cumulants["cells"], left, strict=False
-            ):
+            for out, cumulant, powers in zip((variance, fourth), self._cumulants["cells"], left, strict=False):
                 out += cumulant * powers
         for around in surroundings(cover, self.strategy.blocks):
             for part in self._rim_errors:
@@ -571,14 +556,9 @@ class FlowDecoder(Decoder):
 
         These are Σ of second and, if that is the order, of fourth powers (m,).
         """
-        flow, blocks = (
-            self.strategy,
-            [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._cuts],
-        )
+        flow, blocks = self.strategy, [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._cuts]
         # Of each rectangle, how many of its cells are in each block that it meets.
-        begin, end = (
-            [each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1)
-        )
+        begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
         which = np.repeat(np.arange(len(wide)), wide * tall)
         x, y = np.divmod(counted(wide * tall), tall[which])
@@ -588,9 +568,7 @@ class FlowDecoder(Decoder):
             low, high = cover.low[which, axis], cover.high[which, axis]
             number *= np.minimum(high, cut[block + 1]) - np.maximum(low, cut[block])
         owner = np.concatenate([cover.owner, cover.whole[which]])
-        block = np.concatenate(
-            [blocks[0][cover.x] * flow.blocks[1] + blocks[1][cover.y], x * flow.blocks[1] + y]
-        )
+        block = np.concatenate([blocks[0][cover.x] * flow.blocks[1] + blocks[1][cover.y], x * flow.blocks[1] + y])
         place = owner * flow.size + block
         by_block = np.argsort(place, kind="stable")
         begins = np.flatnonzero(np.diff(place[by_block], prepend=-1))
@@ -633,9 +611,7 @@ class _NearSums:
             picked.append(begins[:, None] + np.arange(number))
             for out, table in zip(tables, self._tables, strict=True):
                 out.append(table.near(low, size, begins, number))
-        return np.hstack(picked), [
-            np.concatenate(each, axis=1) if len(each) != 2 else each[1] for each in tables
-        ]
+        return np.hstack(picked), [np.concatenate(each, axis=1) if len(each) != 2 else each[1] for each in tables]
 
 
 def _total(one: NDArray[Any], other: NDArray[Any]) -> Field:
@@ -728,9 +704,7 @@ class RimErrors:
         if not kurtosis:
             return total, fourth
         # The draws in boxes, by what is left of their weights beside the part that lines along y and along x spread.
-        east, north, rising, falling, *spread = _single(
-            *flows, rising, falling, over, along_y, along_x.mT, up.mT
-        )
+        east, north, rising, falling, *spread = _single(*flows, rising, falling, over, along_y, along_x.mT, up.mT)
         over, up = spread[0] @ spread[1], spread[2] @ spread[3]
         rising -= over
         rising -= up
@@ -795,18 +769,13 @@ class HubErrors:
     def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
         x, y = known.hubs.axes
-        self._axes = (
-            _HubSums(x, known.joint, known.hubs.trust),
-            _HubSums(y, known.joint.T, known.hubs.trust.T),
-        )
+        self._axes = _HubSums(x, known.joint, known.hubs.trust), _HubSums(y, known.joint.T, known.hubs.trust.T)
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[Field, Field]:
         """Return variance and fourth cumulant (m,) of hubs inside queries, strips through these, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.joint, self._axes
-        (at_x, some_x, over), (at_y, some_y, up) = (
-            line.near(around, axis) for axis, line in enumerate(self._axes)
-        )
+        (at_x, some_x, over), (at_y, some_y, up) = (line.near(around, axis) for axis, line in enumerate(self._axes))
         share = around.shares
         if not self._everywhere:
             share = share[np.arange(len(around))[:, None, None], at_x[:, :, None], at_y[:, None, :]]

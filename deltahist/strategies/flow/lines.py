@@ -82,9 +82,7 @@ class Sums:
         for level in range(len(self.numbers)):
             members = np.flatnonzero(self.level == level)
             holds = self.weights[members] > 0
-            out.append(
-                (members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1]))
-            )
+            out.append((members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1])))
         return out
 
     def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:

@@ -248,9 +248,7 @@ class Hubs:
     ratios: tuple[float, ...] = ()
 
     @classmethod
-    def between(
-        cls, blocks: tuple[int, ...], spacing: int, widths: tuple[int, ...] = (), strips: bool = False
-    ) -> Hubs:
+    def between(cls, blocks: tuple[int, ...], spacing: int, widths: tuple[int, ...] = (), strips: bool = False) -> Hubs:
         """Return the hubs of a grid: `spacing` in blocks, `widths` of the levels of sums in hubs."""
         x, y = (*blocks, 1)[:2]
         line = HubLine(x, spacing, widths)  # axes alike share their tables

@@ -86,8 +86,7 @@ def best_flow(near: Neighbourhood, flow: Flow, workload: Workload | None, norm: 
             least = error
             # Rounded down to thousandths, so that limits are kept.
             own = tuple(
-                Fraction(max(1, math.floor((share * part) ** (1 / norm) * 1000 + 1e-9)), 1000)
-                for part in hubs.shares
+                Fraction(max(1, math.floor((share * part) ** (1 / norm) * 1000 + 1e-9)), 1000) for part in hubs.shares
             )
             found |= {"shares": sums.shares + own, "hubs": hubs.spacing, "hub_widths": hubs.widths}
             found |= {"hub_strips": len(own) > 2}
@@ -117,13 +116,7 @@ def usual_shares(levels: int) -> dict[str, Fraction]:
     sums = Fraction(1, 4) if levels == 1 else Fraction(3, 10 * levels) if levels else Fraction(0)
     rest = 1 - sums * levels
     halves = dict.fromkeys(("cells", HUB_SUMS, HUB_STRIPS), Fraction(1, 2))
-    return halves | {
-        STRAIGHT: rest,
-        DIAGONAL: 2 * rest - 1,
-        SUMS: sums,
-        ARRIVALS: Fraction(1),
-        HUBS: Fraction(1),
-    }
+    return halves | {STRAIGHT: rest, DIAGONAL: 2 * rest - 1, SUMS: sums, ARRIVALS: Fraction(1), HUBS: Fraction(1)}
 
 
 def longest_move(near: Neighbourhood) -> tuple[int, ...]:
@@ -145,9 +138,7 @@ def blocks_reached(near: Neighbourhood, flow: Flow) -> str | tuple[int, ...] | N
     if near.fixed_membership or not near.source_cells.any():
         return None
     cells = np.nonzero(near.source_cells)
-    block = np.unique(
-        np.ravel_multi_index(tuple(c // b for c, b in zip(cells, flow.sides, strict=True)), flow.blocks)
-    )
+    block = np.unique(np.ravel_multi_index(tuple(c // b for c, b in zip(cells, flow.sides, strict=True)), flow.blocks))
     rim = np.flatnonzero(outermost(flow.blocks))
     return "boundary" if np.array_equal(block, rim) else tuple(block.tolist())
 
@@ -291,9 +282,7 @@ class MeanError:
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
             line = Lines(n, widths, each, 0.0, tuple(own), self.centred)
-            parts.append(
-                [ends, *(form.of(Pieces.of(low, high)) for form in estimated_flow(line, each, 0.0, own)[1:])]
-            )
+            parts.append([ends, *(form.of(Pieces.of(low, high)) for form in estimated_flow(line, each, 0.0, own)[1:])])
             whole = whole & (low == np.floor(low)) & (high == np.floor(high))
         (x, low_y, high_y), (y, low_x, high_x) = parts
         both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
@@ -329,8 +318,7 @@ def _in_blocks(flow: Flow, boxes: Boxes) -> list[Span]:
 def _beside_blocks(flow: Flow, boxes: Boxes, spans: Sequence[Span]) -> float:
     """Return the mean variance that cells of variance one add to their blocks' sums; `spans` are in blocks."""
     of_blocks = math.prod(
-        BlockPower(1, 2)(*span) * (n / m)
-        for span, n, m in zip(spans, flow.domain.shape, flow.blocks, strict=True)
+        BlockPower(1, 2)(*span) * (n / m) for span, n, m in zip(spans, flow.domain.shape, flow.blocks, strict=True)
     )
     of_cells = math.prod(BlockPower(1, 2)(*span) for span in boxes.spans(flow.domain))
     return max(0.0, float(np.mean(of_cells - of_blocks)))
@@ -364,9 +352,7 @@ def lowest(function: Callable[[float], float], low: float, high: float, width: f
     >>> round(value, 5), round(place, 2)
     (1.0, 2.0)
     """
-    left, right = (
-        (function(place), place) for place in (high - _GOLDEN * (high - low), low + _GOLDEN * (high - low))
-    )
+    left, right = ((function(place), place) for place in (high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)))
     while high - low > width:
         if left < right:
             high, right = right[1], left
@@ -412,9 +398,7 @@ def _spacings(limits: list[_Limit], flow: Flow) -> list[int]:
     """Return odd spacings from which hubs can be walked to within the limits, if these allow for few enough hubs."""
     most, side = max(factor for _, factor in limits), max(flow.blocks)
     every = [1, *(2 * walk + 1 for walk in range(1, min(20, side // 4) + 1) if 2 * walk < most)]
-    return [
-        spacing for spacing in every if math.prod(n / spacing for n in flow.blocks) <= _MOST_HUBS
-    ] or every
+    return [spacing for spacing in every if math.prod(n / spacing for n in flow.blocks) <= _MOST_HUBS] or every
 
 
 def _scale(limits: list[_Limit], cells: float, walk: float, share: float) -> float:
@@ -477,11 +461,7 @@ class MeanHubError:
             inside[axis] = sums_inside(line.waves_before, *span)
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
-        asked = (
-            squared[0].T
-            @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1]))
-            / len(squared[0])
-        )
+        asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
         # A total takes little from many sums: some of the boxes are enough.
         step = max(1, len(inside[0]) * asked.size // _WORK)
         inside = [each[::step] for each in inside]

@@ -52,12 +52,8 @@ def test_areas_and_centroids_are_those_of_the_cut_cells():
         share = shapely.area(inside) * 4
         centre = np.where(share > 0, shapely.centroid(inside), middle)
         assert area[number] == pytest.approx(share, abs=1e-9)
-        assert along_x[number] == pytest.approx(
-            share * (shapely.get_x(centre) - shapely.get_x(middle)) * 2, abs=1e-8
-        )
-        assert along_y[number] == pytest.approx(
-            share * (shapely.get_y(centre) - shapely.get_y(middle)) * 2, abs=1e-8
-        )
+        assert along_x[number] == pytest.approx(share * (shapely.get_x(centre) - shapely.get_x(middle)) * 2, abs=1e-8)
+        assert along_y[number] == pytest.approx(share * (shapely.get_y(centre) - shapely.get_y(middle)) * 2, abs=1e-8)
         assert area[number].sum() == pytest.approx(4 * shape.area)
 
 

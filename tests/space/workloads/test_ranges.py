@@ -106,9 +106,6 @@ def test_long_lists_of_explicit_queries_are_refused_before_they_are_made(monkeyp
 
 def test_a_generator_takes_the_place_of_a_seed():
     domain = dh.Domain((0, 0, 4, 4), (4, 4))
-    for draw in (
-        dh.workloads.random_boxes,
-        lambda *given, **how: dh.workloads.random_squares(1, *given, **how),
-    ):
+    for draw in (dh.workloads.random_boxes, lambda *given, **how: dh.workloads.random_squares(1, *given, **how)):
         seeded, drawn = draw(3, domain, seed=5), draw(3, domain, rng=np.random.default_rng(5))
         assert np.array_equal(seeded.corners, drawn.corners)
