@@ -33,6 +33,8 @@ README = b"deltahist:readme"
 _STALE = 3600
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
+#: Longest footer that is read: it holds the description twice, once in base64.
+_MOST_FOOTER = 3 * _MOST_DESCRIPTION
 #: Rows that are read at a time.
 _AT_A_TIME = 1 << 17
 #: Rights of others than the owner.
@@ -108,13 +110,13 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
     path = Path(path)
     if path.is_dir():
         raise InputError(f"release file {str(path)!r} is a folder: name one release in it (Series.load takes a folder)")
-    if not path.is_file():
-        raise InputError(f"release file {str(path)!r} does not exist")
-    with path.open("rb") as begun:
-        is_json = begun.read(64).lstrip()[:1] == b"{"
-    if not is_json:
-        return read_parquet(path, path, read)
-    if path.stat().st_size > _MOST_DESCRIPTION:
+    with open_regular(path, "release file") as file:
+        is_json = file.read(64).lstrip()[:1] == b"{"
+        file.seek(0)
+        if not is_json:
+            return read_parquet(file, path, read)
+        text = file.read(_MOST_DESCRIPTION + 1)
+    if len(text) > _MOST_DESCRIPTION:
         raise DamagedFile(f"release file {str(path)!r} is oversized, and no Parquet file")
 
     def read_alone(description: dict[str, Any]) -> _Read:
@@ -123,11 +125,28 @@ def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], 
         check_digest(stated, digest_of(description, {}), str(path))
         return found
 
-    return _understood(path.read_bytes(), path, read_alone)
+    return _understood(text, path, read_alone)
+
+
+def open_regular(path: Path, what: str) -> BinaryIO:
+    """Open a regular file to read it; InputError on anything else. Opening a named pipe would wait for its writer.
+
+    `what` is what messages call the file.
+    """
+    try:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+    except FileNotFoundError:
+        raise InputError(f"{what} {str(path)!r} does not exist") from None
+    except OSError as problem:
+        raise InputError(f"{what} {str(path)!r} cannot be opened: {problem.strerror}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise InputError(f"{what} {str(path)!r} is a pipe or a device: it must be a file")
+    return file
 
 
 def read_parquet(
-    content: Path | bytes | IOBase, path: Path | str, read: Callable[[dict[str, Any], Any, str], _Read]
+    content: bytes | IOBase | BinaryIO, path: Path | str, read: Callable[[dict[str, Any], Any, str], _Read]
 ) -> _Read:
     """Do as `read_described` does, with Parquet of a file, open or not, or of bytes; `path` is named in errors."""
     import pyarrow as pa
@@ -135,6 +154,7 @@ def read_parquet(
 
     try:
         source = pa.BufferReader(content) if isinstance(content, bytes) else content
+        _check_end(source)
         file = pq.ParquetFile(source, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise DamagedFile(f"release file {str(path)!r} is no readable Parquet file: {first_line(problem)}") from None
@@ -148,6 +168,16 @@ def read_parquet(
             return _understood(text, path, lambda description: read(description, file, str(path)))
         except (pa.ArrowException, OSError) as problem:
             raise DamagedFile(f"release file {str(path)!r} is damaged: {first_line(problem)}") from None
+
+
+def _check_end(file: Any) -> None:
+    """Raise ValueError unless a file ends as Parquet does, with a footer of a length that is worth reading."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 8))
+    end = file.read(8)
+    if end[4:] != b"PAR1":
+        raise ValueError("it does not end as Parquet does")
+    if int.from_bytes(end[:4], "little") > _MOST_FOOTER:
+        raise ValueError(f"its footer has more than {_MOST_FOOTER:,} bytes")
 
 
 def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:

@@ -206,7 +206,11 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     delimiter = max(steady, key=lambda d: steady[d])
     if not steady[delimiter]:
         delimiter = ";" if reading.decimal == "," else ","
-    first = [field.strip() for field in next(csv.reader(io.StringIO(text[blank:], newline=""), delimiter=delimiter))]
+    try:
+        fields = next(csv.reader(io.StringIO(text[blank:], newline=""), delimiter=delimiter))
+    except csv.Error as problem:  # a field longer than 131,072 characters
+        raise InputError(f"input {name!r} has a first line that cannot be read: {problem}") from None
+    first = [field.strip() for field in fields]
     names, header = _names(first, reading)
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())

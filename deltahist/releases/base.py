@@ -340,8 +340,8 @@ def _warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
     return release
 
 
-def from_bytes(content: bytes, path: str | Path) -> BaseRelease:
-    """Return the release in the bytes of a file; `path` is its name in errors, which are the errors of `load`."""
+def from_bytes(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
+    """Return the release in an open file, or in its bytes; `path` names it in errors, which are those of `load`."""
     return read_parquet(content, Path(path), _read)
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import check_format, first_line, write_whole
+from deltahist._files import check_format, first_line, open_regular, write_whole
 from deltahist._objects import UnseenObject, is_stored_file, read_object
 from deltahist.errors import DamagedFile, InputError
 from deltahist.preprocessing import check_digits, check_reason
@@ -102,9 +102,7 @@ def _read_local(place: Path) -> bytes | None:
     """Return the first bytes of a notice; None if there is none."""
     if not os.path.lexists(place):
         return None
-    if not place.is_file():  # reading a pipe would wait for ever
-        raise InputError("it is not a file")
-    with place.open("rb") as file:
+    with open_regular(place, "notice") as file:
         return file.read(_MOST + 1)
 
 

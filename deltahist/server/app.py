@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import xstatic.pkg.leaflet
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -23,6 +23,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.requests import ClientDisconnect
 from starlette.responses import FileResponse, JSONResponse
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deltahist import __version__
 from deltahist.errors import DeltaHistWarning, InputError
@@ -56,6 +57,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         version=__version__,
         description=_ABOUT,
         lifespan=_watch,
+        dependencies=[Depends(_refuse_repeats)],
         docs_url=None,  # its scripts come from elsewhere, which would tell others who reads
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
@@ -78,6 +80,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     for kind in (InputError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
         app.add_exception_handler(kind, _explain)
     excluded = (*DEFAULT_EXCLUDED_CONTENT_TYPES, PARQUET)
+    app.add_middleware(_AnswerHead)
     app.add_middleware(GZipMiddleware, minimum_size=2_000, compresslevel=1, exclude_content_types=excluded)
     if settings.origins:
         app.add_middleware(
@@ -111,11 +114,34 @@ async def _watch(app: FastAPI) -> AsyncIterator[None]:
     async def watch() -> None:
         while True:
             await asyncio.sleep(_PACE)
-            await asyncio.to_thread(app.state.service.catalogue.refresh)
+            try:
+                await asyncio.to_thread(app.state.service.catalogue.refresh)
+            except Exception:  # whatever it is, withdrawals must be noticed
+                logging.getLogger("deltahist.server").exception("looking for changed files failed")
 
     task = asyncio.create_task(watch())
     yield
     task.cancel()
+
+
+async def _refuse_repeats(request: Request) -> None:
+    """Raise InputError if a query parameter is repeated: only one of its values could be heeded."""
+    query = request.query_params
+    if len(query) < len(query.multi_items()):
+        name = next(name for name in query if len(query.getlist(name)) > 1)
+        raise InputError(f"{name[:80]} is repeated: give it once")
+
+
+class _AnswerHead:
+    """Answer HEAD as GET; the server leaves out the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):  # a file is not read for it
+            scope = scope | {"method": "GET"}
+        await self.app(scope, receive, send)
 
 
 async def _explain(_: Request, error: Exception) -> Response:

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
+from deltahist._files import open_regular
 from deltahist.errors import InputError
 from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
 from deltahist.releases.histogram import CountEstimates
@@ -119,14 +120,13 @@ class Catalogue:
     def _take_up(self, path: Path) -> None:
         """Serve a file's release, unless another file has its name or no address can hold it."""
         self._stamps[path] = stamp_of(path)  # before it is read, so that a replacement meanwhile is noticed
-        if not path.exists():
-            raise InputError(f"{path} does not exist")
         other = self._served.get(path.stem)
         if other is not None and other.path != path and other.path.exists():
             raise InputError(f"{path} and {other.path} have one name, {path.stem!r}: rename one of them")
         if path.stem in (".", ".."):
             raise InputError(f"{path} has a name that no address can hold: rename it")
-        release = from_bytes(path.read_bytes(), path)
+        with open_regular(path, "release file") as file:
+            release = from_bytes(file, path)
         try:
             heed_notice(release, path)
         except InputError:

@@ -223,6 +223,12 @@ REFUSED = {
     f"{CITY}/answer?bbox=0,0,1,1&f=gml": (400, "f is 'gml'"),
     f"{CITY}/answer?bbox=0,0,1,1&levle=0.9": (400, "levle"),
     "/releases/line/answer?bbox=0,0,1,1": (400, "bbox"),
+    "/releases/line/answer?bbox=0,1&bbox=0,2": (400, "bbox is repeated"),
+    "/releases/line/answer?bbox=0,1&level=0.9&level=0.9": (400, "level is repeated"),
+    "/healthz?x=&x=": (400, "x is repeated"),
+    f"{CITY}/answer?bbox=%ff,%00,1,1": (400, "bbox is "),
+    "/releases/%ff%00": (404, "release is "),
+    "/static/%00": (404, "Not Found"),
 }
 #: A ring that crosses itself many times, and a feature with many vertices.
 RING = [[-74 + (7 * n % 301) / 9e3, 40.67 + (n % 5) / 1e3] for n in range(301)]
@@ -270,6 +276,15 @@ def test_malformed_bodies_get_problem_documents(client, monkeypatch, body, statu
 
 def test_other_methods_are_refused(client):
     check_problem(client.delete(CITY), 405, "Method Not Allowed")
+
+
+def test_head_says_what_get_would(client):
+    for path in ("/", "/releases", CITY, f"{CITY}/cells", f"{CITY}/download", "/static/main.js"):
+        head, answer = client.head(path), client.get(path)
+        assert head.status_code == 200
+        assert head.headers["content-type"] == answer.headers["content-type"]
+    assert client.head(f"{CITY}/answers").status_code == 405
+    assert client.head("/releases/nowhere").status_code == 404
 
 
 def test_a_body_without_a_stated_length_is_measured_as_it_comes(client):

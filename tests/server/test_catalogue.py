@@ -1,13 +1,19 @@
 """server/catalogue.py: files that appear, change, go or are damaged, and releases that must not be served."""
 
 import asyncio
+import contextlib
 import logging
+import os
 import shutil
+import socket
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.releases.base import from_bytes
 from deltahist.server.answers import Batcher, BoxQuery
 from deltahist.server.catalogue import Catalogue
 
@@ -93,11 +99,66 @@ def test_files_that_cannot_be_served_at_the_start_are_told_and_the_others_are_se
     catalogue = Catalogue([folder, published, tmp_path / "nowhere.parquet", dots])
     assert [each.quoted for each in catalogue] == ["city", "with%20space", "line"]
     found = sorted(catalogue.problems, key=len)
-    said = ("half.parquet", "have one name, 'city'", "nowhere.parquet does not exist", "no address can hold")
+    said = ("half.parquet", "have one name, 'city'", "nowhere.parquet' does not exist", "no address can hold")
     for words in (*said, "median.parquet", "key.parquet"):
         assert sum(words in each for each in found) == 1
     with pytest.raises(dh.InputError, match=r"nothing can be served: .*half.*; .*nowhere"):
         Catalogue([folder / "half.parquet", tmp_path / "nowhere.parquet"])
+
+
+def make_sparse(path):
+    """A file of 3 GiB that takes no room, with a footer of 1 GiB if one believes its end."""
+    with path.open("wb") as file:
+        file.write(b"PAR1")
+        file.seek(3 << 30)
+        file.write((1 << 30).to_bytes(4, "little") + b"PAR1")
+
+
+def listen(path):
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.chdir(path.parent):
+        listening.bind(path.name)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, make_sparse, listen, lambda p: p.symlink_to("/dev/zero"), lambda p: p.symlink_to(p.name),
+     lambda p: os.mkfifo(p.with_suffix("")) or p.symlink_to(p.stem), lambda p: p.symlink_to("nowhere")],
+)  # fmt: skip
+def test_what_is_no_file_keeps_no_release_waiting(folder, make):
+    catalogue = Catalogue([folder])
+    make(folder / "a.parquet")
+    tracemalloc.start()
+    (folder / "line.parquet").rename(folder / "moved.parquet")
+    assert catalogue.refresh()
+    started = Catalogue([folder])
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+    assert {each.name for each in catalogue} == {each.name for each in started} == {"city", "moved"}
+    assert len(started.problems) == 1
+    (folder / "a.parquet").rmdir() if make == Path.mkdir else (folder / "a.parquet").unlink()
+    shutil.copy(folder / "city.parquet", folder / "a.parquet")
+    catalogue.refresh()
+    assert catalogue.find("a").release.digest == catalogue.find("city").release.digest
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_handed_out_once_it_was_read(folder, monkeypatch):
+    catalogue, city = Catalogue([folder]), folder / "city.parquet"
+
+    def replace_and_read(file, path):
+        release = from_bytes(file, path)
+        shutil.copy(folder / "line.parquet", folder / "next")
+        (folder / "next").replace(city)
+        return release
+
+    monkeypatch.setattr("deltahist.server.catalogue.from_bytes", replace_and_read)
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(city)
+    catalogue.refresh()
+    assert not catalogue.find("city").is_current
+    monkeypatch.undo()
+    catalogue.refresh()
+    assert catalogue.find("city").is_current
+    assert catalogue.find("city").release.digest == catalogue.find("line").release.digest
 
 
 def test_an_empty_folder_may_be_filled(folder, tmp_path):
