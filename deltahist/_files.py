@@ -134,7 +134,7 @@ def open_regular(path: Path, what: str) -> BinaryIO:
     `what` is what messages call the file.
     """
     try:
-        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)))  # noqa: SIM115
     except FileNotFoundError:
         raise InputError(f"{what} {str(path)!r} does not exist") from None
     except OSError as problem:

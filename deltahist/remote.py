@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import numpy as np
+import pyarrow as pa
+import shapely
 from numpy.typing import NDArray
 
 import deltahist.kinds  # noqa: F401  releases of every kind are read
@@ -68,9 +70,8 @@ class RemoteRelease:
 
     @functools.lru_cache(maxsize=8)  # noqa: B019  few releases, each read once
     def load(self) -> BaseRelease:
-        """Download the release file, once, and return its release; DamagedFile as of `dh.load`."""
-        place = f"{self.url}/download"
-        release = from_bytes(_send(place, "*/*", most=_MOST_FILE), place)
+        """Download the release file, once, and return its release; errors are those of `dh.load`."""
+        release = from_bytes(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
         self._check_digest(release.digest)
         return release
 
@@ -90,8 +91,6 @@ class RemoteRelease:
     def _requests(self, work: Workload) -> Iterator[tuple[int, Any]]:
         """Yield the queries that are asked at once: their number, and corners or geometries."""
         if isinstance(work, Regions):
-            import shapely
-
             work.check(self.domain)
             shapes = shapely.force_2d(work.geometries)
             groups = np.cumsum(shapely.get_num_coordinates(shapes)) // (_MOST_VERTICES // 2)
@@ -106,17 +105,12 @@ class RemoteRelease:
             yield len(part), part
 
     def _ask(self, number: int, queries: Any, how: dict[str, Any]) -> dict[str, NDArray[Any]]:
-        import pyarrow as pa
-
-        place = f"{self.url}/answers"
         if isinstance(queries, list):
-            content = _send(place, _ARROW, json.dumps({"boxes": queries, **how}).encode(), _JSON)
+            content = _send(f"{self.url}/answers", _ARROW, json.dumps({"boxes": queries, **how}).encode(), _JSON)
         else:
-            import shapely
-
             shapes = ",".join(f'{{"type":"Feature","geometry":{each}}}' for each in shapely.to_geojson(queries))
             body = f'{{"type":"FeatureCollection","features":[{shapes}]}}'.encode()
-            content = _send(f"{place}?{urlencode(how)}", _ARROW, body, _GEOJSON)
+            content = _send(f"{self.url}/answers?{urlencode(how)}", _ARROW, body, _GEOJSON)
         try:
             table = pa.ipc.open_stream(content).read_all()
             digest = table.schema.metadata[b"digest"].decode()

@@ -140,7 +140,7 @@ class _AnswerHead:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope.get("method") == "HEAD" and not scope["path"].endswith("/download"):  # a file is not read for it
-            scope = scope | {"method": "GET"}
+            scope = {**scope, "method": "GET"}
         await self.app(scope, receive, send)
 
 
