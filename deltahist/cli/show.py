@@ -74,7 +74,6 @@ def plot(
     only: Annotated[Literal["map", "curve"] | None, Option(help="Draw one part alone.")] = None,
     nonnegative: shared.Nonnegative = False,
     unbiased: _Unbiased = False,
-    hatch: Annotated[bool, Option("--hatch", help="Hatch cells that do not stand out from the noise.")] = False,
     per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
     context: Annotated[list[Path] | None, Option(metavar="FILE", help="Geometries drawn thin and grey.")] = None,
     title: shared.Title = None,
@@ -82,9 +81,10 @@ def plot(
 ) -> None:
     """Draw the published map and, below it, the protection that is left at each distance.
 
-    The map has unbiased estimates, merged until they stand out from the noise; with --nonnegative, every cell has its
-    non-negative estimate. With --regions the map has a colour for each region, hatched where it does not stand out from
-    the noise, and below it are all values with their intervals. The text below states the guarantee.
+    The map has unbiased estimates, merged where they do not differ from their surroundings; with --nonnegative, every
+    cell has its non-negative estimate. What may be empty is grey. With --regions the map has a colour for each region,
+    hatched where it does not stand out from the noise, and below it are all values with their intervals. The text below
+    states the guarantee.
 
     A folder of `deltahist stream` becomes lines over time for --regions.
 
@@ -103,8 +103,8 @@ def plot(
     estimates, of_cells = _chosen(nonnegative, unbiased), "cell" if per == "region" else per
     look: dict[str, Any] = {"title": title}
     if shared.is_folder(release):
-        if only or hatch or context or regions is None:
-            raise InputError("a folder requires --regions, and takes no --only, --hatch or --context")
+        if only or context or regions is None:
+            raise InputError("a folder requires --regions, and takes no --only or --context")
         series = shared.open_series(release)
         series = series if between is None else series.between(*between)
         asked = shared.read_zones(regions, layer, name, series.domain)
@@ -118,7 +118,7 @@ def plot(
         files = context or ()
         look["context"] = [read_geometries(file, published.domain, "--context", choosable=False) for file in files]
         if asked is None:
-            look |= {"per": of_cells, "hatched": hatch, "nonnegative": estimates}
+            look |= {"per": of_cells, "nonnegative": estimates}
         else:
             look |= {"per": per, "answers": answer(published, asked, nonnegative=nonnegative)}
         save_picture(published, out, only, **look)

@@ -27,6 +27,7 @@ from deltahist.decode.base import (
     decoder,
     interval,
 )
+from deltahist.decode.detection import stands_out
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.projection import Metric, ProjectedCells, nonnegative, simulated_metric
 from deltahist.space.workloads.cover import aligned_spans, box_sums, prefix_sums, sums_between
@@ -48,5 +49,6 @@ __all__ = [
     "placement",
     "prefix_sums",
     "simulated_metric",
+    "stands_out",
     "sums_between",
 ]

@@ -58,7 +58,7 @@ _TOLERANCE, _MOST_STEPS = 1e-12, 20_000
 
 @dataclass(frozen=True)
 class Moments:
-    """Error of each query: variance (m,), excess kurtosis (m,), and how the variance is known.
+    """Error of each query: variance (m,), excess kurtosis (m,; NaN if not known), and how the variance is known.
 
     Parameters
     ----------
@@ -97,7 +97,8 @@ def interval(moments: Moments, law: Law, level: float) -> tuple[NDArray[np.float
     # No law needs more than Chebyshev's bound; draws that are nearly always 0 have a huge kurtosis.
     most = 1 / math.sqrt(1 - level)
     # Below z = √3 the correction is negative; where draws are nearly always 0, more so than the quantile is positive.
-    half = np.clip(start + moments.kurtosis * ((z**3 - 3 * z) / 24), 0.0, most) * np.sqrt(moments.variance)
+    kurtosis = np.nan_to_num(moments.kurtosis)
+    half = np.clip(start + kurtosis * ((z**3 - 3 * z) / 24), 0.0, most) * np.sqrt(moments.variance)
     down, up = half.copy(), half.copy()
     if moments.draws is None:
         return down, up
@@ -359,18 +360,22 @@ class Decoder:
                 total += box_sums(self.noise(rng), spans) ** 2
                 advance(1)
         note = f"from {REPLICATES} simulated noise fields"
-        return Moments(total / REPLICATES, np.zeros(len(total)), freedom=REPLICATES, note=note)
+        return Moments(total / REPLICATES, self._unknown_kurtosis(len(total)), freedom=REPLICATES, note=note)
 
     def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant; else 0."""
-        out = np.zeros(len(variance))
+        """Return the excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant if any."""
         fourth = self.terms(4)
-        if fourth is not None:
-            some = variance > LEAST_SQUARED
-            most = max(law.kurtosis() for law in self.laws)
-            found = evaluate(fourth, spans)[some] / variance[some] ** 2
-            out[some] = np.clip(found, min(most, 0.0), max(most, 0.0))
+        if fourth is None:
+            return self._unknown_kurtosis(len(variance))
+        out, some = np.zeros(len(variance)), variance > LEAST_SQUARED
+        most = max(law.kurtosis() for law in self.laws)
+        found = evaluate(fourth, spans)[some] / variance[some] ** 2
+        out[some] = np.clip(found, min(most, 0.0), max(most, 0.0))
         return out
+
+    def _unknown_kurtosis(self, number: int) -> NDArray[np.float64]:
+        """Return the excess kurtosis of queries of which it is not known: NaN, or 0 for Gaussian noise."""
+        return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
     def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the number of draws (m,) whose plain sum is an answer's noise, 0 for none; None if it never is."""
@@ -456,7 +461,7 @@ class DenseDecoder(Decoder):
             variance = self._corner_variance(work.spans(self.domain))
             # Too many are asked to look at what is not resolved of each.
             unknown = None if self.strategy.determines_cells else np.full(len(variance), np.nan)
-            return Moments(variance, np.zeros(len(variance)), unresolved=unknown)
+            return Moments(variance, self._unknown_kurtosis(len(variance)), unresolved=unknown)
         return self.solved_moments(work)
 
     @property

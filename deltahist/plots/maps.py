@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode import stands_out
+from deltahist.decode.base import MOST_DENSE
 from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
 from deltahist.plots import colours, ground
 from deltahist.space.geometries import named
+from deltahist.space.workloads import Boxes
 from deltahist.strategies.base import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
@@ -38,13 +41,13 @@ def plot_map(
     *,
     nonnegative: bool | None = None,
     per: str = "area",
-    hatched: bool = False,
     context: Sequence[Any] = (),
 ) -> Axes:
     """Draw the published estimates: colours in 2-D, steps with a band of one standard error in 1-D.
 
     Colours are proportional for small values and logarithmic for large ones. Unbiased estimates of single cells are
-    often mostly noise. They are merged where they do not stand out (`merge_cells`).
+    often mostly noise. They are merged where they do not differ from their surroundings (`merge_cells`). Blocks that
+    may be empty are grey. All blocks are tested together, so that on 95 of 100 maps every coloured one holds points.
 
     Parameters
     ----------
@@ -52,7 +55,6 @@ def plot_map(
     ax : where to draw; a new figure when None.
     nonnegative : draw non-negative estimates of every cell; unbiased ones, merged, by default.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
-    hatched : hatch cells whose unbiased estimate does not stand out from the noise, all cells considered at once.
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
 
     Returns
@@ -67,11 +69,11 @@ def plot_map(
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((583000, 4505000, 587000, 4509000), (16, 16), "EPSG:32618")
     >>> release = dh.publish(np.full(domain.shape, 9), dh.Neighbourhood(domain, delta=500), epsilon=1)
-    >>> plot_map(release, hatched=True).get_ylabel()
+    >>> plot_map(release).get_ylabel()
     'northing (km)'
     """
     ax = ground.own_axes(ax)
-    notes = draw_map(release, ax, nonnegative=nonnegative, per=per, hatched=hatched, context=context)
+    notes = draw_map(release, ax, nonnegative=nonnegative, per=per, context=context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
     return ax
 
@@ -82,7 +84,6 @@ def draw_map(
     *,
     nonnegative: bool | None = None,
     per: str = "area",
-    hatched: bool = False,
     context: Sequence[Any] = (),
 ) -> str:
     """Draw `plot_map`, and return what to say of it."""
@@ -91,14 +92,14 @@ def draw_map(
     if domain.ndim == 1:
         return _draw_histogram(release, ax, positive)
     of_counts: Any = release
-    error, kurtosis = block_error(of_counts.decoder, (1, 1))
-    merged = merge_cells(of_counts)
+    error, _ = block_error(of_counts.decoder, (1, 1))
+    merged, standing = merge_cells(of_counts)
     areas: Any = ground.cell_areas(domain) if per == "area" else np.ones(domain.shape)
     unit = ground.unit_of_area(domain) if per == "area" else "cell"
-    if not stands_out(merged):
+    ax.set_facecolor("0.94")
+    if domain.size > 1 and (not standing.any() or is_even(merged)):
         even = ground.figure_of(float(merged.sum() / areas.sum()))
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
-        ax.set_facecolor("0.94")
     else:
         shown, point = (release.cells(nonnegative=True) if positive else merged) / areas, 1 / float(np.median(areas))
         notes = [f"Estimates: {release.estimator(positive)}" + ("." if positive else ", merged where they are noise.")]
@@ -106,11 +107,12 @@ def draw_map(
         scale = colours.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
         style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
-        ax.imshow(shown.T, origin="lower", extent=(west, east, south, north), **style)
+        drawn = np.ma.masked_array(shown, ~standing)
+        ax.imshow(drawn.T, origin="lower", extent=(west, east, south, north), **style)
         ground.add_colour_bar(ax, scale, f"points per {unit}")
-        if hatched:
-            notes.append("Hatched cells do not stand out from the noise.")
-            _hatch(ax, domain, release.cells() < _typical_largest(domain.size, kurtosis) * error)
+        if not standing.all():
+            notes.append("Grey: no points that stand out from the noise.")
+        notes.append("On 95 of 100 maps every coloured block holds points.")
     notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
     if ground.holds_points_from_outside(release):
         notes.append("Cells at the edge also hold points from outside.")
@@ -118,18 +120,9 @@ def draw_map(
     return " ".join(notes)
 
 
-def stands_out(merged: NDArray[np.float64]) -> bool:
-    """Return whether anything stands out from the noise, so that merged cells differ; always so of a single cell."""
-    return merged.size == 1 or bool(np.ptp(merged) > 1e-9 * np.abs(merged).max())
-
-
-def _hatch(ax: Axes, domain: Domain, doubtful: NDArray[np.bool_]) -> None:
-    """Hatch cells (domain.shape)."""
-    # Each cell twice along both axes, so that contours follow its edges.
-    x, y = (np.repeat(domain.edges(axis), 2)[1:-1] for axis in (0, 1))
-    twice = np.repeat(np.repeat(doubtful.T.astype(float), 2, axis=0), 2, axis=1)
-    hatches = ax.contourf(x, y, twice, levels=[0.5, 1.5], colors="none", hatches=["////"])
-    hatches.set(edgecolor="0.7", linewidth=0)
+def is_even(merged: NDArray[np.float64]) -> bool:
+    """Return whether merged cells are all alike, so that an even spread fits them."""
+    return bool(np.ptp(merged) <= 1e-9 * np.abs(merged).max())
 
 
 def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
@@ -144,59 +137,59 @@ def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
     ax.legend(frameon=False, fontsize=8)
     notes = [f"Estimates: {release.estimator(positive)}."]
     decoder = getattr(release.mechanism, "decoder", None)  # sorted points have no cells of their own
-    if decoder is not None and not stands_out(merge_cells(release)):  # type: ignore[arg-type]
+    if decoder is not None and is_even(merge_cells(release)[0]):  # type: ignore[arg-type]
         notes.append("Nothing stands out from the noise. An even spread fits all of it.")
     if ground.holds_points_from_outside(release):
         notes.append("The first and the last cell also hold points from outside.")
     return " ".join(notes)
 
 
-def merge_cells(release: Release) -> NDArray[np.float64]:
-    """Return points per cell (domain.shape), averaged over blocks wherever cells do not stand out from the noise.
+def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return points per cell (domain.shape), averaged over blocks, and whether each cell's block stands out.
 
-    Blocks are nested. One is divided if somewhere in it a part surely differs from an even spread over the
-    next larger block (by chance that happens about once on a map), and, once its surroundings are divided,
-    if one of its own parts probably does (by chance in one block of a hundred). Sums over blocks are kept.
+    Blocks are nested. One is divided if somewhere in it a part differs from an even spread over the next larger block.
+    A block stands out if it surely holds points. Both are tested for all blocks together (`stands_out`), with equal
+    shares of the level for each size of blocks. So the chance that any block of an empty area stands out is at most
+    `level`, and so is the chance of a difference where there is none. Sums over blocks are kept.
     This looks at nothing but the release, so it costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
-    while widths[-1] < max(cells.shape):
+    while widths[-1] < max(shape):
         widths.append(widths[-1] * branching)
-    sums, size = cells, np.broadcast_to(1.0, shape)
-    surely, levels = np.zeros(shape, dtype=bool), []
-    for fine, coarse in itertools.pairwise(widths):
+    level /= 2 * len(widths)
+    sums, size, uneven, levels = cells, np.ones(shape), np.zeros(shape, dtype=bool), []
+    for fine, coarse in itertools.pairwise([*widths, widths[-1] * branching]):
+        errors, kurtosis = _block_errors(release, fine, sums.shape)
+        above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
+        levels.append((sums / size, uneven, above, starts))
         larger, larger_size = sum_blocks(sums, starts), sum_blocks(size, starts)
-        expected = spread_blocks(larger / larger_size, starts, sums.shape)
-        expected *= size
-        error, kurtosis = block_error(release.decoder, (fine,) * len(shape))
-        # Standard errors by which each part differs from an even spread.
-        deviation = np.abs(np.subtract(sums, expected, out=expected), out=expected)
-        deviation /= max(error, 1e-12)
-        # What chance makes once on a map, and in one block of a hundred.
-        sure = _typical_largest(sums.size, kurtosis)
-        likely = _typical_largest(100 * (coarse // fine) ** 2, kurtosis)
-        surely = sum_blocks(surely | (deviation > sure), starts) > 0
-        levels.append((sums, size, surely | (sum_blocks(deviation > likely, starts) > 0), starts))
+        # By symmetry a part's covariance with the whole is its share of the whole's variance. So the difference below
+        # has a smaller variance than the part.
+        excess = sums - size * spread_blocks(larger / larger_size, starts, sums.shape)
+        differs = stands_out(excess, errors, kurtosis, level=level, either_side=True)
+        uneven = sum_blocks(uneven | differs, starts) > 0
         sums, size = larger, larger_size
-    shown, divided = sums / size, np.ones(sums.shape, dtype=bool)
+    shown, uneven, standing, _ = levels.pop()
     while levels:
-        sums, size, uneven, starts = levels.pop()
-        divided = spread_blocks(divided & uneven, starts, sums.shape)
-        shown = spread_blocks(shown, starts, sums.shape)
-        np.divide(sums, size, out=shown, where=divided)
-    return shown
+        means, finer, above, starts = levels.pop()
+        shown, standing, divided = (spread_blocks(each, starts, means.shape) for each in (shown, standing, uneven))
+        shown, standing = np.where(divided, means, shown), np.where(divided, above, standing)
+        uneven = divided & finer
+    return shown, standing
 
 
-def _typical_largest(draws: int, kurtosis: float) -> float:
-    """Return the typical largest of many draws of noise, in standard errors.
-
-    √(2 ln m) for normal noise, ln m / √2 for Laplace noise, and between them by the excess kurtosis.
-    """
-    log = math.log(max(draws, 20))
-    normal, laplace = math.sqrt(2 * log), log / math.sqrt(2)
-    return normal + min(kurtosis / 3, 1.0) * max(0.0, laplace - normal)
+def _block_errors(release: Release, width: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Return standard errors and excess kurtosis of the sums over all blocks of a width."""
+    domain, decoder = release.domain, release.decoder
+    if not decoder.closed and domain.size > MOST_DENSE:  # too many to be solved one by one
+        return block_error(decoder, (width,) * domain.ndim)
+    first = np.indices(shape).reshape(domain.ndim, -1) * width
+    last = np.minimum(first + width, np.array(domain.shape)[:, None])
+    edges = [domain.edges(axis)[place] for places in (first, last) for axis, place in enumerate(places)]
+    moments = decoder.moments(Boxes(np.column_stack(edges)))
+    return np.sqrt(moments.variance).reshape(shape), moments.kurtosis.reshape(shape)
 
 
 # --- regions ------------------------------------------------------------------------------------------------

@@ -308,14 +308,13 @@ class TreeDecoder(Decoder):
         ]
 
     def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
-        """Return the kurtosis of small boxes, from a small tree with the same lowest levels; large boxes have none.
+        """Return the kurtosis of small boxes, from a small tree with the same lowest levels; NaN for large boxes.
 
-        A box of many cells sums many draws, so that its kurtosis fades. The place of a box in the tree
-        matters little for so small a correction: the mean over a few places is taken.
+        The place of a box in the tree matters little for so small a correction: the mean over a few places is taken.
         """
         sides = [np.rint(high - low).astype(np.int64) for low, high in spans]
         small = np.all([(s >= 1) & (s <= _SMALL_BOX) for s in sides], axis=0) & (variance > 0)
-        out = np.zeros(len(variance))
+        out = self._unknown_kurtosis(len(variance))
         if small.any():
             out[small] = self._small_box_kurtosis[tuple(s[small] - 1 for s in sides)]
         return out

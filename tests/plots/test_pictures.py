@@ -86,7 +86,7 @@ def zones_of(release, number, within=None):
     ("shape", "look"),
     [
         ((40, 30), {}),
-        ((40, 30), {"hatched": True, "only": "map"}),
+        ((40, 30), {"nonnegative": True, "only": "map"}),
         ((20, 30), {"regions": 40}),
         ((60, 4), {}),
         ((4, 60), {"only": "map"}),
