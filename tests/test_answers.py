@@ -10,7 +10,6 @@ import shapely
 
 import deltahist as dh
 from deltahist.decode import Moments, ProjectedCells, interval
-from deltahist.decode.forms import Bilinear
 from deltahist.privacy import Laplace
 from deltahist.releases.sums import ReleaseDifference
 
@@ -45,7 +44,12 @@ def test_nonnegative_answers_say_what_they_are():
     assert found.columns[-1] == "estimator"
     line = dh.publish_sorted(np.arange(50), dh.Neighbourhood(dh.Domain((0, 50), (50,)), 5), 1.0)
     for nonnegative in (False, True):  # there is one kind of them
-        assert list(dh.answer(line, [[0, 9]], nonnegative=nonnegative)) == ["estimate", "std_error", "low", "high"]
+        assert list(dh.answer(line, [[0, 9]], nonnegative=nonnegative)) == [
+            "estimate",
+            "std_error",
+            "low",
+            "high",
+        ]
 
 
 def test_polygons_count_by_exact_area_shares():
@@ -117,7 +121,10 @@ def test_one_dimension():
         (lambda: dh.workloads.regions([shapely.box(0, 0, 20, 1)]), "reaches outside the domain"),
         (lambda: dh.workloads.regions([shapely.box(10, 0, 20, 1)]), "reaches outside the domain"),
         (lambda: dh.workloads.regions([shapely.Point(0, 0)]), "Polygon"),
-        (lambda: dh.workloads.regions([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])]), "must be a valid"),
+        (
+            lambda: dh.workloads.regions([shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])]),
+            "must be a valid",
+        ),
         (lambda: dh.workloads.regions([]), "at least one"),
         (lambda: dh.workloads.random_squares(9, 1, DOMAIN), "longer than the domain"),
         (lambda: dh.workloads.all_ranges(dh.Domain((0, 0, 1, 1), (8, 8))), "another domain"),
@@ -332,16 +339,3 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
         for found in parts:
             assert np.array_equal(np.concatenate([each[name] for each in found]), own), name
     assert list(vars(release.answerer()._unbiased)) == made
-
-
-def test_a_box_asked_for_again_and_again_is_answered_from_tables_alike():
-    near = dh.Neighbourhood(dh.Domain((0, 0, 40, 40), (40, 40)), delta=1)
-    release = dh.publish(np.ones((40, 40), dtype=int), near, "flow", epsilon=1.0, rng=np.random.default_rng(2))
-    box = dh.workloads.boxes([[2, 3, 20, 17]])
-    (lines,) = (joint.axes[0] for _, joint in release.decoder.terms(2) if isinstance(joint, Bilinear))
-    first = release.answerer().answer(box, level=0.9)
-    assert "_between" not in vars(lines)
-    for _ in range(100):
-        again = release.answerer().answer(box, level=0.9)
-    assert "_between" in vars(lines)
-    assert all(np.allclose(first[column], again[column], rtol=1e-12) for column in first)

@@ -19,7 +19,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist._progress import progress
-from deltahist.decode.forms import Joint, Terms, evaluate, mean_of, row_products
+from deltahist.decode.forms import Terms, evaluate, mean_of, row_products
 from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, fits_memory, is_number
 from deltahist.privacy import Law
@@ -251,16 +251,6 @@ class Decoder:
         """Whether `box_variance` and `mean_variance` are known in closed form."""
         return self.terms(2) is not None
 
-    def prepare(self) -> None:
-        """Make the tables of the closed forms that memory allows for, and none later.
-
-        Tables round otherwise than forms: an error must not depend on how much was asked before.
-        """
-        for order in (2, 4) if self.closed else ():
-            for _, features in self.terms(order) or ():
-                for each in (features,) if isinstance(features, Joint) else features:
-                    each.expect(math.inf)
-
     def box_variance(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         """Return the variance of boxes (m,) in closed form, where there is one."""
         terms = self.terms(2)
@@ -306,7 +296,8 @@ class Decoder:
     def solved_moments(self, work: Asked) -> Moments:
         """Return moments from the coefficients with which noise draws enter each answer, query by query."""
         fits_memory(
-            3 * 8 * self.domain.size, f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells"
+            3 * 8 * self.domain.size,
+            f"the error of a query by {self.strategy.name} over {self.domain.size:,} cells",
         )
         queries = rows_of(work, self.domain)
         # To slice a single row costs as much as a query.
@@ -540,7 +531,12 @@ class IterativeDecoder(Decoder):
             dtype=np.float64,
         )
         found, ended, *_ = lsmr(
-            rows.H if adjoint else rows, right, atol=_TOLERANCE, btol=_TOLERANCE, conlim=0.0, maxiter=_MOST_STEPS
+            rows.H if adjoint else rows,
+            right,
+            atol=_TOLERANCE,
+            btol=_TOLERANCE,
+            conlim=0.0,
+            maxiter=_MOST_STEPS,
         )
         if ended == 7:
             raise InputError(

@@ -1,15 +1,14 @@
 """Errors of queries in closed form: of boxes as sums of products over the axes, of other queries by their surroundings.
 
 An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all cells before edge e, so that a variance
-qᵀ V q is wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w. Where many
-intervals are asked for, the forms of all intervals between two edges are tabulated once (`IntervalTable`).
+qᵀ V q is wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,19 +21,11 @@ from deltahist.space.workloads.cover import Edges, Pieces, RegionCover, counted,
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]
-#: Numbers in a table that is kept, at most (half a gigabyte).
-MOST_KEPT = 1 << 26
-#: A call takes as long without a table as this many intervals.
-A_CALL = 8
-#: Numbers that are worked out at a time on the way to a table.
-_AT_A_TIME = 1 << 20
 #: Boxes whose closed form is worked out at a time, and cells of the boxes around queries: so that these stay near the
 #: processor.
 _BOXES, _CELLS = 1 << 13, 1 << 16
 #: Bytes for each cell of the box around a region while its error is worked out.
 _BYTES = 128
-#: Tables of fourth powers cost four times as much; kurtosis is a small correction on finer grids.
-MOST_FOURTH = 1024
 #: Rows of a product that are worked out at a time.
 _ROWS = 16
 #: Boxes around queries whose widths are in one of so many classes, for each doubling, are worked on together.
@@ -46,10 +37,6 @@ class Feature:
 
     def __call__(self, low: Field, high: Field) -> Field:
         raise NotImplementedError
-
-    def expect(self, number: float) -> None:
-        """Make the tables that pay for this number of intervals."""
-        return
 
     def mean(self, n: int) -> float:
         """Return the mean over all intervals of whole cells on an axis of n cells."""
@@ -63,10 +50,6 @@ class Joint:
     def __call__(self, spans: Sequence[Span]) -> Field:
         raise NotImplementedError
 
-    def expect(self, number: float) -> None:
-        """Make the tables that pay for this number of boxes."""
-        return
-
     def mean(self, shape: tuple[int, ...]) -> float:
         """Return the mean over all boxes of whole cells on a grid of this shape."""
         raise NotImplementedError
@@ -79,9 +62,6 @@ Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
 def evaluate(terms: Terms, spans: Sequence[Span]) -> Field:
     """Return values of a closed form at boxes (m,)."""
     out = np.zeros(len(spans[0][0]))
-    for _, features in terms:
-        for each in (features,) if isinstance(features, Joint) else features:
-            each.expect(len(out))
     for start in range(0, len(out), _BOXES):
         some = slice(start, start + _BOXES)
         boxes, found = [(low[some], high[some]) for low, high in spans], out[some]
@@ -154,16 +134,10 @@ class Form:
 
     #: Edges, m + 1.
     size: int
-    #: Multiplications that one interval takes; 0 where a table would be slower.
-    work: int = 0
 
     def entries(self, i: Index, j: Index) -> Field:
         """Return G_ij, one by one."""
         raise NotImplementedError
-
-    def rows(self, first: int, stop: int) -> Field:
-        """Return G from row and column `first` on, to the row before `stop`."""
-        return self.entries(np.arange(first, stop)[:, None], np.arange(first, self.size))
 
     def whole(self, weight: Field) -> float:
         """Return wᵀ G w."""
@@ -188,6 +162,8 @@ class Overlap(Form):
 
     def __init__(self, sums: Field) -> None:
         self.sums, self.size = sums, len(sums)
+        #: G_ij for i < j, which depends on i alone (size,).
+        self.before = sums
 
     def entries(self, i: Index, j: Index) -> Field:
         return self.sums[np.minimum(i, j)]
@@ -205,68 +181,6 @@ class Overlap(Form):
         # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
         later = np.cumsum(weight[::-1])[::-1]
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
-
-
-class IntervalTable:
-    """Numbers of all intervals between two edges, each a quadratic form of the interval.
-
-    Parameters
-    ----------
-    rows : gives the forms' entries G (stop - first, size - first, k), as `Form.rows` does.
-    diagonal : their entries on the diagonal (size, k).
-    """
-
-    def __init__(self, rows: Callable[[int, int], Field], diagonal: Field) -> None:
-        size, k = diagonal.shape
-        #: Interval (i, j) stands at `_start`[i] + j: row by row, empty ones (i, i) first.
-        self._start = np.concatenate([[0], np.cumsum(np.arange(size - 1, 0, -1))])
-        self._table = np.zeros((size * (size + 1) // 2, k))
-        step = max(1, _AT_A_TIME // max(1, size * k))
-        for first in range(0, size - 1, step):
-            stop = min(first + step, size - 1)
-            some, form = diagonal[first:stop, None] + diagonal[first:], rows(first, stop)
-            form *= 2
-            some -= form
-            for own, i in zip(some, range(first, stop), strict=True):
-                self._table[self._start[i] + i + 1 : self._start[i] + size] = own[i + 1 - first :]
-        #: From each edge to the next: small, unlike the table, so that it stays near the processor.
-        self._next = np.zeros((size, k))
-        self._next[:-1] = self._table[self._start[:-1] + np.arange(1, size)]
-
-    def of(self, intervals: Pieces, place: Index | None = None) -> Field:
-        """Return the numbers of intervals between any places (m, k), in edges; `place` says which edges are alike."""
-        ends = [intervals.first, intervals.first + 1, intervals.last, intervals.last + 1]
-        near, after, before, far = ends if place is None else (place[end] for end in ends)
-        if intervals.whole:
-            return self._at(self._start[near] + far)
-        head, tail = intervals.head, intervals.tail
-        if place is None:
-            return self._cut(ends, head, tail)
-        out = self._at(self._start[near] + far)
-        some = ((head < 1) & (near < after)) | ((tail < 1) & (before < far))
-        out[some] = self._cut([end[some] for end in (near, after, before, far)], head[some], tail[some])
-        return out
-
-    def _cut(self, ends: Sequence[Index], head: Field, tail: Field) -> Field:
-        """Return the numbers of intervals that cut cells: bilinear between edges, but a share of a cell counts squared.
-
-        Within one cell the tail is 1, so that the edge after the one behind it counts nothing.
-        """
-        near, after, before, far = ends
-        low, high = self._start[near], self._start[after]
-        a, b = head[:, None], tail[:, None]
-        out = self._at(low + far)
-        out *= a * b
-        out += a * (1 - b) * self._at(low + before)
-        out += (1 - a) * b * self._at(high + far)
-        out += (1 - a) * (1 - b) * self._at(high + before)
-        out -= a * (1 - a) * (near < after)[:, None] * np.take(self._next, near, axis=0)
-        out -= b * (1 - b) * (before < far)[:, None] * np.take(self._next, before, axis=0)
-        return out
-
-    def _at(self, row: Index) -> Field:
-        # An index in brackets takes rows ten times as long.
-        return np.take(self._table, row, axis=0)
 
 
 def weighted(rows: Field, edges: Edges) -> Field:
@@ -337,8 +251,6 @@ class Mixed(Feature):
 class Quadratic(Feature):
     """Quadratic forms of an interval along one axis, the first of which is the feature.
 
-    They stand in one table where many intervals are asked for.
-
     Parameters
     ----------
     forms : (k,) over the m + 1 edges of a row of blocks.
@@ -346,30 +258,20 @@ class Quadratic(Feature):
     """
 
     def __init__(self, forms: Sequence[Form], edges: Field | None = None) -> None:
-        self.forms, self.edges, self._asked = forms, edges, 0.0
-
-    def expect(self, number: float) -> None:
-        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
-        self._asked += max(number, A_CALL)
-        pairs = self.forms[0].size ** 2 // 2
-        work = sum(form.work for form in self.forms)
-        if pairs < self._asked * work and pairs * len(self.forms) < MOST_KEPT:
-            self._between  # noqa: B018
-
-    @functools.cached_property
-    def _between(self) -> IntervalTable:
-        every = np.arange(self.forms[0].size)
-        diagonal = np.stack([form.entries(every, every) for form in self.forms], axis=-1)
-        return IntervalTable(lambda *rows: np.stack([form.rows(*rows) for form in self.forms], axis=-1), diagonal)
+        self.forms, self.edges = forms, edges
 
     def __call__(self, low: Field, high: Field) -> Field:
-        return self.values(low, high)[:, 0]
+        return self.values(low, high)[0]
 
-    def _in_blocks(self, place: Field) -> Field:
-        """Return places in blocks, from places in cells: a cell is found without a search, as `np.interp` needs."""
-        assert self.edges is not None
-        cell = place.astype(np.int64)
-        return np.asarray(np.take(self.edges, cell) + (place - cell) * np.take(self._widths, cell))
+    def in_blocks(self, low: Field, high: Field) -> Pieces:
+        """Return intervals [low, high), given in cells, in blocks."""
+        if self.edges is None:
+            return Pieces.of(low, high)
+        # A cell is found without a search, as `np.interp` needs.
+        cells = [(place, place.astype(np.int64)) for place in (low, high)]
+        return Pieces.of(
+            *(np.take(self.edges, cell) + (place - cell) * np.take(self._widths, cell) for place, cell in cells)
+        )
 
     @functools.cached_property
     def _widths(self) -> Field:
@@ -378,13 +280,12 @@ class Quadratic(Feature):
         return np.diff(self.edges, append=self.edges[-1])
 
     def values(self, low: Field, high: Field) -> Field:
-        """Return the forms of intervals [low, high) in cells (m, k)."""
-        if self.edges is not None:
-            low, high = self._in_blocks(low), self._in_blocks(high)
-        intervals = Pieces.of(low, high)
-        if "_between" in self.__dict__:
-            return self._between.of(intervals)
-        return np.stack([form.of(intervals) for form in self.forms], axis=-1)
+        """Return the forms of intervals [low, high) in cells (k, m)."""
+        return self.of(self.in_blocks(low, high))
+
+    def of(self, intervals: Pieces) -> Field:
+        """Return the forms of intervals in blocks (k, m)."""
+        return np.array([form.of(intervals) for form in self.forms])
 
     def mean(self, n: int) -> float:
         return float(self.means(n)[0])
@@ -416,11 +317,10 @@ class Bilinear(Joint):
 
     def __call__(self, spans: Sequence[Span]) -> Field:
         f, g = (forms.values(*span) for forms, span in zip(self.axes, spans, strict=True))
-        return np.einsum("mj,mj->m", row_products(f, self.weights), g)
-
-    def expect(self, number: float) -> None:
-        for forms in self.axes:
-            forms.expect(number)
+        out = np.zeros(f.shape[1])
+        for i, j in np.argwhere(self.weights):
+            out += self.weights[i, j] * f[i] * g[j]
+        return out
 
     def mean(self, shape: tuple[int, ...]) -> float:
         f, g = (forms.means(n) for forms, n in zip(self.axes, shape, strict=True))

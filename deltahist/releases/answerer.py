@@ -61,7 +61,6 @@ class Answerer:
     def prepare(self) -> None:
         """Let sums over the map give every answer: bit for bit the same, whatever is asked before or along with it."""
         self._asked = math.inf
-        self.release.decoder.prepare()
         for name in ("_unbiased", "_nonnegative"):
             vars(self).pop(name, None)
         _ = self._unbiased.whole, self._unbiased.rims

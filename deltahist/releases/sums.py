@@ -122,11 +122,6 @@ class JointNoise:
             found.setdefault(each.laws, each)
         return {each: number[laws] for laws, each in found.items()}
 
-    def prepare(self) -> None:
-        """Make the tables of each release, and none later."""
-        for each in self.alike:
-            each.decoder.prepare()
-
     def moments(self, work: Asked) -> Moments:
         """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
         return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
@@ -226,7 +221,11 @@ class Difference(abc.ABC):
             "high": estimate + up,
         }
         if "cut" in before:
-            table |= {"noise_error": np.sqrt(joint.variance), "placement_error": placement, "cut": after["cut"]}
+            table |= {
+                "noise_error": np.sqrt(joint.variance),
+                "placement_error": placement,
+                "cut": after["cut"],
+            }
         unresolved = [each["unresolved"] for each in (before, after) if "unresolved" in each]
         if unresolved:
             table["unresolved"] = np.max(unresolved, axis=0)

@@ -15,22 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import (
-    MOST_FOURTH,
-    Feature,
-    Field,
-    Form,
-    Quadratic,
-    Terms,
-    over_intervals,
-    sums_inside,
-    weighted,
-)
+from deltahist.decode.forms import Feature, Field, Form, Index, Quadratic, Terms, over_intervals, sums_inside
 from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span
-from deltahist.space.workloads.cover import Pieces, aligned_spans
+from deltahist.space.workloads.cover import aligned_spans
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 if TYPE_CHECKING:
@@ -38,8 +28,8 @@ if TYPE_CHECKING:
     from deltahist.space.workloads import Workload
 
 Factor: TypeAlias = "_Sums | _Haar"
-#: Tables over pairs of cell edges are made up to this many cells along an axis, for errors in closed form.
-MOST_TABLED = 4096
+#: Cells along an axis up to which planning tries wavelets: to find their dearest move takes longer with each.
+_MOST_PLANNED = 4096
 
 
 class Product(Strategy):
@@ -47,8 +37,8 @@ class Product(Strategy):
 
     determines_cells: ClassVar[bool] = True
     #: A square integer matrix F (n, n) for each axis. Methods take arrays along the first axis: `apply` returns F x,
-    #: `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q; `prefix_power` is Σ_e |F⁻ᵀ P_e|² over the prefixes P_e,
-    #: all cells before edge e = 0, ..., n.
+    #: `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. `prefixes` are rows of F⁻ᵀ P_e, all others being zero,
+    #: and the entries there (n + 1, few), for P_e all cells before edge e = 0, ..., n.
     factors: tuple[Factor, ...]
 
     @functools.cached_property
@@ -92,9 +82,14 @@ class _Sums:
     def solve_transpose(self, q: NDArray[Any]) -> Field:
         return _Sums(self.n, not self.suffix).solve(q)
 
-    def prefix_power(self) -> float:
+    @property
+    def prefixes(self) -> tuple[Index, Field]:
         # A prefix is one prefix sum; of suffix sums it is the first less another, and the whole is the first alone.
-        return float(2 * self.n - 1 if self.suffix else self.n)
+        edge = np.arange(self.n + 1)
+        some = (edge > 0).astype(np.float64)
+        if not self.suffix:
+            return np.maximum(edge - 1, 0)[:, None], some[:, None]
+        return np.stack([0 * edge, edge % self.n], axis=1), np.stack([some, -some * (edge < self.n)], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +124,8 @@ class Cumulative(Product):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if max(near.domain.shape) <= MOST_TABLED:
-            yield "Cumulative (suffix)", cls(near.domain)
-            yield "Cumulative (prefix)", cls(near.domain, direction="prefix")
+        yield "Cumulative (suffix)", cls(near.domain)
+        yield "Cumulative (prefix)", cls(near.domain, direction="prefix")
 
     @functools.cached_property
     def factors(self) -> tuple[Factor, ...]:  # type: ignore[override]
@@ -235,20 +229,23 @@ class _Haar:
             weight[low] = (left + right) / 2
         return np.concatenate([weight[:1], *reversed(rows)])
 
-    def prefix_power(self) -> float:
+    @property
+    def prefixes(self) -> tuple[Index, Field]:
         # A prefix is 1 or 0 on every segment that its edge does not cut: only segments around the edge have
-        # coefficients. `mean` is the value of the one around each edge, half of its halves' together.
-        mean, out = np.ones(self.n + 1), 1.0
+        # coefficients, one on each level. `mean` is the mean over the segment around each edge.
+        mean, row = np.ones(self.n + 1), self.n
         mean[0] = 0.0
-        for low, mid, high in reversed(self.levels):
-            length = high - low - 1
+        rows, entries = (np.zeros((self.n + 1, 1 + len(self.levels)), kind) for kind in (np.int64, np.float64))
+        for level, (low, mid, high) in reversed(list(enumerate(self.levels, start=1))):
+            row, length = row - len(low), high - low - 1
             segment = np.repeat(np.arange(len(low)), length)
             edge = np.arange(length.sum()) - np.repeat(length.cumsum() - length, length) + low[segment] + 1
             left = np.where(edge >= mid[segment], 1.0, mean[edge])
             right = np.where(edge <= mid[segment], 0.0, mean[edge])
-            out += float((((left - right) / 2) ** 2).sum())
+            rows[edge, level], entries[edge, level] = row + segment, (left - right) / 2
             mean[edge] = (left + right) / 2
-        return out + float((mean[1:-1] ** 2).sum())
+        entries[:, 0] = mean
+        return rows, entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +270,7 @@ class Wavelet(Product):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if max(near.domain.shape) <= MOST_TABLED:
+        if max(near.domain.shape) <= _MOST_PLANNED:
             yield "Wavelet", cls(near.domain)
 
     def __post_init__(self) -> None:
@@ -407,45 +404,28 @@ class Prefixes(Form):
     """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
 
     def __init__(self, factor: Factor) -> None:
-        self.factor, self.size, self.work = factor, factor.n + 1, factor.n
+        self.factor, self.size = factor, factor.n + 1
+        self._rows, self._entries = factor.prefixes
         ones = factor.solve_transpose(np.ones((factor.n, 1)))
         #: |F⁻ᵀ1|², and sums of the total's covariance with cells before each edge (n + 1,).
         self.total = float((ones * ones).sum())
         self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
-    @functools.cached_property
-    def coefficients(self) -> Field:
-        """F⁻ᵀP_e (n + 1, n)."""
-        prefix = np.tril(np.ones((self.size, self.size - 1)), -1)  # row e: the cells before edge e
-        # Row by row in memory: of another layout every box would copy them all.
-        return np.ascontiguousarray(self.factor.solve_transpose(np.ascontiguousarray(prefix.T)).T)
+    def entries(self, i: Index, j: Index) -> Field:
+        common = self._rows[i] == self._rows[j]
+        return np.asarray((common * self._entries[i] * self._entries[j]).sum(axis=-1))
 
-    @functools.cached_property
-    def fourth(self) -> Field:
-        """Σ_k (P_jk − P_ik)⁴ for all pairs of edges i, j."""
-        p = self.coefficients
-        cube, square = p**3 @ p.T, (p * p) @ (p * p).T
-        own = np.diag(square)
-        return own[:, None] + own[None, :] - 4 * cube - 4 * cube.T + 6 * square
-
-    def entries(self, i: NDArray[np.int64], j: NDArray[np.int64]) -> Field:
-        return np.einsum("en,en->e", self.coefficients[i], self.coefficients[j])
-
-    def rows(self, first: int, stop: int) -> Field:
-        return self.coefficients[first:stop] @ self.coefficients.T
-
-    def of(self, intervals: Pieces) -> Field:
-        own = weighted(self.coefficients, intervals.edges)
-        return np.einsum("mn,mn->m", own, own)
+    def fourth(self, i: Index, j: Index) -> Field:
+        """Return Σ_k (P_jk − P_ik)⁴ for pairs of edges i, j (m,)."""
+        one, other = self._entries[i], self._entries[j]
+        apart = one**4 + other**4
+        return np.asarray(np.where(self._rows[i] == self._rows[j], (other - one) ** 4, apart).sum(axis=-1))
 
     def whole(self, weight: Field) -> float:
         # A cell is in the prefixes of all edges behind it.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
         return float((own * own).sum())
-
-    def trace(self) -> float:
-        return self.factor.prefix_power()
 
 
 @dataclass(frozen=True, eq=False)
@@ -455,7 +435,7 @@ class Fourth(Feature):
     form: Prefixes
 
     def __call__(self, low: Field, high: Field) -> Field:
-        return self.form.fourth[np.rint(low).astype(np.int64), np.rint(high).astype(np.int64)]
+        return self.form.fourth(np.rint(low).astype(np.int64), np.rint(high).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -481,8 +461,8 @@ class ProductDecoder(Decoder):
         super().__init__(strategy, laws, total_known)
         # With several laws the variance is no product over axes; it is then solved query by query.
         self.forms: tuple[Prefixes, ...] = ()
-        if len(set(laws)) == 1 and max(self.domain.shape) <= MOST_TABLED:
-            self.forms = tuple(_prefixes(f) for f in self.strategy.factors)
+        if len(set(laws)) == 1:
+            self.forms = tuple(map(Prefixes, self.strategy.factors))
 
     def solve(self, values: Field) -> Field:
         return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
@@ -496,7 +476,7 @@ class ProductDecoder(Decoder):
         return tuple(Quadratic([form]) for form in self.forms)
 
     def terms(self, order: int) -> Terms | None:
-        if not self.forms or (order == 4 and max(self.domain.shape) > MOST_FOURTH):
+        if not self.forms:
             return None
         law = self.laws[0]
         if order == 4:
@@ -513,8 +493,3 @@ class ProductDecoder(Decoder):
             return None
         # Differences of sums: every released value enters with coefficient −1, 0 or 1.
         return np.where(aligned_spans(spans), np.rint(variance / self.laws[0].variance()), 0.0)
-
-
-@functools.lru_cache(maxsize=4)
-def _prefixes(factor: Factor) -> Prefixes:
-    return Prefixes(factor)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from deltahist.decode.forms import IntervalTable, Overlap, Quadratic, surroundings
+from deltahist.decode.forms import Overlap, Quadratic, surroundings
 from deltahist.space.workloads.cover import Pieces
-from deltahist.strategies.flow.decoder import Diagonal, estimated_flow
+from deltahist.strategies.flow.decoder import Diagonal, Sides, estimated_flow
 from deltahist.strategies.flow.lines import Lines
 from deltahist.strategies.product import Prefixes, _Haar, _Sums
 
@@ -33,33 +33,49 @@ def test_a_form_is_its_table():
         form, rng = FORMS[name], np.random.default_rng(len(name))
         i, j = np.divmod(np.arange(form.size**2), form.size)
         table = form.entries(i, j).reshape(form.size, -1)
-        assert np.allclose(form.rows(0, form.size), table)
         assert np.allclose(table, table.T)
         assert form.trace() == pytest.approx(np.trace(table), abs=1e-12)
         for weight in (np.ones(form.size), rng.normal(size=form.size)):
             assert form.whole(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
 
 
-@pytest.mark.parametrize("same", [False, True])
-def test_a_form_of_intervals_is_that_of_their_cells(same):
-    """By definition qᵀ V q, V the differences of G; with a table of all intervals, and without."""
+def some_intervals(n, seed):
+    """Whole cells, then parts of a cell down to a millionth, then any; the cells of each."""
+    rng = np.random.default_rng(seed)
+    low, high = np.sort(rng.uniform(0, n, (2, 300)), axis=0)
+    low[:100], high[:100] = (
+        np.floor(low[:100]),
+        np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100])),
+    )
+    high[100:150] = low[100:150] + (np.ceil(low[100:150]) - low[100:150]) * 10 ** -rng.uniform(0, 6, 50)
+    return low, high, np.clip(high[:, None] - np.arange(n), 0, 1) - np.clip(low[:, None] - np.arange(n), 0, 1)
+
+
+def test_a_form_of_intervals_is_that_of_their_cells():
+    """By definition qᵀ V q, V the differences of G."""
     for name in FORMS:
-        form, rng = FORMS[name], np.random.default_rng(len(name))
-        n = form.size - 1
-        low, high = np.sort(rng.uniform(0, n, (2, 300)), axis=0)
-        low[:100], high[:100] = np.floor(low[:100]), np.floor(low[:100]) + rng.integers(1, 1 + n - np.floor(low[:100]))
-        high[100:150] = low[100:150] + (np.ceil(low[100:150]) - low[100:150]) * 10 ** -rng.uniform(0, 6, 50)
-        cells = np.clip(high[:, None] - np.arange(n), 0, 1) - np.clip(low[:, None] - np.arange(n), 0, 1)
-        covariance = np.diff(np.diff(form.rows(0, n + 1), axis=0), axis=1)
+        form = FORMS[name]
+        low, high, cells = some_intervals(form.size - 1, len(name))
+        i, j = np.divmod(np.arange(form.size**2), form.size)
+        covariance = np.diff(np.diff(form.entries(i, j).reshape(form.size, -1), axis=0), axis=1)
         expected = np.einsum("mi,ij,mj->m", cells, covariance, cells)
-        every = np.arange(form.size)
-        diagonal = form.entries(every, every)[:, None]
-        between = IntervalTable(lambda *rows, form=form: form.rows(*rows)[:, :, None], diagonal)
         for some in (slice(0, 100), slice(None)):
             intervals = Pieces.of(low[some], high[some])
-            place = every if same else None
             assert np.allclose(form.of(intervals), expected[some], rtol=1e-9, atol=1e-13)
-            assert np.allclose(between.of(intervals, place)[:, 0], expected[some], rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("n", "widths"), [(1, ()), (2, ()), (9, (2,)), (12, (3,)), (50, (7,)), (60, (4, 20)), (300, (6, 60))]
+)
+@pytest.mark.parametrize("centred", [False, True])
+def test_polynomials_between_knots_are_the_forms_of_a_line(n, widths, centred):
+    line = Lines(n, widths, 1.0, 1.7, (0.8, 0.3)[: len(widths)], centred)
+    rim, flow = Diagonal(np.pad(np.ones(n - 1), 1)), estimated_flow(line, 1.0, 1.7, line.sums)
+    low, high, _ = some_intervals(n, n)
+    for some in (slice(0, 100), slice(None)):
+        found = Sides(rim, flow, line, None).values(low[some], high[some])
+        intervals = Pieces.of(low[some], high[some])
+        assert np.allclose(found, [form.of(intervals) for form in (rim, *flow)], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("blocks", [False, True])
@@ -77,10 +93,16 @@ def test_the_mean_over_all_intervals_needs_no_table(blocks):
         assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("factor", [_Sums(9, True), _Sums(9, False), _Haar(9)])
-def test_coefficients_of_an_edge_are_side_by_side_in_memory(factor):
-    # Otherwise a single box copies the whole table: 0.4 s on a line of 4096 cells.
-    assert Prefixes(factor).coefficients.flags.c_contiguous
+@pytest.mark.parametrize("factor", [_Sums(9, True), _Sums(9, False), _Haar(9), _Haar(1)])
+def test_prefixes_are_columns_of_the_inverse(factor):
+    n = factor.n
+    expected = factor.solve_transpose(np.tril(np.ones((n + 1, n)), -1).T)
+    rows, entries = factor.prefixes
+    found = np.zeros((n, n + 1))
+    np.add.at(found, (rows, np.arange(n + 1)[:, None]), entries)
+    assert np.allclose(found, expected)
+    low, high = np.triu_indices(n + 1, 1)
+    assert np.allclose(Prefixes(factor).fourth(low, high), ((expected[:, high] - expected[:, low]) ** 4).sum(axis=0))
 
 
 def test_moves_of_queries_stay_on_the_grid_and_in_their_boxes():

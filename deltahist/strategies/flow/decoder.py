@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import (
-    A_CALL,
-    MOST_KEPT,
     Bilinear,
     BlockPower,
     Feature,
     Field,
     Form,
     Index,
-    IntervalTable,
     Joint,
     Mixed,
     Overlap,
@@ -36,7 +33,6 @@ from deltahist.decode.forms import (
     Windows,
     cumulated,
     over_intervals,
-    row_products,
     sums_before,
     surroundings,
     weighted,
@@ -64,8 +60,6 @@ if TYPE_CHECKING:
 _ONE = float(1 << BITS)
 #: Parts of a sum of products that are smaller than this, against the largest, are rounding.
 _ROUNDING = 1e-12
-#: An interval takes as long without a table as so many numbers of it take to be made.
-_AS_LONG = 32
 #: Variance and fourth cumulant of a draw, a flow being counted in points.
 Cumulants: TypeAlias = tuple[float, float]
 
@@ -91,6 +85,9 @@ class Steps(Form):
 
     def __init__(self, size: int, shift: int) -> None:
         self.size, self.shift = size, shift
+        #: G_ij for i < j, which depends on i alone (size,).
+        self.before = np.full(size, -0.5)
+        self.before[0] = 0.0
 
     def entries(self, i: Index, j: Index) -> Field:
         one, other = (((a > 0) & (a < self.size - 1)) & (a - 1 + self.shift < b) for a, b in ((i, j), (j, i)))
@@ -106,26 +103,11 @@ class LowRank(Form):
     """A form, and Σ_p (a_ip b_jp + b_ip a_jp) for a and b over the edges (size, p)."""
 
     def __init__(self, base: Form, a: Field, b: Field) -> None:
-        self.base, self.a, self.b = base, a, b
-        self.size, self.work = base.size, 1 + 2 * a.shape[1]
-
-    @functools.cached_property
-    def _both(self) -> tuple[Any, Field]:
-        """The matrices a, sparse if few sums hold an edge, and bᵀ."""
-        few = np.count_nonzero(self.a) * 8 < self.a.size
-        return scipy.sparse.csr_array(self.a) if few else self.a, np.ascontiguousarray(self.b.T)
+        self.base, self.a, self.b, self.size = base, a, b, base.size
 
     def entries(self, i: Index, j: Index) -> Field:
         both = np.einsum("ep,ep->e", self.a[i], self.b[j]) + np.einsum("ep,ep->e", self.b[i], self.a[j])
         return self.base.entries(i, j) + both
-
-    def rows(self, first: int, stop: int) -> Field:
-        a, b = self._both
-        few = isinstance(a, scipy.sparse.csr_array)
-        found = np.ascontiguousarray((a[first:stop] @ b)[:, first:] if few else a[first:stop] @ b[:, first:])
-        found += (a[first:] @ self.b[first:stop].T).T
-        found += self.base.rows(first, stop)
-        return found
 
     def of(self, intervals: Pieces) -> Field:
         a, b = weighted(self.a, intervals.edges), weighted(self.b, intervals.edges)
@@ -135,7 +117,116 @@ class LowRank(Form):
         return self.base.whole(weight) + 2 * float((weight @ self.a) @ (weight @ self.b))
 
 
-def estimated_flow(line: Lines, straight: float, diagonal: float, sums: Sequence[float]) -> tuple[Form, Form, Form]:
+class Patches:
+    """Forms of intervals along an axis, from few numbers: between two knots, forms are polynomials of both edges.
+
+    For edges i < j a form is G_ij = Σ_p a_ip b_jp, with a and b quadratic from each knot to the next. At a share u of
+    the way these are sums of 1, u and u (1 − u), so that G_ij is a sum of nine products, with weights for each pair of
+    stretches. That table is small, and no answer depends on what was asked before.
+
+    Parameters
+    ----------
+    knots : some of the edges (s + 1,), with the first, the last, and all where a or b bends.
+    own, beside : G_ii (k, n + 1) and G_ij for the next j (k, n), at the edges of cells.
+    pairs : a and b (size, p) of the last of the k forms; others are nothing between different edges.
+    place : where among the edges each edge of cells is (n + 1,): at that of the cell before, or one further.
+    """
+
+    def __init__(
+        self, knots: Index, own: Field, beside: Field, pairs: Sequence[tuple[Field, Field]], place: Index
+    ) -> None:
+        self._own, self._cell = own, own[:, :-1] + own[:, 1:] - 2 * beside
+        length, number = np.diff(knots), len(knots) - 1
+        #: The stretch of each cell, and the shares of the way at which its edges are.
+        self._stretch = np.repeat(np.arange(number), length).take(place[:-1], mode="clip")
+        first, length = knots[self._stretch], length[self._stretch]
+        self._near, self._far = (place[:-1] - first) / length, (place[1:] - first) / length
+        tables = []
+        for pair in pairs:
+            a, b = (_in_shares(values, knots) for values in pair)
+            tables.append((a @ b.T).reshape(3, number, 3, number).swapaxes(1, 2).reshape(9, -1))
+        #: Weights of the nine products, for each form and two stretches.
+        self._number, self._table = number, np.concatenate(np.stack(tables, axis=1))
+        # What an edge has with itself beyond the products.
+        start = self._stretch, self._near, self._near * (1 - self._near)
+        self._rest = own[:, :-1] - self._products(start, start)
+
+    def of(self, intervals: Pieces) -> Field:
+        """Return the forms of intervals between any places (k, m), in cells."""
+        first, last, head, tail = intervals.first, intervals.last, intervals.head, intervals.tail
+        out = self._products(self._at(first, 1 - head), self._at(last, tail))
+        if intervals.whole:
+            out *= -2
+            out += self._own.take(first, axis=1)
+            out += self._own.take(last + 1, axis=1)
+            return out
+        beside = np.flatnonzero(last == first + 1)
+        out[:, beside] += (1 - head[beside]) * (1 - tail[beside]) * self._rest.take(last[beside], axis=1)
+        out *= -2
+        for cell, share in ((first, 1 - head), (last, tail)):
+            out += (1 - share) * self._own.take(cell, axis=1)
+            out += share * self._own.take(cell + 1, axis=1)
+            out -= share * (1 - share) * self._cell.take(cell, axis=1)
+        alone = np.flatnonzero(last == first)
+        out[:, alone] = head[alone] ** 2 * self._cell.take(first[alone], axis=1)
+        return out
+
+    def _at(self, cell: Index, share: Field) -> tuple[Index, Field, Field]:
+        """Return the stretch of places in cells, and how much of u and u (1 − u) is there."""
+        near, far, rest = self._near.take(cell), self._far.take(cell), 1 - share
+        return (
+            self._stretch.take(cell),
+            rest * near + share * far,
+            rest * near * (1 - near) + share * far * (1 - far),
+        )
+
+    def _products(self, start: tuple[Index, Field, Field], stop: tuple[Index, Field, Field]) -> Field:
+        """Return the sum of the nine products for each form (k, m)."""
+        found = self._table.take(start[0] * self._number + stop[0], axis=1).reshape(3, 3, -1, len(start[0]))
+        out = np.zeros((len(self._own), len(start[0])))
+        for rows, (_, share, bend) in ((found.swapaxes(0, 1), stop), (found[:, 0], start)):
+            rows[1] *= share
+            rows[2] *= bend
+            rows[0] += rows[1]
+            rows[0] += rows[2]
+        out[-found.shape[2] :] = found[0, 0]
+        return out
+
+
+def _in_shares(values: Field, knots: Index) -> Field:
+    """Return how much of 1, u and u (1 − u) values (size, p) are on each stretch between knots (3 s, p)."""
+    low, high = knots[:-1], knots[1:]
+    middle = (low + high) // 2
+    share = ((middle - low) / (high - low))[:, None]
+    rise = values[high] - values[low]
+    # Between neighbours there is no edge at which values could bend.
+    bend = (values[middle] - values[low] - share * rise) / np.where(share > 0, share * (1 - share), 1.0)
+    return np.concatenate([values[low], rise, bend])
+
+
+class Sides(Quadratic):
+    """The rim of an interval, and the three forms of the flow estimated across a line (`estimated_flow`)."""
+
+    def __init__(self, rim: Form, flow: Sequence[LowRank], line: Lines, edges: Field | None) -> None:
+        super().__init__([rim, *flow], edges)
+        edge = np.arange(line.n + 1)
+        own, beside = (
+            np.array([form.entries(some, other) for form in self.forms])
+            for some, other in ((edge, edge), (edge[:-1], edge[1:]))
+        )
+        ones = np.ones((line.n + 1, 1))
+        pairs = [
+            (np.hstack([form.base.before[:, None], form.a, form.b]), np.hstack([ones, form.b, form.a])) for form in flow
+        ]
+        self._patches = Patches(line.knots, own, beside, pairs, edge)
+
+    def of(self, intervals: Pieces) -> Field:
+        return self._patches.of(intervals)
+
+
+def estimated_flow(
+    line: Lines, straight: float, diagonal: float, sums: Sequence[float]
+) -> tuple[LowRank, LowRank, LowRank]:
     """Return the covariance of the estimated flow before each edge of a line, and the two tables of box corners.
 
     The variances of draws, and of each level of sums, are given in points. Before edges i and j the covariance is
@@ -186,11 +277,8 @@ class HubVariance:
     def second(self, total_known: bool) -> tuple[float, WavesKnown]:
         """Return the term of the variance."""
         core, spread = self.onto_total if total_known else (np.zeros_like(self.joint[1:, 1:]), 1.0)
-        lines = list(zip(self._lines, self.edges, strict=True))
-        alike = [Quadratic([Overlap(line.before[:, 0])], edge) for line, edge in lines]
-        before = [line.waves_before if edge is None else sums_before(line.waves_before, edge) for line, edge in lines]
         # Without noise there is nothing that a total could take away.
-        return 1.0, WavesKnown(alike, before, self.joint, core / np.sqrt(spread) if spread > 0 else core)
+        return 1.0, WavesKnown(self._lines, self.edges, self.joint, core / np.sqrt(spread) if spread > 0 else core)
 
     def fourth(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
         """Return the term of their own noise's fourth cumulant in full weight; sums and total make it a little less."""
@@ -212,76 +300,55 @@ class Fourths(Feature):
 class WavesKnown(Joint):
     """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
 
-    For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q (`alike`). K (`squared`) and M (`whole`) are
-    nearly of low rank: a few products are all of each. `before` are sums of the waves over all cells before each edge
-    (n + 1, k), per axis; on a line there is no b, and it stands for a single wave.
+    For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q. K (`squared`) and M (`whole`) are nearly of low
+    rank: a few products are all of each. On a line there is no b, and it stands for a single wave. `edges` is where
+    each edge of cells lies among the blocks, per axis, None if blocks are cells.
     """
 
-    def __init__(self, alike: list[Quadratic], before: list[Field], squared: Field, whole: Field) -> None:
-        self.alike, self.before, self.squared, self.whole = alike, before, squared, whole
+    def __init__(self, lines: Sequence[HubLine], edges: Sequence[Field | None], squared: Field, whole: Field) -> None:
+        self._lines, self._edges, self.squared, self.whole = lines, edges, squared, whole
         squares, sums = _factors(squared), _factors(whole)
-        self._axes = [_Waves(*each) for each in zip(alike, before, squares, sums, strict=False)]
+        self._axes = [_Waves(*each) for each in zip(lines, edges, squares, sums, strict=False)]
         #: On a line, what the products are with.
-        self._line = (squares[1].sum(axis=0), sums[1][0]) if len(before) == 1 else None
-
-    def expect(self, number: float) -> None:
-        for axis in self._axes:
-            axis.expect(number)
+        self._line = (squares[1].sum(axis=0)[:, None], sums[1][0][:, None]) if len(lines) == 1 else None
 
     def __call__(self, spans: Sequence[Span]) -> Field:
         found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
-        return np.asarray((squares[0] * squares[1]).sum(axis=1) - (sums[0] * sums[1]).sum(axis=1) ** 2)
+        return np.asarray(sum_products(*squares) - sum_products(*sums) ** 2)
 
     def mean(self, shape: tuple[int, ...]) -> float:
-        pairs = [
-            over_intervals(own.T @ own, np.multiply.outer(own.sum(axis=0), own.sum(axis=0)), n)
-            for own, n in zip(self.before, shape, strict=True)
-        ]
+        pairs = []
+        for line, edge, n in zip(self._lines, self._edges, shape, strict=True):
+            own = line.waves_before if edge is None else sums_before(line.waves_before, edge)
+            pairs.append(over_intervals(own.T @ own, np.multiply.outer(own.sum(axis=0), own.sum(axis=0)), n))
         x, y = pairs + [np.ones((1, 1))] * (2 - len(shape))
-        alike = [each.mean(n) for each, n in zip(self.alike, shape, strict=True)] + [1.0]
+        alike = [axis.alike.mean(n) for axis, n in zip(self._axes, shape, strict=True)] + [1.0]
         one, other = (np.append(mean, np.diag(own)) for mean, own in zip(alike, (x, y), strict=False))
         return float(one @ self.squared @ other - ((x @ self.whole) * (self.whole @ y)).sum())
 
 
 class _Waves:
-    """Waves along an axis: (|q|², (a·q)²) @ weight (1 + k, r) and (a·q) @ factor (k, s) for intervals q.
+    """Waves along an axis: `weight` (1 + k, r) times |q|² and (a·q)², `factor` (k, s) times a·q, for intervals q."""
 
-    Edges between the same two hubs have the same waves before them, and are kept as one place.
-    """
-
-    def __init__(self, alike: Quadratic, before: Field, weight: Field, factor: Field) -> None:
-        moves = np.any(before[1:] != before[:-1], axis=1)
-        self.place = np.concatenate([[0], np.cumsum(moves)])
-        self.waves = before[np.concatenate([[True], moves])]
-        self.alike, self.own, self.weight = alike, weight[0], weight[1:]
-        self.linear, self._asked = self.waves @ factor, 0.0
-
-    def expect(self, number: float) -> None:
-        """Make the table if it pays for all intervals that were ever asked for, and is not too large."""
-        self._asked += max(number, A_CALL)
-        pairs = len(self.waves) ** 2 // 2
-        if pairs < self._asked * _AS_LONG and pairs * self.weight.shape[1] < MOST_KEPT:
-            self._between  # noqa: B018
-
-    @functools.cached_property
-    def _between(self) -> IntervalTable:
-        """(a·q)² @ weight of the intervals between all places."""
-        waves, weight = self.waves, self.weight
-        return IntervalTable(
-            lambda first, stop: np.swapaxes((waves[first:stop, None] * weight.T) @ waves[first:].T, 1, 2),
-            waves**2 @ weight,
-        )
+    def __init__(self, line: HubLine, edges: Field | None, weight: Field, factor: Field) -> None:
+        self.alike, self._own = Quadratic([Overlap(line.before[:, 0])], edges), weight[0]
+        before, self._hubs = cumulated(line.waves.T), line.before[:, 0].astype(np.int64)
+        pairs = [(before * each, before) for each in weight[1:].T]
+        near, far = before[self._hubs[:-1]], before[self._hubs[1:]]
+        own, beside = (before**2 @ weight[1:])[self._hubs].T, ((near * far) @ weight[1:]).T
+        self._squares, self._linear = Patches(line.knots, own, beside, pairs, self._hubs), before @ factor
 
     def __call__(self, low: Field, high: Field) -> tuple[Field, Field]:
-        intervals = Pieces.of(low, high)
-        edges = [(self.place[edge], share) for edge, share in intervals.edges]
-        if "_between" in self.__dict__:
-            squares = self._between.of(intervals, self.place)
-        else:
-            squares = row_products(weighted(self.waves, edges) ** 2, self.weight)
-        squares += np.multiply.outer(self.alike(low, high), self.own)
-        return squares, weighted(self.linear, edges)
+        intervals = self.alike.in_blocks(low, high)
+        squares = self._squares.of(intervals)
+        squares += np.multiply.outer(self._own, self.alike.of(intervals)[0])
+        return squares, weighted(self._linear, [(self._hubs[edge], share) for edge, share in intervals.edges]).T
+
+
+def sum_products(one: Field, other: Field) -> Field:
+    """Return Σ_k of products (m,) of arrays (k, m), added up in this order."""
+    return np.asarray(sum(a * b for a, b in zip(one, other, strict=True)))
 
 
 def _factors(matrix: Field) -> tuple[Field, Field]:
@@ -432,7 +499,7 @@ class FlowDecoder(Decoder):
         sums = [self._cumulants[name][0] for name in flow.sums]
         # The lines that cross x run along y, and their forms are over places along y.
         axes = [
-            Quadratic([*rim.forms, *estimated_flow(line, straight, d, sums)], edge)
+            Sides(*rim.forms, estimated_flow(line, straight, d, sums), line, edge)
             for rim, line, edge in zip(self._rims, reversed(flow.lines), self._edges, strict=True)
         ]
         nx, ny = self.domain.shape
@@ -556,7 +623,10 @@ class FlowDecoder(Decoder):
 
         These are Σ of second and, if that is the order, of fourth powers (m,).
         """
-        flow, blocks = self.strategy, [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._cuts]
+        flow, blocks = (
+            self.strategy,
+            [np.searchsorted(cut, np.arange(cut[-1]), "right") - 1 for cut in self._cuts],
+        )
         # Of each rectangle, how many of its cells are in each block that it meets.
         begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
@@ -769,7 +839,10 @@ class HubErrors:
     def __init__(self, known: HubVariance, draws: float, sums: Sequence[float], total_known: bool) -> None:
         self._known, self._draws, self._sums, self._total_known = known, draws, sums, total_known
         x, y = known.hubs.axes
-        self._axes = _HubSums(x, known.joint, known.hubs.trust), _HubSums(y, known.joint.T, known.hubs.trust.T)
+        self._axes = (
+            _HubSums(x, known.joint, known.hubs.trust),
+            _HubSums(y, known.joint.T, known.hubs.trust.T),
+        )
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
     def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[Field, Field]:

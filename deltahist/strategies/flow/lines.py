@@ -41,6 +41,16 @@ def hats(n: int, width: int, centred: bool = False) -> Index:
     return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
 
 
+def bends(n: int, widths: Sequence[int], centred: bool) -> Index:
+    """Return the places of a line (s,) at which weights of its sums bend, and both ends of the line.
+
+    Weights are straight from each such place to the one before the next.
+    """
+    centres = [_centres(n, width, centred) for width in widths]
+    begins = np.unique(np.concatenate([np.array([0, n]), *(-(-centre // 2) for centre in centres)]))
+    return begins[(begins >= 0) & (begins <= n)]
+
+
 class Sums:
     """Weighted sums of places along a line: whole-number weights (sums, places) for each level, and their units."""
 
@@ -167,6 +177,13 @@ class Lines:
             return cumulated(spread)
         gain = np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T
         return cumulated(np.asarray(gain, dtype=np.float64))
+
+    @functools.cached_property
+    def knots(self) -> Index:
+        """The edges of borders (s,) between which weights beside an edge, and sums before it, are quadratic."""
+        bend = np.concatenate([bends(self.n, self.widths, self.centred), [1, self.n - 1]])
+        every: Index = np.unique(np.add.outer(bend, np.arange(-1, 2)))
+        return every[(every >= 0) & (every <= self.n)]
 
     @functools.cached_property
     def numbers(self) -> list[int]:

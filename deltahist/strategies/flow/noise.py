@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from deltahist.decode.forms import Field, Index
-from deltahist.strategies.flow.lines import Array, Lines, Sums, hats
+from deltahist.strategies.flow.lines import Array, Lines, Sums, bends, hats
 
 #: Names of kinds of draws: noise on moves across one border, and across two; on what enters at blocks.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
@@ -177,6 +177,12 @@ class HubLine:
         most = self.widths[-1]
         levels = [most // w * hats(number, w, centred=True) for w in self.widths]
         return Sums(number, levels, [2 * most * len(levels)] * len(levels))
+
+    @property
+    def knots(self) -> Index:
+        """The hubs (s,) between which sums of waves before a hub are quadratic."""
+        number = len(self.places)
+        return bends(number, self.widths if number > 1 else (), centred=True)
 
     @property
     def unit(self) -> int:
