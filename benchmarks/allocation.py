@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from deltahist.accounts.allocation import Independent, allocate_offline, allocate_online
+from deltahist.accounts.allocation import allocate_offline, allocate_online
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     for window in (4, 7, 30):
         start = time.perf_counter()
         past = [0.8 / window] * (window - 1)
-        allocate_online(past, [1] * window, length=window, epsilon=1.0, model=Independent())
+        allocate_online(past, [1] * window, length=window, epsilon=1.0, model=0.5)
         print(f"online, δ = {window:<2}, 1,000 scenarios, one decision {time.perf_counter() - start:20.2f} s")
 
 

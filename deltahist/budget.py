@@ -195,6 +195,54 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Population:
+    """What all accounts of the same people have spent together: costs add up. Public, as budgets are.
+
+    Parameters
+    ----------
+    name : of the people. accounts : how many they have.
+    sums : for each unit, what has been spent, the most that may ever be (None without a limit), and the most in any one
+        window of each stream.
+
+    >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
+    the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (in any window at most 2)
+    """
+
+    name: str
+    accounts: int
+    sums: tuple[tuple[str, Fraction, Fraction | None, Fraction], ...]
+
+    def __str__(self) -> str:
+        """Say what the accounts have spent, and what they may spend."""
+        parts = []
+        for unit, spent, most, window in self.sums:
+            part = f"{LETTERS[unit]} = {say_amount(spent, window)}"
+            part += "" if most is None else f" of {say_amount(most, most)}"
+            parts.append(part + " together")
+            if most is None:
+                parts[-1] += f", without a limit (in any window at most {say_amount(window, window)})"
+        who = "the only account" if self.accounts == 1 else f"the {self.accounts:,} accounts"
+        has = "has" if self.accounts == 1 else "have"
+        return f"{who} of population {self.name!r} {has} spent {' and '.join(parts)}"
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the population as JSON."""
+        names = ("unit", "spent", "most", "in_any_window")
+        texts = [[None if each is None else str(each) for each in one] for one in self.sums]
+        return {"name": self.name, "accounts": self.accounts, "sums": [dict(zip(names, t, strict=True)) for t in texts]}
+
+    @classmethod
+    def from_description(cls, description: dict[str, Any]) -> Population:
+        """Read a description."""
+        sums = []
+        for each in description["sums"]:
+            spent, most, window = (each[name] for name in ("spent", "most", "in_any_window"))
+            limit = None if most is None else Fraction(most)
+            sums.append((one_of(("epsilon", "rho"), unit=each["unit"]), Fraction(spent), limit, Fraction(window)))
+        return cls(str(description["name"]), whole(accounts=description["accounts"]), tuple(sums))
+
+
+@dataclass(frozen=True)
 class Payment:
     """The payment for a release: the account, its limit and its sum by then; public, as budgets are.
 
@@ -203,6 +251,7 @@ class Payment:
     account : its name. unit : "epsilon" or "rho".
     limit : of the account. spent : so far, this release with it.
     steps : number of steps of time that limit and spent are about; None for all that is ever published.
+    population : what all accounts of the same people had spent by then.
 
     Raises
     ------
@@ -215,6 +264,7 @@ class Payment:
     limit: Fraction
     spent: Fraction
     steps: int | None = None
+    population: Population | None = None
 
     def __post_init__(self) -> None:
         one_of(("epsilon", "rho"), unit=self.unit)
@@ -235,11 +285,13 @@ class Payment:
             then = f"and {left} was left" if left != "0" else "and nothing was left"
         else:
             then = f"in the {self.steps:,} steps that end with it"
-        return f"{self.account!r} has spent {letter} = {spent} of {limit}, this release with it, {then}"
+        people = "" if self.population is None else f"; {self.population}"
+        return f"{self.account!r} has spent {letter} = {spent} of {limit}, this release with it, {then}{people}"
 
     def describe(self) -> dict[str, Any]:
         """Describe the payment as JSON."""
-        return {**vars(self), "limit": str(self.limit), "spent": str(self.spent)}
+        people = None if self.population is None else self.population.describe()
+        return {**vars(self), "limit": str(self.limit), "spent": str(self.spent), "population": people}
 
     @classmethod
     def from_description(cls, description: dict[str, Any] | None) -> Payment | None:
@@ -247,4 +299,6 @@ class Payment:
         if description is None:
             return None
         limit, spent = (Fraction(description[name]) for name in ("limit", "spent"))
-        return cls(description["account"], description["unit"], limit, spent, description["steps"])
+        found = description["population"]
+        people = None if found is None else Population.from_description(found)
+        return cls(description["account"], description["unit"], limit, spent, description["steps"], people)

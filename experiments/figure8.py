@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.accounts.allocation import Independent, allocate_offline, decide, limits_ahead
+from deltahist.accounts.allocation import allocate_offline, decide, draw_futures, limits_ahead
 from experiments._common import BLUE, GREEN, GREY, ORANGE, Found, command, figure, save, write_csv
 from experiments._policy import best_policy
 from experiments.figure7 import error
@@ -69,7 +69,6 @@ def online(
 ) -> NDArray[np.float64]:
     """What the online allocation spends (R, n) for all draws of the weights at once."""
     steps = weights.shape[1]
-    model = Independent((0.0, 1.0), (1 - chance, chance))
     spent = np.zeros(weights.shape)
     for step in range(steps):
         asked = np.flatnonzero(weights[:, step])
@@ -78,7 +77,7 @@ def online(
         if horizon == 1:
             spent[asked, step] = limits[0]
             continue
-        drawn = model.sample(weights[0, : step + 1], horizon - 1, len(asked) * scenarios, rng)
+        drawn = draw_futures(chance, weights[0, : step + 1], horizon - 1, len(asked) * scenarios, rng)
         ahead = drawn.T.reshape(horizon - 1, len(asked), scenarios)
         for part in np.array_split(np.arange(len(asked)), -(-len(asked) // 100)):
             found = decide(np.ones(len(part)), ahead[:, part], limits[:, part], window, 2.0)

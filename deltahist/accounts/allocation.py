@@ -1,21 +1,13 @@
-"""Allocating a budget over time: what to spend at each step under a limit on every window of δ steps.
+"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit.
 
-Six days, of which three have queries; any three days in a row may spend 1. Known beforehand, the first day gets
-all of it, since nothing is asked for in the two days after it:
+Any three days in a row may spend 1. The first day gets all of it, since no one asks for anything on the next two:
 
 >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
 [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
-
-Online, the days to come follow only a model. On the third of three days, half having been spent on the first, the rest
-is given whatever may come:
-
->>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=Independent((0, 1), (0.5, 0.5)), steps=3)
-0.5
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -25,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, is_number, positive, whole
 
-__all__ = ["Independent", "allocate_offline", "allocate_online"]
+__all__ = ["allocate_offline", "allocate_online"]
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -44,12 +36,7 @@ _RESERVE = 1e-6
 
 
 def allocate_offline(
-    weights: ArrayLike,
-    *,
-    length: int,
-    epsilon: float | Fraction,
-    power: float = 2.0,
-    past: ArrayLike = (),
+    weights: ArrayLike, *, length: int, epsilon: float | Fraction, power: float = 2.0, past: ArrayLike = ()
 ) -> Array:
     """Allocate a budget when all weights are known: least Σ w_i Err(ε_i), no window above its limit.
 
@@ -69,11 +56,8 @@ def allocate_offline(
     -------
     (n,) amounts, whole billionths, rounded down; 0 where the weight is 0, or where the past has left nothing.
 
-    Raises
-    ------
-    InputError
-        On weights that are negative, NaN or infinite, or too many; a window longer than the data, a limit that is not
-        above zero, or a past that breaks a window.
+    Raises InputError on weights that are negative, not finite or too many, a window longer than the data, a limit that
+    is not above zero, or a past that breaks a window.
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -155,8 +139,8 @@ def allocate_online(
     ----------
     past : (i − 1,) amounts committed so far. weights : (i,) weights up to the present step.
     length, epsilon, power : as in `allocate_offline`.
-    model : `Independent`, an object with sample(weights, steps, scenarios, rng) -> (scenarios, steps),
-        or such a function; or the probability of weight 1, where weights are 0 or 1 independently.
+    model : the probability of weight 1, where weights are 0 or 1 independently; or a function of (weights, steps,
+        scenarios, rng) that draws weights (scenarios, steps).
     steps : number of steps there will be altogether; endless when None.
     scenarios : futures that are drawn; they reach three windows ahead.
     rng : for the scenarios. Weights are public, and so is this randomness; a fixed seed when None.
@@ -165,13 +149,10 @@ def allocate_online(
     -------
     The amount, whole billionths; 0 if the present weight is 0 or nothing is left.
 
-    Raises
-    ------
-    InputError
-        On weights that are negative or NaN, a past of another length or that breaks a window, or a model that
-        draws something else than weights.
+    Raises InputError on negative weights, a past of another length or that breaks a window, or a model that draws
+    anything but weights.
 
-    >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=Independent(), steps=3)
+    >>> allocate_online([0.5, 0.0], [1, 0, 1], length=3, epsilon=1.0, model=0.5, steps=3)
     0.5
     """
     known = check_weights(weights)
@@ -249,49 +230,15 @@ def _sum_windows(values: Array, length: int) -> Array:
     return out
 
 
-# ---------------------------------------------------------------------------------- models of weights
-
-
-@dataclass(frozen=True)
-class Independent:
-    """Independent weights.
-
-    Parameters
-    ----------
-    values : the possible weights. probabilities : of each; they add up to 1.
-
-    >>> model = Independent((0, 1), (0.25, 0.75))
-    >>> model.sample(np.ones(3), 5, 2, np.random.default_rng(0)).shape
-    (2, 5)
-    """
-
-    values: tuple[float, ...] = (0.0, 1.0)
-    probabilities: tuple[float, ...] = (0.5, 0.5)
-
-    def __post_init__(self) -> None:
-        number, given = len(check_weights(self.values, "values")), np.asarray(self.probabilities, dtype=np.float64)
-        if given.shape != (number,) or not (given >= 0).all() or abs(float(given.sum()) - 1) > 1e-9:
-            raise InputError(f"probabilities are {self.probabilities}: they must be {number} numbers that add up to 1")
-
-    def sample(self, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
-        """Draw independent weights (scenarios, steps)."""
-        chances = np.asarray(self.probabilities) / sum(self.probabilities)
-        return rng.choice(np.asarray(self.values, np.float64), (scenarios, steps), p=chances)
-
-
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
-    """Return checked future weights (scenarios, steps) that a model draws.
-
-    A number is the probability of weight 1, independently at each step; else the weight is 0.
-
-    Raises InputError if it is neither a model nor a function, or draws something else than weights.
-    """
+    """Return future weights (scenarios, steps) that a model draws; InputError if it draws anything else."""
     if is_number(model):
-        model = Independent((0.0, 1.0), (1 - float(model), float(model)))  # type: ignore[arg-type]
-    draw = getattr(model, "sample", model)
-    if not callable(draw):
-        raise InputError(f"model is {model!r}: it must have sample(weights, steps, scenarios, rng), or be a function")
-    drawn = np.asarray(draw(weights.copy(), steps, scenarios, rng), dtype=np.float64)
+        if not 0 <= model <= 1:
+            raise InputError(f"model is {model!r}: a probability must lie between 0 and 1")
+        return (rng.random((scenarios, steps)) < model).astype(np.float64)
+    if not callable(model):
+        raise InputError(f"model is {model!r}: it must be a probability or a function")
+    drawn = np.asarray(model(weights.copy(), steps, scenarios, rng), dtype=np.float64)
     if drawn.shape != (scenarios, steps):
         raise InputError(f"model draws shape {drawn.shape}: it must be (scenarios, steps) = {(scenarios, steps)}")
     check_weights(drawn.ravel(), "weights that the model draws")
@@ -344,7 +291,7 @@ def window_sums(units: Whole, length: int) -> Whole:
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:
     """Round amounts down to billionths (n,), so that no window exceeds its limit; checked in whole numbers."""
-    # A hundredth of a unit is the solver's rounding; where it was none, what is too much is taken away again.
+    # A hundredth of a unit is the solver's rounding. If it was more, the excess is taken away again.
     units = np.floor(np.maximum(amounts, 0.0) * NANO + 0.01).astype(np.int64)
     while True:
         over = window_sums(np.concatenate([past, units]), length)[len(past) :] - limit

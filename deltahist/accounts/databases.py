@@ -22,7 +22,7 @@ from deltahist._postgres import settle
 from deltahist.errors import DamagedFile, InputError
 
 #: Of the tables. SQLite keeps it as the file's user_version, PostgreSQL in the comment of the schema.
-VERSION = 2
+VERSION = 3
 #: "dhLG" marks a SQLite file as a ledger.
 APPLICATION = 1684556871
 SCHEMA = "deltahist"
@@ -30,16 +30,24 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: `rule` says what the account may spend, `spent` is the sum of its charges, `most` the limit of that sum (None where
-#: only windows are limited), and `notes` holds small facts. All amounts are billionths.
+#: The people that accounts are about. `rule` says what all accounts may spend together; {} for no limit.
+POPULATIONS = sa.Table(
+    "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
+)
+#: `share` is what the account's own span of steps may spend (None for people's own budgets), `most` what it may ever
+#: spend (None where only windows are limited), `spent` the sum of its charges; `notes` holds small facts. All amounts
+#: are billionths.
 ACCOUNTS = sa.Table(
     "accounts",
     METADATA,
     sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("population", sa.Text, sa.ForeignKey(POPULATIONS.c.name), nullable=False),
+    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("share", sa.BigInteger),
+    sa.Column("most", sa.BigInteger),
+    sa.Column("spent", sa.BigInteger, nullable=False),
     sa.Column("rule", sa.JSON, nullable=False),
     sa.Column("notes", sa.JSON, nullable=False),
-    sa.Column("spent", sa.BigInteger, nullable=False),
-    sa.Column("most", sa.BigInteger),
     sa.CheckConstraint("spent >= 0 AND (most IS NULL OR spent <= most)"),
 )
 CHARGES = sa.Table(
@@ -52,15 +60,8 @@ CHARGES = sa.Table(
     sa.Column("key", sa.Text),
 )
 sa.Index("charges_by_step", CHARGES.c.account, CHARGES.c.step)
-_HAS_KEY = CHARGES.c.key.is_not(None)
-sa.Index(
-    "charges_by_key",
-    CHARGES.c.account,
-    CHARGES.c.key,
-    unique=True,
-    sqlite_where=_HAS_KEY,
-    postgresql_where=_HAS_KEY,
-)
+_KEYED = {f"{name}_where": CHARGES.c.key.is_not(None) for name in ("sqlite", "postgresql")}
+sa.Index("charges_by_key", CHARGES.c.account, CHARGES.c.key, unique=True, **_KEYED)
 
 
 def find_database(where: str | Path | None) -> Database:
@@ -116,10 +117,6 @@ class Database:
 
     def check(self) -> None:
         """Refuse what is not a whole ledger of this version."""
-
-    def problems(self) -> list[str]:
-        """Return problems of the database itself, for an audit."""
-        return []
 
     @contextlib.contextmanager
     def begin(self, write: bool) -> Iterator[Connection]:
@@ -219,15 +216,12 @@ class SQLite(Database):
                 raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
             if (version := _pragma(connection, "user_version")) != VERSION:
                 raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
-            verdict = _pragma(connection, "quick_check(1)")
-            size, there = _pragma(connection, "page_count") * _pragma(connection, "page_size"), self.path.stat().st_size
+            verdict = _pragma(connection, "integrity_check(1)")
+            size = _pragma(connection, "page_count") * _pragma(connection, "page_size")
+            _refuse_triggers(self.place, connection, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
+        there = self.path.stat().st_size
         if verdict != "ok" or size != there:
             raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
-
-    def problems(self) -> list[str]:
-        with self.begin(write=False) as connection:
-            lines = connection.exec_driver_sql("PRAGMA integrity_check").scalars()
-            return [f"the file is damaged: {line}" for line in lines if line != "ok"]
 
     def _prepare(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
@@ -284,6 +278,15 @@ class Memory(Database):
         connection.exec_driver_sql("BEGIN")
 
 
+def _refuse_triggers(place: str, connection: Connection, statement: str) -> None:
+    """Raise DamagedFile if the database does something of its own when the ledger changes."""
+    if found := connection.exec_driver_sql(statement).scalars().all():
+        raise DamagedFile(
+            f"ledger {place!r} has the trigger or rule {found[0]!r}, which deltahist did not make and which may change "
+            "what is charged: drop it, and run `deltahist ledger audit`"
+        )
+
+
 def _journal_mode(driver: Any, change: str = "") -> str:
     (mode,) = driver.execute(f"PRAGMA journal_mode{change}").fetchone()
     return str(mode)
@@ -291,6 +294,14 @@ def _journal_mode(driver: Any, change: str = "") -> str:
 
 def _pragma(connection: Connection, pragma: str) -> Any:
     return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
+
+
+#: Triggers and rules of others on tables of the ledger.
+_TRIGGERS = (
+    "SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
+    f" WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal"
+    f" UNION ALL SELECT rulename::text FROM pg_rules WHERE schemaname = '{SCHEMA}'"
+)
 
 
 class PostgreSQL(Database):
@@ -341,6 +352,7 @@ class PostgreSQL(Database):
         with self.begin(write=False) as connection:
             comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
             missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))
+            _refuse_triggers(self.place, connection, _TRIGGERS)
         if missing:
             raise DamagedFile(f"ledger {self.place!r} is damaged: table {min(missing)!r} is missing")
         if comment != f"version {VERSION}":

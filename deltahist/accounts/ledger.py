@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from deltahist.accounts.databases import ACCOUNTS, CHARGES, find_database
+from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
 from deltahist.accounts.rules import ChainCharge, Rule, check_text
-from deltahist.budget import Charge, say_amount
+from deltahist.budget import Charge, Population, say_amount
 from deltahist.errors import NANO, BudgetExceeded, InputError
 
 if TYPE_CHECKING:
@@ -24,16 +24,32 @@ if TYPE_CHECKING:
 #: Keys of notes of an account begin so: the state of a chain of releases, and a release that was withdrawn.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
 
-_ACCOUNT = select(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account"))
-_KEYED = select(CHARGES.c.nano).where(CHARGES.c.account == bindparam("of"), CHARGES.c.key == bindparam("named"))
-_LAST = select(func.max(CHARGES.c.step)).where(CHARGES.c.account == bindparam("of"))
+#: The population of accounts that name none: a ledger is usually about the same people.
+EVERYONE = "everyone"
+
+_fellows = ACCOUNTS.alias()
+#: An account, the rule of its population, and what all accounts of the population have spent in its unit.
+_ACCOUNT = (
+    select(
+        ACCOUNTS,
+        POPULATIONS.c.rule.label("bound"),
+        select(func.sum(_fellows.c.spent))
+        .where(_fellows.c.population == ACCOUNTS.c.population, _fellows.c.unit == ACCOUNTS.c.unit)
+        .scalar_subquery()
+        .label("together"),
+    )
+    .join(POPULATIONS, POPULATIONS.c.name == ACCOUNTS.c.population)
+    .where(ACCOUNTS.c.name == bindparam("account"))
+)
+_OF_CHARGE = CHARGES.c.account == bindparam("of")
+_KEYED = select(CHARGES.c.nano).where(_OF_CHARGE, CHARGES.c.key == bindparam("named"))
+_LAST = select(func.max(CHARGES.c.step)).where(_OF_CHARGE)
 _SUM = select(func.coalesce(func.sum(CHARGES.c.nano), 0)).where(
-    CHARGES.c.account == bindparam("of"), CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
+    _OF_CHARGE, CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
 )
-_SPEND = (
-    update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(spent=ACCOUNTS.c.spent + bindparam("amount"))
-)
-_NOTE = update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(notes=bindparam("content"))
+_CHANGE = update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account"))
+_SPEND = _CHANGE.values(spent=ACCOUNTS.c.spent + bindparam("amount"))
+_NOTE = _CHANGE.values(notes=bindparam("content"))
 _OPEN, _CHARGE = insert(ACCOUNTS), insert(CHARGES)
 
 
@@ -115,16 +131,32 @@ class Ledger:
         return self._database.begin(write=False)
 
     def open(
-        self, account: str, epsilon: float | Fraction | None = None, *, rho: float | Fraction | None = None
+        self,
+        account: str,
+        epsilon: float | Fraction | None = None,
+        *,
+        rho: float | Fraction | None = None,
+        population: str | None = None,
+        population_limit: float | Fraction | None = None,
     ) -> None:
-        """Open an account for all that is ever published, or make sure that it has just this limit.
+        """Open an account for all that is ever published, or make sure that it has just these limits.
 
-        Its name is a text of at most 200 printable characters, the limit `epsilon` or `rho`, rounded down to
-        billionths. Raises InputError for anything else, or if the account has another limit.
+        Raises InputError on anything else, or if the account or its population has another limit.
+
+        Parameters
+        ----------
+        account : its name, a text of at most 200 printable characters.
+        epsilon, rho : its limit, one of them; rounded down to billionths.
+        population : the people whom the account is about; "everyone" when None. What accounts of the same people spend
+            adds up.
+        population_limit : what all accounts of the population may ever spend together, in the same unit.
         """
         rule = Rule.of(epsilon, rho)
+        bound = None
+        if population_limit is not None:
+            bound = Rule.of(**{rule.unit: population_limit})
         with self.transaction() as connection:
-            open_account(connection, account, rule.describe(), rule.most)
+            open_account(connection, check_text(account=account), rule.describe(), population, bound)
 
     def charge(self, account: str, amount: float | Fraction | Guarantee | Budget, *, key: str | None = None) -> Charge:
         """Charge an amount, durably, and return what was charged: the budget for the release.
@@ -147,10 +179,9 @@ class Ledger:
             used with another amount. Nothing is charged then. If a server goes away during the commit, ask again with
             the same key.
         """
-        if key is not None:
-            check_text(key=key)
+        key = None if key is None else check_text(key=key)
         with self.transaction() as connection:
-            found = find_account(connection, account)
+            found = find_account(connection, account := check_text(account=account))
             if found.rule.get("kind") != "total":
                 raise InputError(f"account {account!r} is of kind {found.rule.get('kind')!r}: it must be a total")
             rule = Rule.read(found.rule)
@@ -176,7 +207,12 @@ class Ledger:
     def standing(self, account: str) -> Standing:
         """Return unit, limits and sums of an account; InputError if it is not there."""
         with self.read() as connection:
-            return Standing.of(connection, account)
+            return Standing.of(connection, check_text(account=account))
+
+    def population(self, account: str) -> Population:
+        """Return what all accounts of the people of an account have spent together."""
+        with self.read() as connection:
+            return sum_population(connection, find_account(connection, check_text(account=account)).population)
 
     def standings(self) -> list[Standing]:
         """Return all accounts, as they stand at one moment."""
@@ -191,13 +227,13 @@ class Ledger:
     def charges(self, account: str) -> dict[int, int]:
         """Return the billionths charged at each step, in order."""
         with self.read() as connection:
-            return list_charges(connection, account)
+            return list_charges(connection, check_text(account=account))
 
     def problems(self) -> list[str]:
         """Return what cannot be right in the ledger, in words: an audit, which changes nothing."""
+        self._database.check()
         with self.read() as connection:
-            found = list(audit(connection))
-        return [*self._database.problems(), *found]
+            return list(audit(connection))
 
 
 # ---------------------------------------------------------------------------------- within a transaction
@@ -225,18 +261,46 @@ def list_charges(connection: Connection, account: str) -> dict[int, int]:
     return {step: int(nano) for step, nano in rows}
 
 
-def open_account(connection: Connection, account: str, rule: dict[str, Any], most: int | None = None) -> Any:
+def open_account(
+    connection: Connection, account: str, rule: dict[str, Any], population: str | None = None, bound: Rule | None = None
+) -> Any:
     """Open an account under a rule (JSON), or raise InputError if it has another one; return its row.
 
-    `most` limits the sum of all its charges, in billionths.
+    A new account joins a population, "everyone" when None. `bound` is the limit of a population that is new.
     """
     found = connection.execute(_ACCOUNT, {"account": account}).first()
     if found is None:
-        check_text(account=account)
-        connection.execute(_OPEN, {"name": account, "rule": rule, "notes": {}, "spent": 0, "most": most})
+        people = EVERYONE if population is None else check_text(population=population)
+        unit = rule["unit"] if rule["kind"] == "purses" else Rule.read(rule).unit
+        limits = _join_population(connection, people, unit, rule, bound)
+        row = {"name": account, "population": people, "unit": unit, **limits, "spent": 0, "rule": rule, "notes": {}}
+        connection.execute(_OPEN, row)
         return find_account(connection, account)
     check_same_rule(account, found.rule, rule)
+    if population is not None and check_text(population=population) != found.population:
+        raise InputError(f"account {account!r} is of population {found.population!r}, not {population!r}")
+    if bound is not None:
+        check_same_rule(f"of population {found.population!r}", found.bound, bound.describe())
     return found
+
+
+def _join_population(
+    connection: Connection, people: str, unit: str, rule: dict[str, Any], bound: Rule | None
+) -> dict[str, int | None]:
+    """Open a population unless it is there, and return the limits of a new account of it, in billionths."""
+    own = None if rule["kind"] == "purses" else Rule.read(rule)
+    known = connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
+    if known is None:
+        known = {} if bound is None else bound.describe()
+        connection.execute(insert(POPULATIONS), {"name": people, "rule": known})
+    elif bound is not None:
+        check_same_rule(f"of population {people!r}", known, bound.describe())
+    if known and (own is None or own.unit != Rule.read(known).unit):
+        kind = "people's own budgets" if own is None else unit
+        raise InputError(
+            f"population {people!r} has a limit in {Rule.read(known).unit}: an account of {kind} cannot be added to it"
+        )
+    return {"share": own and own.limit, "most": own and own.most}
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -264,28 +328,65 @@ def charge_account(
     last = None if rule.length is None else connection.scalar(_LAST, {"of": account})
     if last is not None and (step < last or (once and step == last)):
         raise InputError(f"step is {step}, but step {last} has been charged already: steps must not go back")
-    sums = [found.spent if n is None else sum_charges(connection, account, n, step) for n, _ in rule.spans]
-    for before, (length, limit) in zip(sums, rule.spans, strict=True):
-        if before + nano > limit:
-            raise _exceeded(account, nano, before, limit, length, step)
+    limits = list_limits(connection, found, rule, step)
+    for limit in limits:
+        if limit.spent + nano > limit.most:
+            at = "" if rule.length is None else f" at step {step}"
+            raise BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {limit}")
     if nano:
-        connection.execute(_SPEND, {"account": account, "amount": nano})  # the database refuses more than the limit
+        connection.execute(_SPEND, {"account": account, "amount": nano})  # refused if the sum is above the limit
         connection.execute(_CHARGE, {"account": account, "step": step, "nano": nano, "key": key})
-    return sums[0] + nano
+    return limits[0].spent + nano
 
 
-def _exceeded(account: str, nano: int, before: int, limit: int, length: int | None, step: int) -> BudgetExceeded:
-    at = "" if length is None else f" at step {step}"
-    who = f"account {account!r} has" if length is None else f"steps {step - length + 1} to {step} have"
-    spent, most, left = (say_amount(Fraction(n, NANO), Fraction(limit, NANO)) for n in (before, limit, limit - before))
-    return BudgetExceeded(f"amount is {nano / NANO:.10g}{at}: {who} spent {spent} of {most}, {left} is left")
+@dataclass(frozen=True)
+class Limit:
+    """A limit that a charge must keep, in billionths: who have spent what of how much; `steps` None for all."""
+
+    who: str
+    steps: int | None
+    spent: int
+    most: int
+
+    def __str__(self) -> str:
+        """Say what has been spent, and what is left."""
+        figures = (Fraction(nano, NANO) for nano in (self.spent, self.most, self.most - self.spent))
+        spent, most, left = (say_amount(each, Fraction(self.most, NANO)) for each in figures)
+        return f"{self.who} spent {spent} of {most}, {left} is left"
 
 
-def sum_charges(connection: Connection, account: str, length: int | None, step: int) -> int:
-    """Return the billionths charged in `length` steps in a row up to `step`; in all steps when None."""
-    if length is None:
-        return connection.scalar(select(ACCOUNTS.c.spent).where(ACCOUNTS.c.name == account)) or 0
-    return int(connection.scalar(_SUM, {"of": account, "after": step - length, "upto": step}) or 0)
+def list_limits(connection: Connection, found: Any, rule: Rule, step: int) -> list[Limit]:
+    """Return the limits of a charge at a step: of the account's spans, its own first, and of its population."""
+    limits = []
+    for length, most in rule.spans:
+        if length is None:
+            limits.append(Limit(f"account {found.name!r} has", None, found.spent, most))
+        else:
+            window = {"of": found.name, "after": step - length, "upto": step}
+            spent = int(connection.scalar(_SUM, window) or 0)
+            limits.append(Limit(f"steps {step - length + 1} to {step} have", length, spent, most))
+    if found.bound:
+        who = f"all accounts of population {found.population!r} have"
+        limits.append(Limit(who, None, int(found.together), Rule.read(found.bound).limit))
+    return limits
+
+
+def sum_population(connection: Connection, people: str) -> Population:
+    """Return what all accounts of a population have spent, and may spend: costs add up."""
+    bound = connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
+    columns = (ACCOUNTS.c.unit, ACCOUNTS.c.spent, ACCOUNTS.c.share, ACCOUNTS.c.most)
+    rows = connection.execute(select(*columns).where(ACCOUNTS.c.population == people)).all()
+    sums = []
+    for unit in sorted({row.unit for row in rows if row.share is not None}):
+        own = [row for row in rows if row.unit == unit and row.share is not None]
+        most = None if any(row.most is None for row in own) else sum(row.most for row in own)
+        share = sum(row.share for row in own)
+        if bound:
+            limit = Rule.read(bound).limit
+            most, share = min(limit, limit if most is None else most), min(limit, share)
+        figures = (sum(row.spent for row in own), most, share)
+        sums.append((unit, *(None if each is None else Fraction(each, NANO) for each in figures)))
+    return Population(people, len(rows), tuple(sums))  # type: ignore[arg-type]
 
 
 def charge_chain(
@@ -344,31 +445,36 @@ class Standing:
     account : its name. kind : "total", "window", or "purses" (people's own budgets, which are private).
     unit : "epsilon" or "rho".
     spans : for each limit its steps, None for all there are, the limit and the sum; the account's own span first.
+    population : what all accounts of the same people have spent together.
+    binding : the limit that leaves the least.
     withdrawn : notices of releases that it paid for and that were withdrawn; what they cost stays spent.
     """
 
     account: str
     kind: str
     unit: str
+    population: Population
     spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ()
+    binding: Limit | None = None
     withdrawn: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, connection: Connection, name: str) -> Standing:
         """Return how an account stands; InputError if it is not there, or of an unknown kind."""
         found = find_account(connection, name)
-        kind = found.rule.get("kind")
+        kind, people = found.rule.get("kind"), sum_population(connection, found.population)
         if kind == "purses":
-            return cls(name, kind, found.rule["unit"])
+            return cls(name, kind, found.unit, people)
         if kind not in ("total", "window"):
             raise InputError(f"account {name!r} is of kind {kind!r}, which this program does not know")
         rule, last = Rule.read(found.rule), connection.scalar(_LAST, {"of": name}) or 0
+        limits = list_limits(connection, found, rule, last)
         spans = tuple(
-            (length, Fraction(limit, NANO), Fraction(sum_charges(connection, name, length, last), NANO))
-            for length, limit in rule.spans
+            (each.steps, Fraction(each.most, NANO), Fraction(each.spent, NANO)) for each in limits[: len(rule.spans)]
         )
+        binding = min(limits, key=lambda each: each.most - each.spent)
         withdrawn = tuple(notice for key, notice in found.notes.items() if key.startswith(WITHDRAWN))
-        return cls(name, kind, rule.unit, spans, withdrawn)
+        return cls(name, kind, rule.unit, people, spans, binding, withdrawn)
 
     def _own(self) -> tuple[int | None, Fraction, Fraction]:
         if not self.spans:
@@ -389,11 +495,13 @@ class Standing:
     def left(self) -> Fraction:
         """The amount that may still be spent, by the limit that leaves the least."""
         self._own()
-        return min(limit - spent for _, limit, spent in self.spans)
+        assert self.binding is not None
+        return Fraction(self.binding.most - self.binding.spent, NANO)
 
     def describe(self) -> dict[str, Any]:
         """Return the standing as JSON, for a report; people's own budgets without figures."""
         about: dict[str, Any] = {"account": self.account, "unit": self.unit, "steps": None}
+        about["population"] = self.population.describe()
         if self.kind == "purses":
             return {**about, "kind": self.kind}
         about["steps"] = self.spans[0][0]
@@ -420,8 +528,6 @@ def audit(connection: Connection) -> Iterator[str]:
             standing = Standing.of(connection, name)
         except InputError as problem:
             yield str(problem)
-        except (KeyError, TypeError, ValueError) as problem:
-            yield f"account {name!r} has a rule that cannot be read: {problem!r}"
         else:
             if standing.kind != "purses":
                 yield from _audit_charges(connection, standing)
@@ -432,6 +538,10 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
     who, charges = f"account {name!r}", list_charges(connection, name)
     if sum(charges.values()) != row.spent:
         yield f"{who} has spent {row.spent / NANO:.10g}, but its charges are {sum(charges.values()) / NANO:.10g}"
+    if (row.share, row.most, row.unit) != ((rule := Rule.read(row.rule)).limit, rule.most, rule.unit):
+        yield f"{who} states other limits than its rule"
+    if row.bound and row.together > Rule.read(row.bound).limit:
+        yield f"population {row.population!r} has spent {row.together / NANO:.10g}, more than its limit"
     for length, limit, _ in standing.spans:
         most = max(_sums(charges, length), default=0)
         if most > limit * NANO:

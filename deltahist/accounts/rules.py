@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from deltahist.budget import Budget, Charge, ceil_nano, floor_nano, read_amount
-from deltahist.errors import NANO, InputError, is_number, whole
+from deltahist.errors import NANO, DamagedFile, InputError, is_number, normal_name, whole
 from deltahist.privacy import Guarantee
 from deltahist.space.neighbourhood import Limit, describe_limits, limits_of, read_lasting
 
@@ -18,11 +18,12 @@ _LONGEST = 200
 
 
 def check_text(**given: Any) -> str:
-    """Return the one keyword's value, a text of 1 to 200 printable characters; InputError for anything else."""
-    ((name, value),) = given.items()
-    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST or not value.isprintable():
-        raise InputError(f"{name} is {repr(value)[:80]}: it must be a text of 1 to {_LONGEST} printable characters")
-    return value
+    """Return the one keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
+    (name,) = given
+    text = normal_name(**given)
+    if len(text) > _LONGEST or not text.isprintable():
+        raise InputError(f"{name} is {text[:80]!r}: it must have at most {_LONGEST} printable characters")
+    return text
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,15 @@ class Rule:
 
     @classmethod
     def read(cls, kept: Mapping[str, Any]) -> Rule:
-        """Read the rule that a ledger keeps; KeyError or InputError if it is none of a total or a window."""
+        """Read the rule that a ledger keeps; DamagedFile if it is neither that of a total nor that of a window."""
         unit = "epsilon" if "epsilon_nano" in kept else "rho"
-        longer = read_lasting(limits_of(kept.get("limits", [])), kept.get("length"))
-        return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
+        try:
+            longer = read_lasting(limits_of(kept.get("limits", [])), kept.get("length"))
+            return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise DamagedFile(
+                f"the ledger is damaged: an account has the rule {str(kept)[:80]} ({problem!r})"
+            ) from None
 
     def describe(self) -> dict[str, Any]:
         """Return the rule as a ledger keeps it (JSON)."""

@@ -8,12 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltahist.accounts.rules import Rule
-from deltahist.budget import Charge, Payment
+from deltahist.accounts.rules import Rule, check_text
+from deltahist.budget import Charge, Payment, Population
 from deltahist.errors import NANO, InputError, is_number
 
 if TYPE_CHECKING:
-    from deltahist.accounts.ledger import Ledger
+    from deltahist.accounts.ledger import Ledger, Limit
     from deltahist.privacy import Guarantee
 
 #: Largest step number, either side of zero: what a ledger's column holds.
@@ -38,11 +38,10 @@ class Window:
     about : description of the releases, JSON-ready; an account that was opened for something else is refused.
     limits : for data that differ in more steps than a window: pairs (steps, factor), by which that number of steps in
         a row spends at most factor times the budget; infinity stands for all steps there will ever be.
+    population : the people whom a new account is about (`Ledger.open`).
 
-    Raises
-    ------
-    InputError
-        On a length, budget or limit that is none, a ledger that is damaged, or an account with other parameters.
+    Raises InputError on a length, budget or limit that is none, a ledger that is damaged, or an account with other
+    parameters.
 
     Examples
     --------
@@ -62,6 +61,7 @@ class Window:
     name: str = "window"
     about: Mapping[str, Any] | None = None
     limits: Iterable[tuple[Any, Any]] = ()
+    population: str | None = None
     rule: Rule = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +70,7 @@ class Window:
         rule = Rule.of(self.epsilon, self.rho, self.length, self.limits)
         ledger = self.ledger if isinstance(self.ledger, ledgers.Ledger) else ledgers.Ledger(self.ledger)
         read = {"rule": rule, "length": rule.length, "limits": rule.longer, "ledger": ledger}
+        read["name"] = check_text(account=self.name)
         for name, value in read.items():
             object.__setattr__(self, name, value)
         before = ledger.accounts().get(self.name)
@@ -106,22 +107,25 @@ class Window:
 
     def spent(self, step: int) -> Fraction:
         """Return the sum of the window that ends at a step."""
-        return self._sums(_step(step))[0]
+        limits = self._limits(_step(step))
+        return Fraction(limits[0].spent if limits else 0, NANO)
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step: 0 at steps before the last charged one."""
         step, last = _step(step), self.last
         if self.length is not None and last is not None and step < last:
             return Fraction(0)
-        limits = (Fraction(limit, NANO) for _, limit in self.rule.spans)
-        return min(limit - spent for limit, spent in zip(limits, self._sums(step), strict=True))
+        left = [each.most - each.spent for each in self._limits(step)]
+        return Fraction(min(left or [most for _, most in self.rule.spans]), NANO)
 
-    def _sums(self, step: int) -> list[Fraction]:
-        from deltahist.accounts.ledger import sum_charges
+    def _limits(self, step: int) -> list[Limit]:
+        """Return the limits of a charge at a step; none before the account is open."""
+        from deltahist.accounts.ledger import find_account, list_accounts, list_limits
 
         with self.ledger.read() as connection:
-            sums = [sum_charges(connection, self.name, length, step) for length, _ in self.rule.spans]
-        return [Fraction(nano, NANO) for nano in sums]
+            if self.name not in list_accounts(connection):
+                return []
+            return list_limits(connection, find_account(connection, self.name), self.rule, step)
 
     def charge(self, step: int, amount: float | Fraction) -> Charge:
         """Charge an amount at a step, durably, and return what was charged: the budget for the release.
@@ -134,8 +138,10 @@ class Window:
         self.spend(step, charge.nano)
         return charge
 
-    def spend(self, step: int, nano: int, *, once: bool = False, chain: tuple[Any, Any, Any] | None = None) -> Fraction:
-        """Charge billionths in one transaction, and return the sum of the window just then.
+    def spend(
+        self, step: int, nano: int, *, once: bool = False, chain: tuple[Any, Any, Any] | None = None
+    ) -> tuple[Fraction, Population]:
+        """Charge billionths in one transaction, and return the sums of the window and of the population just then.
 
         With `once` a step that was charged already is refused. For a chain, (its name, the token of the state that is
         refined, that of the state before), only what it costs more than so far is charged.
@@ -144,12 +150,12 @@ class Window:
 
         step, rule = _step(step), self.rule
         with self.ledger.transaction() as connection:
-            found = ledgers.open_account(connection, self.name, self._description, rule.most)
+            found = ledgers.open_account(connection, self.name, self._description, self.population)
             if chain is None:
                 spent = ledgers.charge_account(connection, found, rule, nano, step=step, once=once)
             else:
                 spent = ledgers.charge_chain(connection, found, rule, nano, *chain)
-        return Fraction(spent, NANO)
+            return Fraction(spent, NANO), ledgers.sum_population(connection, found.population)
 
 
 def _step(step: Any) -> int:
@@ -192,9 +198,10 @@ class Account:
         rho: float | Fraction | None = None,
         ledger: Ledger | str | Path | None = None,
         name: str = "total",
+        population: str | None = None,
     ) -> Account:
         """Return an account of all that is ever published: a `Window` without end, whose parameters these are."""
-        return cls(Window(None, epsilon, rho, ledger=ledger, name=name))
+        return cls(Window(None, epsilon, rho, ledger=ledger, name=name, population=population))
 
     @property
     def name(self) -> str:
@@ -246,6 +253,6 @@ class Account:
             raise InputError(f"account {self.name!r} is the window of a stream: a chain of releases takes a total")
         charge = self.window.rule.cost(self.name, guarantee)
         states = None if chain is None else (chain, token, source)
-        spent = self.window.spend(self.step, charge.nano, once=self.once, chain=states)
-        self.payments.append(Payment(self.name, charge.unit, self.limit, spent, self.window.length))
+        spent, people = self.window.spend(self.step, charge.nano, once=self.once, chain=states)
+        self.payments.append(Payment(self.name, charge.unit, self.limit, spent, self.window.length, people))
         return self.payments[-1]

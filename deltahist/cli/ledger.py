@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from deltahist.cli import console
+from deltahist.cli import console, shared
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ ledger = typer.Typer(cls=_ShowByDefault, rich_markup_mode=None, add_completion=F
 
 @ledger.callback()
 def about() -> None:
-    """Show, check or export the accounts of a ledger: limit, spent and left.
+    """Show, open, check or export the accounts of a ledger: limit, spent and left.
 
     Keep the password of a database in PGPASSWORD or ~/.pgpass: other users can see a command line.
 
@@ -53,9 +54,41 @@ def show(where: _Where, as_json: Annotated[bool, Option("--json", help="The same
     if as_json:
         console.put_json([each.describe() for each in standings])
     else:
-        rows = [row for each in standings for row in _rows(each)]
+        rows = [row for each in standings for row in _rows(each)] + _sum_rows(standings)
         lines = [console.table(("account", "", "limit", "spent", "left"), rows, left=2)]
         console.put("\n".join([*lines, *_list_withdrawn(standings)]))
+
+
+@ledger.command("open", short_help="Open an account, and limit what all accounts spend together.")
+def open_account(
+    where: _Where,
+    account: Annotated[str, Argument(metavar="ACCOUNT", help="Name of the account.")],
+    *,
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    population: Annotated[
+        str | None, Option(metavar="NAME", help="The people whom the account is about. [default: everyone]")
+    ] = None,
+    population_limit: Annotated[
+        Fraction | None,
+        Option(metavar="E", parser=shared.amount, help="What all accounts of new people may spend together."),
+    ] = None,
+) -> None:
+    """Open an account of a ledger, which is made if need be.
+
+    Accounts of the same people add up. `publish --account-limit` and `stream` open accounts of "everyone". Open the
+    first account here to limit what all of them may ever spend together.
+
+    \b
+    Example:
+      deltahist ledger open city.ledger visits --epsilon 1 --population-limit 3
+    """
+    from deltahist.accounts.ledger import Ledger
+
+    opened = Ledger(where)
+    limits = {"population": population, "population_limit": population_limit}
+    opened.open(account, **shared.read_budget(epsilon, rho), **limits)
+    console.put(console.facts(account=account, together=opened.population(account)))
 
 
 @ledger.command(short_help="Check a ledger; exit status 2 if something is wrong.")
@@ -112,6 +145,26 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
         figures = (f"{letter} = {say_amount(each, limit)}" for each in (limit, spent, limit - spent))
         name = "" if rows else standing.account
         rows.append((name, "altogether" if steps is None else f"in {steps:,} steps", *figures))
+    return rows
+
+
+def _sum_rows(standings: list[Standing]) -> list[tuple[str, ...]]:
+    """Return lines of what all accounts of the same people may spend, have spent and have left together."""
+    from deltahist.budget import LETTERS, say_amount
+
+    rows = []
+    for people in dict.fromkeys(each.population for each in standings):
+        for unit, spent, most, window in people.sums:
+            fellows = [each for each in standings if each.population == people and each.unit == unit and each.spans]
+            last = sum((each.spent for each in fellows), Fraction(0))
+
+            def say(amount: Fraction, unit: str = unit, window: Fraction = window) -> str:
+                return f"{LETTERS[unit]} = {say_amount(amount, window)}"
+
+            limits = ("no limit", say(spent), "") if most is None else (say(most), say(spent), say(most - spent))
+            rows.append((f"all of {people.name}", "altogether", *limits))
+            if most is None:
+                rows.append(("", "in any window", say(window), say(last), say(window - last)))
     return rows
 
 

@@ -16,7 +16,7 @@ from typer import Argument, BadParameter, Option
 
 from deltahist._objects import is_address, is_stored_file
 from deltahist.cli.console import facts, note, table
-from deltahist.errors import BudgetExceeded, InputError, typed
+from deltahist.errors import BudgetExceeded, InputError, normal_name, typed
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -400,6 +400,7 @@ class Payer:
             if path is not None and path.resolve() == Path(self.ledger).resolve():
                 raise InputError(f"--{name} is {str(path)!r}, which is the ledger: name two files")
         ((unit, wanted),) = budget.items()
+        note_company(self.ledger, self.account)
         account = self._open(unit)
         left = account.left + (Fraction(0) if chain is None else account.paid(chain))
         if wanted > left:
@@ -434,6 +435,17 @@ class Payer:
                 )
             limit = Ledger(self.ledger).standing(self.account).limit
         return Account.total(**{unit: limit}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
+
+
+def note_company(ledger: str, account: str) -> None:
+    """Warn if a new account is about people whom other accounts of the ledger are about, too."""
+    from deltahist.accounts.ledger import EVERYONE, Ledger
+
+    if Ledger.exists(ledger):
+        others = {each.account: each.population for each in Ledger(ledger).standings()}
+        people = next((each for each in others.values() if each.name == EVERYONE), None)
+        if people is not None and normal_name(account=account) not in others:
+            note(f"warning: account {account!r} is new, and what it spends about the same people adds up: {people}")
 
 
 # --- releases ------------------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def stream(
     window: Window,
     state: Annotated[str, Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
+    account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
     every: Every = None,
     time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
     time_format: Annotated[str | None, Option(metavar="FORMAT", help="Of --time: for strptime, unix, unix-ms.")] = None,
@@ -119,11 +120,12 @@ def stream(
     share = {unit: rule.equal if amounts is None else total / window}
     chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **share)
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
-    plan = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer)
+    plan = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer, account)
     about = {**shared.about_map(near.domain), "strategy": planned.name}
     expected = None if points is None else float(points)
     page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, expected, amounts)
     print(f"{console.facts(**about)}\n\n{page}\n")
+    shared.note_company(state, account)
     if dry_run:
         plan.check(amounts, False)
         return None
@@ -132,13 +134,14 @@ def stream(
             source, out, number, amounts=amounts, tell=console.note, advance=lambda: advance(1), **reading
         )
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
-    first = plan.step(0)
+    first, paid = plan.step(0), Ledger(state).population(account)
     print(
         console.facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
             guarantee=f"{first.words}, for whoever moves up to {near.delta_ground:g} {near.domain.unit} in each",
             beyond="; ".join(first.beyond),
-            limit=f"in each step {shared.describe_limit(plan.mechanism, limit)}",
+            limit=f"in each step {shared.describe_limit(plan.costliest(amounts), limit)}",
+            account=f"{account!r}; {paid}",
             go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",
         )
     )

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import JSON, Column, Connection, LargeBinary, MetaData, String, Table, insert, select, update
 
 from deltahist.accounts.ledger import Ledger, open_account
+from deltahist.accounts.rules import check_text
 from deltahist.errors import NANO, DamagedFile, InputError, one_of
 
 #: Billionths of the largest limit: sums of a limit and a charge that it pays stay within 64 bits.
@@ -71,9 +72,10 @@ class Purses:
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
-        self.ledger, self.name, self.unit = ledger, name, one_of(("epsilon", "rho"), unit=unit)
+        self.ledger, self.name = ledger, check_text(account=name)
+        self.unit = one_of(("epsilon", "rho"), unit=unit)
         with ledger.transaction() as connection:
-            open_account(connection, name, {"kind": "purses", "unit": unit})
+            open_account(connection, self.name, {"kind": "purses", "unit": unit})
             _TABLES.create_all(connection)
 
     @contextlib.contextmanager

@@ -28,8 +28,8 @@ from deltahist.publishers.publication import check_protection
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
-#: Account of a stream in its ledger, and its note of how rows became counts.
-_ACCOUNT, _COUNTING = "stream", "counting"
+#: Note of a stream's account: how rows became counts.
+_COUNTING = "counting"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,7 @@ class Stream:
     user : the column that says whose a row is, if rows are of users.
     time : the column of times; None for a folder with one file per step.
     limits : for data that differ in more steps than a window (`Window`).
+    account : of the stream in its ledger.
     """
 
     near: Neighbourhood
@@ -61,11 +62,13 @@ class Stream:
     user: str | None = None
     time: str | None = None
     limits: Iterable[tuple[float, Any]] = ()
+    account: str = "stream"
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of a step with an equal share of the window's budget."""
-        share: dict[str, Any] = {self.budget.unit: Rule.of(*self.budget.exact, self.length).equal}
+        """The mechanism of a step with an equal share, where no limit of all steps forbids equal shares."""
+        rule = self.shape if self.shape.most is None else Rule.of(*self.budget.exact, self.length)
+        share: dict[str, Any] = {self.budget.unit: rule.equal}
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
@@ -96,7 +99,7 @@ class Stream:
             "time": self.time,
             **counting,
         }
-        return Window(self.length, *self.budget.exact, self.ledger, _ACCOUNT, about, self.limits)
+        return Window(self.length, *self.budget.exact, self.ledger, self.account, about, self.limits)
 
     def publish(
         self,
@@ -175,12 +178,14 @@ class Stream:
         """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
         if amounts is None:
             _ = self.shape.equal
-        most, mechanism = max(amounts or [Fraction(0)]), self.mechanism
-        if most:
-            mechanism = mechanism.with_budget(self.budget.of(most))
-        check_protection(mechanism, accepted)
+        check_protection(self.costliest(amounts), accepted)
         if not accepted:
             refuse_weak_window(self.budget, self.length)
+
+    def costliest(self, amounts: Sequence[Fraction] | None) -> Mechanism:
+        """Return the mechanism of the step that spends most."""
+        most = max(amounts or [Fraction(0)])
+        return self.mechanism.with_budget(self.budget.of(most)) if most else self.mechanism
 
     def _check_counting(self, counting: Preprocessing, window: Window) -> None:
         """Raise InputError unless rows become counts as in the steps before."""
@@ -188,7 +193,7 @@ class Stream:
             raise InputError(f"the stream is for counts with {self.counting.how}, but these rows have {counting.how}")
         self.mechanism.with_counting(counting)  # refuses what could not be published
         with window.ledger.read() as connection:
-            before = get_note(connection, _ACCOUNT, _COUNTING)
+            before = get_note(connection, window.name, _COUNTING)
         if before is not None and (differing := differences(before, counting.describe())):
             raise InputError(
                 f"rows became counts in another way than in the steps before: {differing} (points in another CRS, or "
@@ -197,8 +202,8 @@ class Stream:
 
     def _keep_counting(self, counting: Preprocessing, window: Window) -> None:
         with window.ledger.transaction() as connection:
-            if get_note(connection, _ACCOUNT, _COUNTING) is None:
-                set_note(connection, _ACCOUNT, _COUNTING, counting.describe())
+            if get_note(connection, window.name, _COUNTING) is None:
+                set_note(connection, window.name, _COUNTING, counting.describe())
 
     def _counter(
         self,

@@ -153,6 +153,18 @@ def test_a_busy_file_says_so(impatient, file, holding):
     assert file.left("city") * 100 == 65
 
 
+def test_a_trigger_of_others_is_refused(file):
+    """One that deletes charges would let a window spend without end, and sums would agree with each other."""
+    with file.transaction() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER forget AFTER INSERT ON charges"
+            " BEGIN DELETE FROM charges; UPDATE accounts SET spent = 0; END"
+        )
+    for use in (lambda: Ledger(file.path), file.problems):
+        with pytest.raises(dh.DamagedFile, match="forget"):
+            use()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="files have no such rights here")
 def test_a_ledger_that_others_can_write_is_refused(file):
     file.path.chmod(0o602)
@@ -259,6 +271,21 @@ def test_a_ledger_of_another_version_or_in_pieces(server, schema, url):
     server.execute("DROP TABLE deltahist.charges")
     with pytest.raises(dh.DamagedFile, match="charges"):
         Ledger(url)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE FUNCTION public.forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        " CREATE TRIGGER forget BEFORE INSERT ON deltahist.charges FOR EACH ROW EXECUTE FUNCTION public.forget()",
+        "CREATE RULE forget AS ON INSERT TO deltahist.charges DO INSTEAD NOTHING",
+    ],
+)
+def test_a_trigger_or_rule_of_others_in_a_schema_is_refused(server, schema, url, made):
+    server.execute(made)
+    for use in (lambda: Ledger(url), schema.problems):
+        with pytest.raises(dh.DamagedFile, match="forget"):
+            use()
 
 
 def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit(server, schema, monkeypatch):

@@ -1,5 +1,6 @@
 """The ledger in every database: charges by name and under keys, refusals, chains, notes, standing and audits."""
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -11,9 +12,10 @@ import pytest
 from sqlalchemy import update
 
 import deltahist as dh
-from deltahist.accounts.databases import ACCOUNTS, CHARGES
+from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS
 from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
-from deltahist.budget import Budget, Charge
+from deltahist.budget import Budget, Charge, Payment, Population
+from deltahist.personal.purses import Purses
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
 
@@ -76,7 +78,7 @@ def test_it_is_the_account_of_publishers(city, where):
         ("a", {"epsilon": 1e-10}),
         ("", {"epsilon": 1}),
         ("a\nb", {"epsilon": 1}),
-        (7, {"epsilon": 1}),
+        (7.5, {"epsilon": 1}),
     ],
 )
 def test_limits_and_names_that_are_none(tmp_path, name, limit):
@@ -138,10 +140,90 @@ def test_how_accounts_stand(where):
     found = {each.account: each for each in with_accounts(where).standings()}
     assert (found["city"].spent, found["city"].left) == (Fraction(1, 2), Fraction(1, 2))
     assert (found["days"].unit, found["days"].spans[0][0], found["days"].left) == ("rho", 2, Fraction(1, 5))
+    together = {"name": "everyone", "accounts": 3, "sums": [
+        {"unit": "epsilon", "spent": "1/2", "most": "1", "in_any_window": "1"},
+        {"unit": "rho", "spent": "8/5", "most": None, "in_any_window": "1"},
+    ]}  # fmt: skip
     assert found["city"].describe() == {
         "account": "city", "unit": "epsilon", "steps": None, "limit": 1.0, "spent": 0.5, "left": 0.5,
+        "population": together,
     }  # fmt: skip
-    assert found["people"].describe() == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
+    assert found["people"].describe() == {
+        "account": "people", "unit": "epsilon", "steps": None, "kind": "purses", "population": together,
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- populations
+
+
+def test_accounts_of_the_same_people_add_up(where):
+    """Basic composition: a map for 1 and a stream of 1 in any two steps, of which six have been published."""
+    ledger = Ledger(where)
+    ledger.open("visits", epsilon=1)
+    ledger.charge("visits", 1)
+    window = dh.Window(2, epsilon=1, ledger=ledger, name="stream")
+    for step in range(6):
+        payment = dh.Account(window, step).pay(dh.Guarantee(epsilon=Fraction(1, 2)))
+    ledger.open("others", epsilon=4, population="visitors")
+    ledger.charge("others", 3)
+    everyone = Population("everyone", 2, (("epsilon", Fraction(4), None, Fraction(2)),))
+    visitors = Population("visitors", 1, (("epsilon", Fraction(3), Fraction(4), Fraction(4)),))
+    assert payment.population == ledger.population("visits") == everyone
+    assert ledger.standing("others").population == ledger.population("others") == visitors
+    assert Payment.from_description(json.loads(json.dumps(payment.describe()))) == payment
+    assert str(everyone) in str(payment)
+
+
+def test_a_population_has_a_limit_of_its_own(where):
+    """Whatever kind of account asks: the sum of all stays within it, and what is refused charges nothing."""
+    ledger = Ledger(where)
+    ledger.open("visits", epsilon=1, population_limit=Fraction(3, 2))
+    window = dh.Window(2, epsilon=1, ledger=Ledger(where), name="stream")
+    assert ledger.charge("visits", 0.75).amount == Fraction(3, 4)
+    assert window.charge(0, 0.5).amount == window.charge(1, 0.25).amount * 2
+    for ask in (lambda: window.charge(2, 1e-9), lambda: ledger.charge("visits", 0.25)):
+        with pytest.raises(dh.BudgetExceeded, match=r"'everyone' have spent 1\.5 of 1\.5, 0 is left"):
+            ask()
+    chained = dh.Account.total(epsilon=2, ledger=ledger, name="chain")
+    with pytest.raises(dh.BudgetExceeded):
+        chained.pay(dh.Guarantee(epsilon=Fraction(1)), chain="c" * 32)
+    assert ledger.population("visits").sums == (("epsilon", *[Fraction(3, 2)] * 3),)
+    assert ledger.left("stream") == ledger.left("visits") == window.available(2) == 0
+    assert "everyone" in str(ledger.standing("stream").binding)
+    assert ledger.problems() == []
+
+
+def test_what_a_population_refuses(tmp_path):
+    """Another limit, another unit beside a limit, people's own budgets beside a limit, another population."""
+    ledger = Ledger(tmp_path / "l")
+    ledger.open("visits", epsilon=1, population_limit=2)
+    ledger.open("visits", epsilon=1, population="everyone", population_limit=2)
+    for refused in (
+        lambda: ledger.open("more", epsilon=1, population_limit=3),
+        lambda: ledger.open("visits", epsilon=1, population_limit=3),
+        lambda: ledger.open("visits", epsilon=1, population="visitors"),
+        lambda: ledger.open("more", rho=1),
+        lambda: ledger.open("more", rho=1, population="new", population_limit=0),
+        lambda: Purses(ledger, "people"),
+    ):
+        with pytest.raises(dh.InputError):
+            refused()
+    assert list(ledger.accounts()) == ["visits"]
+    ledger.open("more", rho=1, population="visitors")
+    with pytest.raises(dh.InputError):
+        ledger.open("even more", rho=1, population="visitors", population_limit=2)
+
+
+def test_a_name_has_one_spelling(where):
+    """NFC, NFD and spaces at the end name one account and one key, which have one limit."""
+    ledger, names = Ledger(where), ["Z\u00fcrich", "Zu\u0308rich", "Z\u00fcrich "]
+    for name in names:
+        ledger.open(name, epsilon=1, population=name)
+        ledger.charge(name, 0.25, key=name)
+        dh.Window(None, epsilon=1, ledger=ledger, name=name).charge(0, 0.125)
+    assert list(ledger.accounts()) == ["Z\u00fcrich"]
+    assert {ledger.spent(name) for name in names} == {Fraction(5, 8)}
+    assert ledger.population(names[1]).name == "Z\u00fcrich"
 
 
 def _alter(table, owner, **values):
@@ -157,8 +239,10 @@ def _alter(table, owner, **values):
         (_alter(CHARGES, "days", nano=700_000_000), "'days' has spent 1.4 in 2 steps in a row"),
         (_alter(CHARGES, "city", account="nobody"), "'nobody', which is not there"),
         (_alter(ACCOUNTS, "days", rule={"kind": "stock"}), "is of kind 'stock'"),
-        (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "cannot be read"),
+        (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "has the rule"),
+        (_alter(ACCOUNTS, "days", most=2 * 10**9), "other limits than its rule"),
         (lambda c: set_note(c, "city", "chain c", {"nano": 10**9}), "but its chains paid"),
+        (lambda c: c.execute(update(POPULATIONS).values(rule={"kind": "total", "epsilon_nano": 1})), "'everyone' has"),
     ],
 )
 def test_an_audit_finds_what_cannot_be_right(tmp_path, alter, said):

@@ -99,7 +99,7 @@ class Course(RuleBasedStateMachine):
         window = dh.Window(STEPS, epsilon=1, ledger=self.ledger, name="days")
         held = sum(each for at, each in self.days.items() if step - STEPS < at <= step)
         last = max(self.days, default=-1)
-        ask = lambda: window.spend(step, nano(amount), once=once)  # noqa: E731
+        ask = lambda: window.spend(step, nano(amount), once=once)[0]  # noqa: E731
         if step < last or (once and step == last):
             with pytest.raises(dh.InputError, match="must not go back"):
                 ask()

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
 from deltahist.accounts.rules import ChainCharge
-from deltahist.budget import Payment
+from deltahist.budget import Payment, Population
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
 CELLS = dh.strategies.Identity(LINE.domain)
@@ -203,9 +203,11 @@ def test_the_release_says_who_keeps_the_sum(tmp_path, name):
     release.save(tmp_path / "r")
     again = dh.load(tmp_path / "r")
     for each in (release, again):
-        assert each.payment == Payment("checkins", "epsilon", Fraction(3), Fraction(3, 2))
+        everyone = Population("everyone", 1, (("epsilon", Fraction(3, 2), Fraction(3), Fraction(3)),))
+        assert each.payment == Payment("checkins", "epsilon", Fraction(3), Fraction(3, 2), None, everyone)
         said = "'checkins' has spent ε = 1.5 of 3, this release with it, and 1.5 was left"
-        assert f"Account             {said}\n" in each.statement()
+        said += "; the only account of population 'everyone' has spent ε = 1.5 of 3 together"
+        assert f"Account {said}" in " ".join(each.statement().split())
         assert each.facts()["account"]["spent"] == "3/2"
     alone = PUBLISHERS[name](epsilon=0.5)
     assert "Account             None." in alone.statement()

@@ -44,8 +44,14 @@ def test_show_is_the_default(where, capsys):
         "people of each person in ε",
         "stream in 7 steps ρ = 0.5 ρ = 0.1 ρ = 0.4",
         "visits, May altogether ε = 3 ε = 1.25 ε = 1.75",
+        "all of everyone altogether ε = 3 ε = 1.25 ε = 1.75",
+        "all of everyone altogether no limit ρ = 0.1",
+        "in any window ρ = 0.5 ρ = 0.1 ρ = 0.4",
     ]
     people, stream, _ = json.loads(run(capsys, "show", where, "--json").out)
+    together = people.pop("population")
+    assert (together["name"], together["accounts"]) == ("everyone", 3)
+    assert stream.pop("population") == together
     assert people == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
     assert stream == {"account": "stream", "unit": "rho", "steps": 7, "limit": 0.5, "spent": 0.1, "left": 0.4}
 
@@ -86,3 +92,13 @@ def test_a_ledger_is_not_replaced_by_its_report(tmp_path, monkeypatch, capsys):
     dh.Ledger("city.ledger").open("city", epsilon=1)
     run(capsys, "export", "city.ledger", "--out", "city.ledger", status=2)
     assert list(dh.Ledger("city.ledger").accounts()) == ["city"]
+
+
+def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["open", "city.ledger", "visits", "--epsilon", "1", "--population", "Zürich", "--population-limit", "3/2"]
+    for _ in range(2):
+        assert "0 of 1" in run(capsys, *words).out
+    run(capsys, *words[:-1], "2", status=2)
+    run(capsys, *words[:-2], "--rho", "1", status=2)
+    assert dh.Ledger("city.ledger").population("visits").sums == (("epsilon", 0, 1, 1),)
