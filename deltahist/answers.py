@@ -42,7 +42,9 @@ def answer(
     level: float = 0.95,
     nonnegative: bool = False,
 ) -> pd.DataFrame:
-    """Answer a workload, unbiased by default, with the joint noise of everything that enters each answer.
+    """Answer a workload, with the joint noise of everything that enters each answer.
+
+    Answers are unbiased by noise unless `nonnegative` is set. Positions inside cells are assumed (docs/placement.md).
 
     Parameters
     ----------
@@ -71,7 +73,8 @@ def answer(
 
     - `estimate` : unbiased for the count of whole cells; a cell that a query cuts enters by its share of area,
       moved a little to the side on which its neighbours hold more;
-    - `std_error` : of everything that is not known; `low`, `high` : the interval;
+    - `std_error` : of everything that is not known; `low`, `high` : the interval; that of a query without a whole cell
+      reaches as high as needed for a place that was chosen because points are there;
     - where a query cuts cells, what that is made of: `noise_error`, and `placement_error`, since nobody knows where
       in a cell its points lie (how they clump is learnt from the release itself, which costs nothing:
       docs/placement.md); `cut`, the share of the query's area in cells that it cuts; `inner` and `outer`, the
@@ -83,8 +86,8 @@ def answer(
     - `estimator` (only of non-negative estimates) : which they are, in words;
     - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
       part inside; of a geometry without such a part, nothing is known and the answer is missing;
-    - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, or why its answer
-      is missing.
+    - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, why its answer is
+      missing, or that most of it lies in cells that it cuts.
 
     Raises
     ------
@@ -161,10 +164,11 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
     """
     import pandas as pd
 
+    if isinstance(workload, Regions):
+        names = pd.Index(workload.names, name="region")
+        return workload, lambda found: _frame(note_cut(found), names)
     if isinstance(workload, Workload):
-        names = workload.names if isinstance(workload, Regions) else None
-        index = None if names is None else pd.Index(names, name="region")
-        return workload, lambda found: _frame(found, index)
+        return workload, _frame
     shapes, crs = _shapes(workload)
     if shapes is None:
         given = workload if isinstance(workload, np.ndarray) else list(workload)
@@ -177,12 +181,25 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
     frame = _own(workload) if hasattr(workload, "columns") else None
 
     def framed(found: Columns) -> pd.DataFrame:
-        columns = fitted.spread_over_regions(found)
+        columns = note_cut(fitted.spread_over_regions(found))
         # By position: an index may hold a label twice.
         return _frame(columns, index) if frame is None else frame.assign(**columns)
 
     held = np.flatnonzero(fitted.held)
     return regions(fitted.shapes[held], [str(number) for number in held]), framed
+
+
+def note_cut(columns: Columns) -> Columns:
+    """Return columns of answers with a note on each query of which more than half lies in cells that it cuts."""
+    percent = np.rint(100 * columns.get("cut", np.zeros(0)))
+    mostly = np.flatnonzero(percent > 50)
+    if not len(mostly):
+        return columns
+    said = [f"{share}% of it lies in cells that it cuts: positions inside cells are assumed" for share in range(101)]
+    notes = columns.get("note", np.full(len(percent), None)).copy()
+    told = zip(notes[mostly], percent[mostly].astype(int), strict=True)
+    notes[mostly] = ["; ".join(filter(None, (own, said[share]))) for own, share in told]
+    return columns | {"note": notes}
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:

@@ -339,3 +339,21 @@ def test_a_prepared_answer_to_a_box_is_the_same_alone_and_with_others(strategy, 
         for found in parts:
             assert np.array_equal(np.concatenate([each[name] for each in found]), own), name
     assert list(vars(release.answerer()._unbiased)) == made
+
+
+def test_queries_that_lie_mostly_in_cut_cells_have_a_note():
+    """Of squares of 0.5, 1.5 and 4.5 cells a side 100, 56 and 21% lies in cut cells; boxes have the share alone."""
+    domain = dh.Domain((0, 0, 8, 8), (8, 8))
+    release = dh.publish(np.full((8, 8), 9), dh.Neighbourhood(domain, 1), epsilon=1.0)
+    corners = np.array([[1.0, 1.0, 1 + side, 1 + side] for side in (0.5, 1.5, 4.5)])
+    shapes = shapely.box(*corners.T)
+    for asked in (list(shapes), dh.workloads.regions(shapes)):
+        notes = dh.answer(release, asked)["note"].tolist()
+        assert [note.split("%")[0] for note in notes[:2]] == ["100", "56"]
+        assert pd.isna(notes[2])
+    found = dh.answer(release, corners)
+    assert found["cut"].round(2).tolist() == [1, 0.56, 0.21]
+    assert "note" not in found
+    with pytest.warns(dh.DeltaHistWarning, match="clipped"):
+        clipped = dh.answer(release, [shapely.box(-1, 0, 0.5, 0.5)])
+    assert "; 100% of it lies in cells that it cuts" in clipped["note"].iloc[0]

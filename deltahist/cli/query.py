@@ -200,6 +200,7 @@ def _ask_boxes(
     import numpy as np
 
     from deltahist import workloads
+    from deltahist.answers import note_cut
     from deltahist.space.fitting import boxes_in_degrees, fit
     from deltahist.space.geometries import LONGITUDE_LATITUDE
 
@@ -212,6 +213,7 @@ def _ask_boxes(
     found = {str(name): np.asarray(each) for name, each in ask(work).items()}
     if fitted is not None:
         found = fitted.spread_over_regions(found)
+    found = note_cut(found)
     times = len(found["estimate"]) // len(names)
     return {name: np.tile(each, times) for name, each in own.items()} | found
 

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -99,14 +100,24 @@ class Answerer:
         (least, most), (down, up) = reach
         columns = {}
         if cut:
+            share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
+            if len(alone := np.flatnonzero(share == 1)):
+                # A query without a whole cell may be where it is because points are there (docs/placement.md): one of
+                # them at least, and more by what numbers weighted with themselves are larger. Noise grows as much.
+                found = np.maximum(unbiased[alone], 1e-9)
+                more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)
+                times = np.maximum((found + more) / np.maximum(found, (found + more) * cover.area[alone]), 1.0)
+                variance = more**2 + noise.variance[alone] * (times**2 - 1)
+                up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
+                room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
             # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
             least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * least
-            most = np.maximum(np.maximum(whole, touched) - unbiased, 0.0) + _BEYOND * most
+            most = room + _BEYOND * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
             columns = {
                 "noise_error": error,
                 "placement_error": np.sqrt(misplaced),
-                "cut": cover.cut_share,
+                "cut": share,
                 "inner": np.clip(inner, 0.0 if nonnegative else None, estimate),
                 "outer": np.maximum(outer, estimate),
             }

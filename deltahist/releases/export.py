@@ -16,7 +16,7 @@ import numpy as np
 from deltahist._files import form_of, write_whole
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.releases.series import PeriodDifference, Series
-from deltahist.releases.tables import NONNEGATIVE, UNBIASED, cells_frame, geo_frame
+from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
@@ -63,7 +63,7 @@ _COLUMNS = {
     "unresolved": ("1", "share that was not measured"),
     "estimator": ("1", "name of the estimate"),
     "outside": ("1", "share of the area outside the map"),
-    "note": ("1", "what was changed about the region, or why it has no answer"),
+    "note": ("1", "what was changed or is assumed about the region, or why it has no answer"),
     "q": ("1", "share of the points below the quantile"),
 }
 
@@ -210,7 +210,8 @@ def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> di
     """Return the description of answers, by column, as JSON; `facts` are those of the release (`facts_of`)."""
     names = list(map(str, table))
     kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
-    about = _describe(facts, "; ".join(kinds) or facts["estimator"])
+    unbiased = PLACED if "cut" in names else UNBIASED
+    about = _describe(facts, "; ".join(kinds) or str(facts["estimator"]).replace(UNBIASED, unbiased))
     share = f"{100 * level:.10g}%"
     what, read = "Estimates", f"low to high: {share} interval. {_NOT_ADDED}."
     if "before" in names:

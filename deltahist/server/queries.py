@@ -200,7 +200,9 @@ def _encode(answers: pd.DataFrame, form: str, about: dict[str, Any]) -> bytes:
     if form == "csv":
         return frame.to_csv(index=False).encode()
     metadata = {name: value if isinstance(value, str) else orjson.dumps(value) for name, value in about.items()}
-    table = pa.table({name: pa.array(frame[name].to_numpy()) for name in frame}, metadata=metadata)
+    table = pa.table(
+        {name: pa.array(frame[name].to_numpy(), from_pandas=name == "note") for name in frame}, metadata=metadata
+    )
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

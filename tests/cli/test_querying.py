@@ -11,6 +11,7 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.releases.tables import PLACED
 
 CITY = dh.Domain.from_cell((583_000, 4_505_000, 588_000, 4_509_000), "500m", "EPSG:32618")
 BOW_TIE = shapely.Polygon([(584e3, 4506e3), (586e3, 4508e3), (586e3, 4506e3), (584e3, 4508e3)])
@@ -65,10 +66,11 @@ def test_every_region_has_a_row_with_its_columns_in_every_form(folder, tmp_path,
     assert found["code"].isna().tolist() == [False, True, False, False, False]
     for column in ("estimate", "std_error", "low", "high", "outside"):
         assert np.allclose(found[column].astype(float), expected[column], equal_nan=True)
+    cut = "of it lies in cells that it cuts: positions inside cells are assumed"
     assert found["note"].astype(object).where(found["note"].notna(), None).tolist() == [
         "clipped: 50% of its area lies outside the map",
-        None,
-        "repaired: self-intersection",
+        f"67% {cut}",
+        f"repaired: self-intersection; 100% {cut}",
         "not answered: no geometry",
         "not answered: outside the map",
     ]
@@ -88,7 +90,7 @@ def test_nonnegative_answers_say_so_in_every_form(folder, tmp_path, suffix, run)
         lines = (tmp_path / "other.txt").read_text().splitlines()
         assert lines[-2].startswith("Points, non-negative; low to high: 95% interval.")
         assert "estimator" not in lines[0]
-        assert "\nPoints, unbiased; " in (tmp_path / "unbiased.txt").read_text()
+        assert f"\nPoints, {PLACED}; " in (tmp_path / "unbiased.txt").read_text()
     else:
         assert read(tmp_path / f"other{suffix}")["estimator"].tolist() == ["non-negative"]
         assert "estimator" not in read(tmp_path / f"unbiased{suffix}")
@@ -136,7 +138,7 @@ def test_answers_say_how_to_read_them(folder, tmp_path, form, run):
     run("query", folder / "city.parquet", "--box", BOX, "--level", "0.5", "--out", out)
     if form == "table":
         *_, points, whose = out.read_text(encoding="utf-8").splitlines()
-        assert points.startswith("Points, unbiased; low to high: 50% interval.")
+        assert points.startswith(f"Points, {PLACED}; low to high: 50% interval.")
         assert whose == f"Release {release.digest[:16]}: {release.mechanism.promise}."
         return
     if form == "json":
@@ -149,7 +151,7 @@ def test_answers_say_how_to_read_them(folder, tmp_path, form, run):
     else:
         said = pyogrio.read_info(out, layer="answers")["layer_metadata"]
         said["level"] = float(said["level"])
-    assert (said["unit"], said["level"], said["estimator"]) == ("points", 0.5, "unbiased")
+    assert (said["unit"], said["level"], said["estimator"]) == ("points", 0.5, PLACED)
     assert (said["promise"], said["digest"]) == (release.mechanism.promise, release.digest)
     assert "Do not add std_error" in said["how_to_read"]
 

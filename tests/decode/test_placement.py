@@ -107,6 +107,30 @@ def test_intervals_of_squares_at_any_place_hold(kind):
         assert (np.abs(found["estimate"] - truth) <= 1.96 * found["noise_error"]).mean() < 0.75
 
 
+@pytest.mark.parametrize("side", [0.1, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("kind", ["even", "clumped"])
+def test_intervals_of_small_squares_at_busy_places_hold(kind, side):
+    """300 squares of a tenth of a cell to a cell, about true points: the noise and blind placing gave 30 to 90%."""
+    rng = np.random.default_rng(7)
+    points = rng.random((40_000, 2)) if kind == "even" else clumps(rng, 3000, 40_000)
+    release, half = release_of(points), side / 80
+    centre = np.clip(points[rng.integers(0, len(points), 300)], half, 1 - half)
+    # A point of its own square is inside, whatever rounding does.
+    found = dh.answer(release, np.column_stack([centre - half, centre + half]))
+    truth = [(np.abs(points - each).max(axis=1) < half * (1 + 1e-9)).sum() for each in centre]
+    assert ((found["low"] <= truth) & (truth <= found["high"])).mean() >= 0.92
+
+
+def test_only_queries_without_a_whole_cell_reach_higher_than_lower():
+    release = release_of(np.random.default_rng(8).random((40_000, 2)))
+    cell = 1 / 40
+    boxes = np.array([[4.2, 4.2, 4.6, 4.6], [4.2, 4.2, 5.7, 5.7], [4.2, 4.2, 6.8, 6.8], [4, 4, 7, 7]]) * cell
+    found = dh.answer(release, boxes)
+    up, down = found["high"] - found["estimate"], found["estimate"] - found["low"]
+    assert ((up > down + 1) == [True, True, False, False]).all()
+    assert up[2:].to_numpy() == pytest.approx(down[2:], rel=0.2)  # whole numbers of draws reach one further up
+
+
 @pytest.mark.parametrize(("nonnegative", "smooth"), [(False, True), (True, False)])
 def test_few_boxes_and_many_have_the_same_answers(nonnegative, smooth):
     """The first boxes are summed cell by cell; the sums over the map are made once many were asked for."""

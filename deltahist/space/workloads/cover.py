@@ -212,12 +212,19 @@ class RegionCover:
         """Which queries cut cells (m,)."""
         return np.bincount(self.owner, minlength=self.number) > 0
 
+    @functools.cached_property
+    def area(self) -> Field:
+        """Area of each query, in cells (m,)."""
+        return np.bincount(self.owner, self.share, self.number) + self._inside
+
     @property
     def cut_share(self) -> Field:
         """Share of each query's area that lies in cells that it cuts (m,)."""
-        cut = np.bincount(self.owner, self.share, self.number)
-        inside = np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number)
-        return np.asarray(1 - inside / np.maximum(cut + inside, np.finfo(float).tiny))
+        return np.asarray(1 - self._inside / np.maximum(self.area, np.finfo(float).tiny))
+
+    @functools.cached_property
+    def _inside(self) -> Field:
+        return np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number).astype(np.float64)
 
     @property
     def unsure(self) -> Field:
@@ -235,6 +242,11 @@ class BoxCover:
     def cut(self) -> NDArray[np.bool_]:
         """Which boxes cut cells (m,)."""
         return ~aligned_spans(self.spans)
+
+    @property
+    def area(self) -> Field:
+        """Area of each query, in cells (m,)."""
+        return np.asarray(np.prod([high - low for low, high in self.spans], axis=0))
 
     @property
     def cut_share(self) -> Field:
