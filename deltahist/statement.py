@@ -206,11 +206,10 @@ def write_readme(mechanism: BaseMechanism, may_be_published: str) -> str:
     )
 
 
-def judge(mechanism: BaseMechanism, publishable: bool) -> str:
+def judge(publishable: bool, weak: str | None) -> str:
     """Return whether a release may be published, with the reason: "yes", "no: ..." or "only if ..."."""
     if not publishable:
         return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"
-    weak = mechanism.weakness
     return "yes" if weak is None else f"only if everybody in the data accepts weak protection: {weak}"
 
 
@@ -245,9 +244,10 @@ def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
         kept = "the one kept point" if points == 1 else f"up to {points:,} kept points"
         protected = f"Each user is protected, with {kept}."
     near = _share(facts["protection"][0]["guess"])
+    what = "all releases together" if "series" in facts else "this release"
     guess = (
         "Suppose an attacker knows everything about everyone else, and weighs two guesses about the true place, at "
-        f"most δ = {delta} apart. From this release the better guess is right in {near} cases at most; a coin is right "
+        f"most δ = {delta} apart. From {what} the better guess is right in {near} cases at most; a coin is right "
         "in 50. Over longer distances the protection is weaker: see the table."
     )
     if mechanism.neighbourhood.fixed_membership:

@@ -86,7 +86,9 @@ def stream(
     from deltahist.budget import Budget
     from deltahist.counting import check_file
     from deltahist.counting.steps import check_folders, step_files
+    from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Clock
+    from deltahist.privacy import Guarantee
     from deltahist.publishers.stream import Stream, refuse_weak_window
 
     budget = shared.read_budget(epsilon, rho)
@@ -145,6 +147,9 @@ def stream(
             go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",
         )
     )
+    spent = Fraction(sum(Ledger(state).charges(account).values()), NANO)
+    if weakness := weakness_of(Guarantee(**{unit: spent})):
+        console.note(f"warning: all steps together cost {shared.LETTERS[unit]} = {float(spent):g}: {weakness}")
     return tally
 
 

@@ -234,7 +234,7 @@ def draw_lines(
     # Answers have a column of estimators unless they are unbiased.
     estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}
     domain, each_step = series.domain, clock.period.removeprefix("1 ") or "step"
-    notes = [f"Published with noise for privacy, in each step {series.mechanism.promise}; cells of "]
+    notes = [f"Published with noise for privacy: {series.promise}; cells of "]
     notes[0] += f"{domain.size_of_cells}{f'; map in {domain.crs}' if domain.crs else ''}."
     if kind != "step":
         notes.append(f"Each value is the mean of the steps of a {kind}.")

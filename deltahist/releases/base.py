@@ -268,7 +268,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """The judgement: "yes", or "no: ..." or "only if ..." with the reason."""
         if self.withdrawn is not None:
             return f"no: withdrawn {self.withdrawn.words}"
-        return judge(self.mechanism, self.publishable)
+        return judge(self.publishable, self.mechanism.weakness)
 
     def facts(self) -> dict[str, Any]:
         """Return the privacy statement as data."""
@@ -284,7 +284,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     def readme(self) -> str:
         """Return some lines for whoever opens the file without this package."""
-        return write_readme(self.mechanism, judge(self.mechanism, self.publishable))
+        return write_readme(self.mechanism, self.may_be_published)
 
 
 def is_publishable(description: dict[str, Any]) -> bool:

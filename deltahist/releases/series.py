@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from deltahist._files import read_described
 from deltahist.errors import InputError, fits_memory
 from deltahist.mechanisms import Mechanism
+from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds
 from deltahist.releases.base import heed_notice
 from deltahist.releases.histogram import Release
@@ -173,7 +174,9 @@ class Series:
 
     @property
     def weakness(self) -> str | None:
-        """Why hardly anybody is protected in one of the releases; None if it is not so."""
+        """Why all releases together, or one of them, hardly protect anybody; None if they do."""
+        if (weakness := weakness_of(self.mechanism.guarantee)) is not None:
+            return f"from all {len(self.spent):,} releases together {weakness}"
         return next((w for each in self.releases.values() if (w := each.mechanism.weakness) is not None), None)
 
     @property
@@ -201,33 +204,55 @@ class Series:
         return {step: each.epsilon if each.rho is None else each.rho for step, each in guarantees.items()}  # type: ignore[misc]
 
     @property
-    def cost_words(self) -> str:
-        """The cost of all releases together, in a sentence."""
-        total, letter = sum(self.spent.values()), self.example.mechanism.letter
-        return (
-            f"All {len(self.spent):,} releases together cost {letter} = {float(total):.6g} for a user who is in every "
-            "step and moves by at most δ in each: costs add up."
-        )
-
-    @property
     def _costliest(self) -> int:
-        """The step whose release spends most, the first of several: its promise holds for every step."""
+        """The step whose release spends most, the first of several."""
         return max(sorted(self.releases), key=self.spent.__getitem__)
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
-        """The mechanism of the release that spends most, as that of no step in particular."""
-        return replace(self.releases[self._costliest].mechanism, step=None)
+        """A mechanism that costs what all releases together do, withdrawn ones too: costs add up."""
+        one = replace(self.releases[self._costliest].mechanism, step=None)
+        return one.with_budget(one.budget.of(sum(self.spent.values(), Fraction(0))))
+
+    @property
+    def promise(self) -> str:
+        """The guarantee of all releases together in a line."""
+        return f"{len(self.spent):,} releases, together {self.mechanism.promise}"
 
     @property
     def may_be_published(self) -> str:
         """The judgement on all releases: "yes", or "no: ..." or "only if ..." with the reason."""
-        return judge(self.mechanism, self.publishable)
+        return judge(self.publishable, self.weakness)
+
+    # The service and the map show these under "together" in facts()["series"], before anything about a single step.
+    @property
+    def together(self) -> dict[str, Any]:
+        """What all releases together cost, JSON-ready; `guess` is how often one between places within δ is right."""
+        total = self.mechanism.guarantee
+        amounts: dict[str, Any] = {
+            name: None if each is None else float(each)
+            for name, each in (("epsilon", total.epsilon), ("rho", total.rho))
+        }
+        guess = bound_guess(amounts, float(sum(self.spent.values())), 1)
+        judged = {"weak_protection": self.weakness, "may_be_published": self.may_be_published}
+        return {"releases": len(self.spent), **amounts, "guess": guess, "promise": self.promise, **judged}
+
+    @property
+    def cost_words(self) -> str:
+        """The cost of all releases together, in two sentences."""
+        total, guess = self.mechanism.budget.amount, self.together["guess"]
+        right = "nearly always" if guess is None or guess > _KNOWING else f"in {100 * guess:.3g} of 100 cases at most"
+        return (
+            f"All {len(self.spent):,} releases together cost {self.mechanism.letter} = {float(total):.6g} for a user "
+            "who is in every step and moves by at most δ in each: costs add up. From all of them an attacker's better "
+            f"guess is right {right}."
+        )
 
     def facts(self) -> Facts:
-        """Return the privacy statement as data: of the step that spends most, with `series` for all of them."""
-        step, label = self.example.mechanism.step, self.clock.label
-        together = {
+        """Return the privacy statement as data: of all releases together, with `series` for their steps."""
+        one, label = self.releases[self._costliest].mechanism, self.clock.label
+        steps = {
+            "together": self.together,
             "first": label(self.first),
             "last": label(self.last),
             "period": self.clock.period or None,
@@ -235,15 +260,16 @@ class Series:
             "published": len(self.releases),
             "missing": self.missing,
             "withdrawn": [label(each) for each in sorted(self.withdrawn)],
-            "window": None if step is None else {k: v for k, v in step.describe().items() if k != "number"},
+            "window": None if one.step is None else {k: v for k, v in one.step.describe().items() if k != "number"},
             "spent": {label(each): float(amount) for each, amount in self.spent.items()},
             "in_all": float(sum(self.spent.values())),
         }
-        own = {"publishable": self.publishable, "may_be_published": self.may_be_published, "series": together}
+        own = {name: self.together[name] for name in ("promise", "weak_protection", "may_be_published")}
+        own |= {"publishable": self.publishable, "noise": one.noise_rows(), "series": steps}
         return self.mechanism.facts() | own
 
     def rows(self) -> list[Row]:
-        """Return all rows of the statement: of all steps together, then of the step that spends most."""
+        """Return all rows of the statement: of all steps together first."""
         facts, step, letter = self.facts(), self.example.mechanism.step, self.mechanism.letter
         each = f" of {self.clock.period}" if self.clock.period else ""
         steps = [f"{self.last - self.first + 1:,}{each}, from {self.clock.label(self.first)} to {self._label_last}"]
@@ -251,23 +277,14 @@ class Series:
             named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
             steps.append(f"{len(missing):,} without a release, which is not the same as empty: {named}")
         least, most = (float(end(self.spent.values())) for end in (min, max))
-        amount = [f"{letter} = {most:.6g}"]
-        if least < most:
-            label = self.clock.label(self._costliest)
-            amount = [f"{letter} = {least:.6g} to {most:.6g}", f"What follows is about {label}, which spends most."]
-        guess = bound_guess(facts, float(sum(self.spent.values())), float(len(self.spent)))
-        right = "nearly always" if guess is None or guess > _KNOWING else f"in {100 * guess:.3g} of 100 cases at most"
-        rows: list[Row] = [
-            ("Steps", steps),
-            ("Spent in each", amount),
-            ("In all", [self.cost_words, f"From all of them an attacker's better guess is right {right}."]),
-        ]
+        amount = f"{letter} = {most:.6g}" if least == most else f"{letter} = {least:.6g} to {most:.6g}"
+        rows: list[Row] = [("In all", [self.cost_words]), ("Steps", steps), ("Spent in each", [amount])]
         if step is not None:
-            rows.append(("Promise", [step.words, f"For data that differ in more steps: {'; '.join(step.beyond)}."]))
+            rows.append(("Window", [step.words, f"For data that differ in more steps: {'; '.join(step.beyond)}."]))
         payment = self.releases[max(self.releases)].payment
         if payment is not None:
             rows.append(("Account", [str(payment)]))
-        return rows + [row for row in list_rows(self.mechanism, facts) if row[0] not in ("Account", "Stream")]
+        return rows + [row for row in list_rows(self.mechanism, facts) if row[0] != "Account"]
 
     def statement(self) -> str:
         """Return the privacy statement as text: what all releases cost together, and what each of them promises."""

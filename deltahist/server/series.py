@@ -109,6 +109,7 @@ def _summarize(name: str, series: Series) -> dict[str, Any]:
         "first": series.labels[0],
         "last": series.labels[-1],
         "missing": series.missing,
+        "together": series.together,
         "promise": None if step is None else step.words,
         "bounds": list(series.domain.bounds),
         "crs": series.domain.crs,

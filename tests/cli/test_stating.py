@@ -55,7 +55,8 @@ def year(tmp_path):
 
 def test_a_folder_says_what_all_its_releases_cost(year, run):
     facts = json.loads(run("statement", year / "city", "--json").out)
-    assert facts["epsilon"] == 0.5
+    assert facts["epsilon"] == 3.5
+    assert facts["promise"].startswith("7 releases, together ε = 3.5 for each point")
     assert facts["series"]["spent"] == dict.fromkeys(DAYS, 0.5)
     assert facts["series"]["in_all"] == 3.5
     said = " ".join(run("statement", year / "city").out.split())

@@ -366,3 +366,31 @@ def test_tables_of_all_noises_of_a_sum_are_made_when_it_is_prepared():
 
     alone = [ask(corners[[place]])[0] for place in range(5)]
     assert alone == ask(corners)[:5].tolist()
+
+
+# ---------------------------------------------------------------------------------- what a series costs
+
+
+@pytest.mark.parametrize(("steps", "guess"), [(52, 0.99966), (26, 0.98201)])
+def test_a_series_costs_what_all_its_steps_cost(steps, guess):
+    """52 steps of 2/13 cost 8, for which one release is refused; 26 cost 4."""
+    nobody = np.zeros(DOMAIN.shape, int)
+    city = series({step: dh.publish(nobody, NEAR, "identity", Fraction(2, 13)) for step in range(steps)})
+    facts, together = city.facts(), city.facts()["series"]["together"]
+    assert facts["epsilon"] == facts["series"]["in_all"] == together["epsilon"] == 2 * steps / 13
+    assert together["guess"] == facts["protection"][0]["guess"] == pytest.approx(guess, abs=1e-5)
+    assert (facts["noise"], facts["weak_protection"]) == (city.example.mechanism.noise_rows(), city.weakness)
+    assert (city.weakness is None) == (together["may_be_published"] == "yes") == (steps == 26)
+    assert next(label for label, _ in city.rows()) == "In all"
+    said = " ".join(city.statement().split())
+    assert f"Cite: {steps} releases, together ε = {2 * steps / 13:g} for each point" in said
+    assert said.startswith("WEAK PROTECTION") == (steps == 52)
+
+
+@pytest.mark.parametrize("budget", [{"rho": 0.25}, {"epsilon": 0.5, "probability": 1e-6}])
+def test_zero_concentrated_budgets_add_up_too(budget):
+    nobody = np.zeros(DOMAIN.shape, int)
+    city = series({step: dh.publish(nobody, NEAR, "identity", **budget) for step in range(4)})
+    one, far = city.example.mechanism, NEAR.diameter
+    assert city.mechanism.guarantee.rho == 4 * one.guarantee.rho
+    assert city.mechanism.cost_within(far)[0] == pytest.approx(4 * float(one.cost_within(far)[0]))
