@@ -94,7 +94,7 @@ class BoxAnswer(BaseModel):
     bbox: list[float]
     unit: str
     level: float
-    estimates: str = Field(description="unbiased or non-negative")
+    estimates: str = Field(description="unbiased (where cells are cut, by noise alone) or non-negative")
     release: str | None = None
     digest: str | None = None
     series: str | None = None

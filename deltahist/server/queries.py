@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from deltahist.answers import answer, rename_own
 from deltahist.errors import InputError
+from deltahist.releases.tables import PLACED, UNBIASED
 from deltahist.server.answers import BoxQuery, Source, asks_degrees
 from deltahist.server.catalogue import Served
 from deltahist.server.models import (
@@ -99,11 +100,15 @@ async def _answer_box(service: Service, asked: Options, bbox: str, source: Sourc
     query = BoxQuery(source, asks_degrees(source, asked.crs), asked.level, asked.nonnegative)
     corners = read_box(bbox, source.domain)
     columns = await service.batcher.answer(query, corners)
-    return {"bbox": corners.tolist()} | {name: plain(each[0]) for name, each in columns.items()} | _meaning(query)
+    answers = {name: plain(each[0]) for name, each in columns.items()}
+    return {"bbox": corners.tolist()} | answers | _meaning(query, columns)
 
 
-def _meaning(query: BoxQuery) -> dict[str, Any]:
-    return {"unit": "points", "level": query.level, "estimates": query.release.estimator(query.nonnegative)}
+def _meaning(query: BoxQuery, columns: Container[str]) -> dict[str, Any]:
+    """Return what answers with these columns mean."""
+    estimates = query.release.estimator(query.nonnegative)
+    estimates = PLACED if "cut" in columns and estimates == UNBIASED else estimates
+    return {"unit": "points", "level": query.level, "estimates": estimates}
 
 
 def _about_releases(asked: Sequence[Served]) -> dict[str, Any]:
@@ -171,7 +176,8 @@ def _answer_boxes(service: Service, source: Source, body: bytes, form: str, abou
         raise InputError(f"boxes holds {wrong}: every box must be {sides} numbers")
     query = BoxQuery(source, asks_degrees(source, asked.crs), asked.level, asked.nonnegative)
     numbers = np.fromiter(itertools.chain.from_iterable(asked.boxes), np.float64, sides * len(asked.boxes))
-    columns, about = query.answer(numbers.reshape(-1, sides)), _meaning(query) | about
+    columns = query.answer(numbers.reshape(-1, sides))
+    about = _meaning(query, columns) | about
     if form == "json":
         content = {name: _plain_column(values) for name, values in columns.items()}
         return orjson.dumps(content | about, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -240,7 +246,7 @@ def _answer_features(
     degrees = asks_degrees(source, None if stated is None else str(stated))
     places = gpd.GeoSeries(shapes, crs="OGC:CRS84" if degrees else source.domain.crs)
     found = answer(source, places, level=options.level, nonnegative=options.nonnegative)
-    about |= _meaning(BoxQuery(source, degrees, options.level, options.nonnegative))
+    about |= _meaning(BoxQuery(source, degrees, options.level, options.nonnegative), found)
     if form != "json":
         return _encode(found, form, about)
     for feature, properties, columns in zip(features, own, found.to_dict("records"), strict=True):
