@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import check_level
+from deltahist.decode import check_level, interval
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.releases import BaseRelease, Series
+from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.sums import Difference
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import boxes_in_degrees, fit
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Columns: TypeAlias = dict[str, NDArray[Any]]
 #: Columns of answers, as far as they have them; a region's own columns never go by these names.
 COLUMNS = (
-    *("step", "before", "after", "estimate", "std_error", "low", "high"),
+    *("rank", "step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
     *("inner", "outer", "steps", "unresolved", "estimator", "outside", "note"),
 )
@@ -155,6 +156,53 @@ def answer_each(
     out = pd.concat([framed(found.get(step, empty)).assign(step=step) for step in steps])
     out.insert(0, "step", out.pop("step"))
     return out.reset_index(drop=True)
+
+
+def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> pd.DataFrame:
+    """Answer a workload, with the ranks that each answer can have.
+
+    All pairs of answers are compared by the exact error of their difference, at a level that holds for all pairs
+    together (Bonferroni): with that probability every true rank lies within its range.
+
+    Parameters
+    ----------
+    release : of counts, by a strategy that determines every cell.
+    workload, level : as for `answer`.
+
+    Returns
+    -------
+    DataFrame as of `answer`, with the column `rank`: "1" is the largest, "2 to 5" cannot be told apart any further.
+
+    Raises InputError on another release, or as of `answer`.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
+    >>> release = dh.publish(np.array([3, 900, 1]), near, epsilon=1.0)
+    >>> rank(release, [[0, 1], [1, 2], [2, 3]])["rank"].tolist()
+    ['2 to 3', '1', '2 to 3']
+    """
+    check_level(level)
+    if not isinstance(release, Release) or release.strategy.determines_cells is not True:
+        raise InputError("ranks need a release of counts whose strategy determines every cell")
+    asked, framed = _asked(workload, release.domain)
+    found, rows = release.answers(asked, level=level, nonnegative=False), asked.matrix(release.domain)
+    estimate = found["estimate"]
+    # What is not known of places in two answers is added up as if it were one error.
+    placed, number = found.get("placement_error", np.zeros(len(estimate))), len(estimate)
+    share = 1 - (1 - level) / max(1, math.comb(number, 2))
+    above, below = np.zeros((2, number), dtype=np.int64)
+    for one in range(number - 1):
+        others = slice(one + 1, number)
+        noise = release.decoder.moments(rows[[one] * (number - one - 1)] - rows[others])
+        reach, _ = interval(noise.and_normal((placed[one] + placed[others]) ** 2), release.laws[0], share)
+        more = estimate[others] - estimate[one]
+        above[one] += (more > reach).sum()
+        below[one] += (-more > reach).sum()
+        above[others] += -more > reach
+        below[others] += more > reach
+    ends = zip((above + 1).tolist(), (number - below).tolist(), strict=True)
+    ranks = [f"{first} to {last}" if first < last else f"{first}" for first, last in ends]
+    return framed({"rank": np.array(ranks, dtype=object), **found})
 
 
 def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:

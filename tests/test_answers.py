@@ -9,6 +9,7 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.answers import rank
 from deltahist.decode import Moments, ProjectedCells, interval
 from deltahist.privacy import Laplace
 from deltahist.releases.sums import ReleaseDifference
@@ -357,3 +358,37 @@ def test_queries_that_lie_mostly_in_cut_cells_have_a_note():
     with pytest.warns(dh.DeltaHistWarning, match="clipped"):
         clipped = dh.answer(release, [shapely.box(-1, 0, 0.5, 0.5)])
     assert "; 100% of it lies in cells that it cuts" in clipped["note"].iloc[0]
+
+
+def test_ranks_come_from_joint_errors():
+    """100 cells of 100 points, and 90 of them: noise of 32 a cell, 316 and 300 in all, but 100 in the difference."""
+    domain = dh.Domain((0, 0, 10, 10), (10, 10))
+    near = dh.Neighbourhood(domain, 1, sources="boundary")
+    release = dh.publish(np.full((10, 10), 100), near, "identity", rho=0.001, rng=np.random.default_rng(3))
+    found = rank(release, [[0, 0, 10, 9], [0, 0, 10, 10], [0, 0, 1, 1]])
+    assert found["rank"].tolist() == ["2", "1", "3"]
+    gap = found["estimate"][1] - found["estimate"][0]
+    assert gap < 2.4 * np.hypot(*found["std_error"][:2])  # errors that are apart would not tell
+
+
+def test_ranks_hold_for_all_pairs_together():
+    """Of 40 squares that hold the same none may be told apart in 95% of releases: 5 of 30 come once in 50 at worst."""
+    domain = dh.Domain((0, 0, 40, 16), (40, 16))
+    near, squares = (
+        dh.Neighbourhood(domain, 1),
+        [[x, y, x + 4, y + 4] for x in range(0, 40, 4) for y in range(0, 16, 4)],
+    )
+    wrong = 0
+    for seed in range(30):
+        release = dh.publish(np.full((40, 16), 9), near, "flow", epsilon=1.0, rng=np.random.default_rng(seed))
+        wrong += (rank(release, squares)["rank"] != "1 to 40").any()
+    assert wrong <= 4
+
+
+def test_ranks_are_refused_where_errors_are_not_known():
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
+    grids = dh.publish(np.ones(8, int), near, "shifted:4,2", 1.0)
+    for release in (grids, dh.publish_sorted(np.arange(8), near, 1.0)):
+        with pytest.raises(dh.InputError, match="ranks need"):
+            rank(release, [[0, 4]])
+    assert rank(dh.publish(np.ones(8, int), near, "flow", 1.0), [[0, 4]])["rank"].tolist() == ["1"]

@@ -31,8 +31,9 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
     "cut": "{:.0%}".format,
     "unresolved": "{:.1%}".format,
     "note": str,
+    "rank": str,
 }
-_GAPS = {"name": "", "note": "", "unresolved": "unknown"}
+_GAPS = {"name": "", "rank": "", "note": "", "unresolved": "unknown"}
 
 
 def _numbers(text: Any) -> list[float]:
@@ -73,6 +74,9 @@ def query(
         bool, typer.Option("--skip-missing", help="Of a folder: leave out steps that have no release.")
     ] = False,
     level: Annotated[float, typer.Option(metavar="L", help="Level of the interval.")] = 0.95,
+    ranked: Annotated[
+        bool, typer.Option("--rank", help="Largest first, with possible ranks; --level holds for all together.")
+    ] = False,
     nonnegative: shared.Nonnegative = False,
     form: Annotated[
         Literal["table", "csv", "json", "geojson"] | None,
@@ -96,10 +100,11 @@ def query(
       deltahist query city.parquet --boxes boxes.csv --out answers.csv
       deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
       deltahist query http://127.0.0.1:8000/releases/city --boxes boxes.csv     # of `deltahist serve`
+      deltahist query city.parquet --regions zones.geojson --name zone --rank
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
-    from deltahist.answers import answer, answer_each
+    from deltahist.answers import answer, answer_each, rank
     from deltahist.decode import check_level
     from deltahist.releases.export import SHAPED, describe_answers, facts_of
     from deltahist.space.workloads import Workload
@@ -116,6 +121,8 @@ def query(
         "--mean": mean,
         "--skip-missing": skip_missing,
     }
+    if ranked and (nonnegative or quantiles is not None):
+        raise InputError("--rank excludes --nonnegative and --quantiles")
     if (each and (mean or compare)) or (nonnegative and compare):
         raise InputError("--each excludes --mean and --compare, and --compare excludes --nonnegative")
     published: Any
@@ -140,6 +147,8 @@ def query(
         raise InputError("--quantiles requires a release of sorted points (`deltahist publish --sorted`)")
 
     def ask(asked: Any) -> Table:
+        if ranked:
+            return rank(published, asked, level=level)
         if each:
             return answer_each(published, asked, **how)
         if isinstance(asked, Workload):
@@ -152,6 +161,11 @@ def query(
         found = ask(shared.read_zones(regions, layer, name, domain))
     else:
         found = _ask_boxes(box, boxes, domain, ask)
+    if ranked:
+        import pandas as pd
+
+        table = pd.DataFrame(found) if isinstance(found, dict) else found
+        found = table.sort_values("estimate", ascending=False, na_position="last", ignore_index=True)
     # Of a folder the answers are of the steps that were asked, not of all.
     about = describe_answers(facts_of(published), dict(found), level)
     _deliver(found, domain, chosen, out, about, boxes=bool(box or boxes))

@@ -47,6 +47,7 @@ _COLUMNS = {
     **{side: ("{crs}", f"{side} edge") for side in ("west", "south", "east", "north")},
     **{axis: ("{crs}", f"{axis} of the centre") for axis in ("x", "y")},
     "cells": ("1", "number of cells in the block"),
+    "rank": ("1", "ranks that are possible, 1 the largest; the {level} hold for all rows together"),
     "step": ("1", "step of the series"),
     "before": ("", "estimate of the earlier period"),
     "after": ("", "estimate of the later period"),

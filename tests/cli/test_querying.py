@@ -11,6 +11,7 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.answers import rank
 from deltahist.releases.tables import PLACED
 
 CITY = dh.Domain.from_cell((583_000, 4_505_000, 588_000, 4_509_000), "500m", "EPSG:32618")
@@ -248,3 +249,18 @@ def test_mistakes(days, refused, monkeypatch, tmp_path, more):
 
 def test_a_single_release_has_no_steps(days, refused):
     refused(["query", days / "2010-05-01.parquet", *BOXES, "--mean"])
+
+
+def test_ranks_are_those_of_python_largest_first(folder, tmp_path, run, refused):
+    zones = ["--regions", folder / "zones.geojson", "--name", "zone"]
+    run("query", folder / "city.parquet", *zones, "--rank", "--out", tmp_path / "ranks.json")
+    found = read(tmp_path / "ranks.json")
+    with pytest.warns(dh.DeltaHistWarning):
+        expected = rank(dh.load(folder / "city.parquet"), gpd.read_file(folder / "zones.geojson"))
+    expected = expected.dropna(subset="estimate").sort_values("estimate", ascending=False)
+    assert found["name"].tolist()[:3] == expected["zone"].tolist()
+    assert found["rank"].tolist()[:3] == expected["rank"].tolist()
+    assert found["estimate"].isna().tolist() == [False] * 3 + [True] * 2
+    text, _ = run("query", folder / "city.parquet", "--box", BOX, "--rank")
+    assert text.splitlines()[0].split()[:2] == ["name", "rank"]
+    refused(["query", folder / "city.parquet", "--box", BOX, "--rank", "--nonnegative"])
