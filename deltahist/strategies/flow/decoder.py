@@ -497,16 +497,17 @@ class FlowDecoder(Decoder):
         """
         flow, d = self.strategy, self._cumulants[DIAGONAL][0]
         sums = [self._cumulants[name][0] for name in flow.sums]
-        # The lines that cross x run along y, and their forms are over places along y.
-        axes = [
-            Sides(*rim.forms, estimated_flow(line, straight, d, sums), line, edge)
-            for rim, line, edge in zip(self._rims, reversed(flow.lines), self._edges, strict=True)
-        ]
-        nx, ny = self.domain.shape
-        if nx == ny and flow.lines[0] == flow.lines[1] and np.array_equal(flow.starts[0], flow.starts[1]):
-            axes[1] = axes[0]
+
+        def sides(axis: int) -> Sides:
+            # The lines that cross x run along y, and their forms are over places along y.
+            line, (rim,) = flow.lines[1 - axis], self._rims[axis].forms
+            return Sides(rim, estimated_flow(line, straight, d, sums), line, self._edges[axis])
+
+        x = sides(0)
+        square = self.domain.shape[0] == self.domain.shape[1] and flow.sides[0] == flow.sides[1]
+        axes = x, x if square else sides(1)
         weights = np.array([[d, 1, 2 * d, 0], [1, 0, 0, 0], [2 * d, 0, 2 * d, 0], [0, 0, 0, -2 * d]])
-        return Bilinear((axes[0], axes[1]), weights)
+        return Bilinear(axes, weights)
 
     @functools.cached_property
     def _fourth(self) -> Terms:
