@@ -73,7 +73,7 @@ def test_polynomials_between_knots_are_the_forms_of_a_line(n, widths, centred):
     rim, flow = Diagonal(np.pad(np.ones(n - 1), 1)), estimated_flow(line, 1.0, 1.7, line.sums)
     low, high, _ = some_intervals(n, n)
     for some in (slice(0, 100), slice(None)):
-        found = Sides(rim, flow, line, None).values(low[some], high[some])
+        found = Sides(rim, flow, line.knots, None).values(low[some], high[some])
         intervals = Pieces.of(low[some], high[some])
         assert np.allclose(found, [form.of(intervals) for form in (rim, *flow)], rtol=1e-9, atol=1e-11)
 

@@ -372,6 +372,8 @@ class Flow(Strategy):
         """Return R(η) from the draws of each kind (..., number), floats or whole numbers of 32 or 64 bits."""
         first = draws[STRAIGHT]
         several, kind = first.shape[:-1], np.result_type(first, np.int64)
+        # Hubs come first: what their inflow needs is gone from memory before the map is there.
+        inflow = None if self.hub_noise is None else self.hub_noise.inflow(draws)
         out = np.zeros((*several, self.blocks[0], math.prod(self.blocks[1:])), dtype=kind)
         for flows in self._crossings(draws):
             flows.enter(out, self.lines[flows.axis] if self.widths else None)
@@ -379,7 +381,7 @@ class Flow(Strategy):
         if self.arrivals is not None:
             flat[..., self.entries] += draws[ARRIVALS]
         if self.hub_noise is not None:
-            flat[..., self.hub_noise.places] += self.hub_noise.inflow(draws)
+            flat[..., self.hub_noise.places] += inflow
         return flat if self.plain else np.concatenate([draws["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -207,18 +207,22 @@ def _in_shares(values: Field, knots: Index) -> Field:
 class Sides(Quadratic):
     """The rim of an interval, and the three forms of the flow estimated across a line (`estimated_flow`)."""
 
-    def __init__(self, rim: Form, flow: Sequence[LowRank], line: Lines, edges: Field | None) -> None:
+    def __init__(self, rim: Form, flow: Sequence[LowRank], knots: Index, edges: Field | None) -> None:
         super().__init__([rim, *flow], edges)
-        edge = np.arange(line.n + 1)
+        self._flow, self._knots = flow, knots
+
+    @functools.cached_property
+    def _patches(self) -> Patches:
+        edge = np.arange(self.forms[0].size)
         own, beside = (
             np.array([form.entries(some, other) for form in self.forms])
             for some, other in ((edge, edge), (edge[:-1], edge[1:]))
         )
-        ones = np.ones((line.n + 1, 1))
         pairs = [
-            (np.hstack([form.base.before[:, None], form.a, form.b]), np.hstack([ones, form.b, form.a])) for form in flow
+            (np.column_stack([form.base.before, form.a, form.b]), np.column_stack([np.ones(form.size), form.b, form.a]))
+            for form in self._flow
         ]
-        self._patches = Patches(line.knots, own, beside, pairs, edge)
+        return Patches(self._knots, own, beside, pairs, edge)
 
     def of(self, intervals: Pieces) -> Field:
         return self._patches.of(intervals)
@@ -332,17 +336,22 @@ class _Waves:
     """Waves along an axis: `weight` (1 + k, r) times |q|² and (a·q)², `factor` (k, s) times a·q, for intervals q."""
 
     def __init__(self, line: HubLine, edges: Field | None, weight: Field, factor: Field) -> None:
-        self.alike, self._own = Quadratic([Overlap(line.before[:, 0])], edges), weight[0]
-        before, self._hubs = cumulated(line.waves.T), line.before[:, 0].astype(np.int64)
-        pairs = [(before * each, before) for each in weight[1:].T]
+        self.alike = Quadratic([Overlap(line.before[:, 0])], edges)
+        self._line, self._weight, self._hubs = line, weight, line.before[:, 0].astype(np.int64)
+        self._before = cumulated(line.waves.T)
+        self._linear = self._before @ factor
+
+    @functools.cached_property
+    def _squares(self) -> Patches:
+        before, weight = self._before, self._weight[1:]
         near, far = before[self._hubs[:-1]], before[self._hubs[1:]]
-        own, beside = (before**2 @ weight[1:])[self._hubs].T, ((near * far) @ weight[1:]).T
-        self._squares, self._linear = Patches(line.knots, own, beside, pairs, self._hubs), before @ factor
+        own, beside = (before**2 @ weight)[self._hubs].T, ((near * far) @ weight).T
+        return Patches(self._line.knots, own, beside, [(before * each, before) for each in weight.T], self._hubs)
 
     def __call__(self, low: Field, high: Field) -> tuple[Field, Field]:
         intervals = self.alike.in_blocks(low, high)
         squares = self._squares.of(intervals)
-        squares += np.multiply.outer(self._own, self.alike.of(intervals)[0])
+        squares += np.multiply.outer(self._weight[0], self.alike.of(intervals)[0])
         return squares, weighted(self._linear, [(self._hubs[edge], share) for edge, share in intervals.edges]).T
 
 
@@ -501,7 +510,7 @@ class FlowDecoder(Decoder):
         def sides(axis: int) -> Sides:
             # The lines that cross x run along y, and their forms are over places along y.
             line, (rim,) = flow.lines[1 - axis], self._rims[axis].forms
-            return Sides(rim, estimated_flow(line, straight, d, sums), line, self._edges[axis])
+            return Sides(rim, estimated_flow(line, straight, d, sums), line.knots, self._edges[axis])
 
         x = sides(0)
         square = self.domain.shape[0] == self.domain.shape[1] and flow.sides[0] == flow.sides[1]
