@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: Figures of queries (m,), by the names of their columns.
 Columns: TypeAlias = dict[str, NDArray[Any]]
-#: Columns of answers, as far as they have them; a region's own columns never go by these names.
+#: All columns that answers may have. Regions' own columns with these names are renamed.
 COLUMNS = (
     *("rank", "step", "before", "after", "estimate", "std_error", "low", "high"),
     *("noise_error", "placement_error", "cut"),
@@ -49,58 +49,50 @@ def answer(
 
     Parameters
     ----------
-    release : what was published: a release, a `Series` (sums over its steps, or means per step), the change between
-        two (`Series.change_from`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
-    workload : boxes, all ranges, or regions; or what they are made of: corners (m, 4), or (m, 2) on a line, shapely
-        geometries in the release's coordinates, or a GeoSeries or GeoDataFrame in any CRS (without one, in the
-        release's coordinates). Geometries are clipped to the map and repaired where their rings cross, and boxes that
-        surely are in degrees are taken to the map; a workload must fit unchanged.
+    release : a release, a `Series` (sums over its steps, or means per step), the change between two
+        (`Series.change_from`, `ReleaseDifference`), or a release behind a service (`dh.connect`).
+    workload : boxes, all ranges or regions. Also corners (m, 4), or (m, 2) on a line; shapely geometries in the
+        release's coordinates; a GeoSeries or GeoDataFrame in any CRS. Geometries are clipped to the map, and repaired
+        where their rings cross. Boxes that can only be degrees are projected. A workload must fit unchanged.
     level : of the interval, between 0 and 1.
-    nonnegative : answer from cells that are not negative (`Release.cells`): usually nearer to the truth, no longer
-        unbiased. Standard errors and intervals are theirs, which on mostly empty maps are about half as wide, and hold
-        the truth as often as the level says over the queries of a map, not of each (docs/decoding.md). Where the
-        method is not sure of itself (`estimator` says so) they come from the unbiased answers, cut to what counts can
-        be and widened to hold the estimate. Of a series the sum is made not negative: it is not the sum of such
-        answers.
+    nonnegative : answer from cells that are not negative (`Release.cells`). Such answers are usually nearer to the
+        truth, and biased. Their intervals are those of the unbiased answers, cut to what counts can be and widened to
+        hold the estimate. Of a series the sum is made non-negative, not each step.
 
     Returns
     -------
-    DataFrame with one row per query, in points; for a GeoDataFrame, a GeoDataFrame with its rows, columns, index and
-    CRS, and the answers behind them (one of its own columns that is called as a column of answers may be gets
-    "_region" behind its name).
+    DataFrame with one row per query, in points. A GeoDataFrame keeps its rows, columns, index and CRS; a column of its
+    own with the name of a column below gets the suffix "_region". Sorted points have the first four columns
+    (`SortedRelease.counts`).
 
-    Sorted points answer boxes on their line at any place, with typical errors and intervals that cover at least as
-    often as their level (`SortedRelease.counts`). Otherwise:
-
-    - `estimate` : unbiased for the count of whole cells; a cell that a query cuts enters by its share of area,
-      moved a little to the side on which its neighbours hold more;
-    - `std_error` : of everything that is not known; `low`, `high` : the interval; that of a query without a whole cell
-      reaches as high as needed for a place that was chosen because points are there;
-    - where a query cuts cells, what that is made of: `noise_error`, and `placement_error`, since nobody knows where
-      in a cell its points lie (how they clump is learnt from the release itself, which costs nothing:
-      docs/placement.md); `cut`, the share of the query's area in cells that it cuts; `inner` and `outer`, the
-      answers with all points of these cells outside or inside;
-    - `steps` (of a series) : of how many steps it is the sum, or the mean; the error is that of them together
-        (docs/streams.md). A change has `before` and `after`, whose difference the estimate is, and no `inner`, `outer`;
-    - `unresolved` (only if the strategy does not determine every cell) : share of the query's squared norm
-      that was not measured; where it is above 0 the error can be larger than stated. NaN if not known;
-    - `estimator` (only of non-negative estimates) : which they are, in words;
-    - `outside` (only if some geometry reaches outside the map) : share of its area there. Everything else is about the
-      part inside; of a geometry without such a part, nothing is known and the answer is missing;
-    - `note` (only if there is something to say of some geometry) : that it was clipped or repaired, why its answer is
-      missing, or that most of it lies in cells that it cuts.
+    - `estimate` : the sum of whole cells, and of the share of each cell that the query cuts, moved a little to the side
+      on which the neighbours hold more;
+    - `std_error` : of everything that is not known;
+    - `low`, `high` : the interval. It reaches further up than down for a query without a whole cell, which may have
+      been placed where points are;
+    - `noise_error`, `placement_error` : the parts of `std_error`, if any query cuts cells;
+    - `cut` : the share of the query's area in cells that it cuts; `inner` and `outer` : the answers with all points of
+      these cells outside, or inside;
+    - `steps` : of how many steps a series' answer is the sum, or the mean. A change has `before` and `after`, and no
+      `inner` and `outer`;
+    - `unresolved` : the share of the query's squared norm that was not measured, if the strategy does not determine
+      every cell. Where it is above 0 the error can be larger than stated;
+    - `estimator` : the name of non-negative estimates;
+    - `outside` : the share of the geometry's area outside the map, if any reaches there. Everything else is about the
+      part inside;
+    - `note` : if there is something to say of some geometry: that it was clipped or repaired, why it has no answer, or
+      that most of it lies in cells that it cuts.
 
     Raises
     ------
     InputError
-        If a query of a workload is reversed, empty or reaches outside the domain; if no geometry can be answered; if
-        the level is not between 0 and 1; if steps of a series are missing and were not left out, or a change is asked
-        for non-negative estimates.
+        If a query of a workload is reversed, empty or outside the domain; no geometry can be answered; the level is not
+        between 0 and 1; steps of a series are missing and were not left out; or `nonnegative` is set for a change.
 
     Warns
     -----
     DeltaHistWarning
-        If geometries were clipped, repaired or cannot be answered; if columns were renamed; if boxes are in degrees.
+        If geometries were clipped, repaired or cannot be answered; columns were renamed; or boxes are in degrees.
 
     >>> import deltahist as dh, numpy as np
     >>> domain = dh.Domain((0, 1), (4,))
@@ -117,7 +109,7 @@ def answer(
 def asker(
     domain: Domain, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> Callable[[BaseRelease | Series], pd.DataFrame]:
-    """Return the function that answers a workload from whatever was published on a domain; it is fitted once.
+    """Return a function that answers a workload, fitted once, from any release on a domain.
 
     Parameters as for `answer`.
     """
@@ -129,14 +121,12 @@ def asker(
 def answer_each(
     series: Series, workload: Workload | Any, *, level: float = 0.95, nonnegative: bool = False
 ) -> pd.DataFrame:
-    """Answers of every step of a series by itself, in order of time.
-
-    Parameters as for `answer`, which gives their sum.
+    """Answer every step of a series, in order of time. Parameters as for `answer`, which gives their sum.
 
     Returns
     -------
-    DataFrame with a row per step and query: `step`, the step's name, then what `answer` says of its release. A step
-    that is missing has rows without figures (NaN), or none if it was left out (`Series.present`).
+    DataFrame with a row per step and query: `step`, the step's name, and the columns of `answer`. A missing step has
+    rows of NaN, or none if it was left out (`Series.present`).
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), 1)
@@ -206,9 +196,9 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
 
 
 def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns], pd.DataFrame]]:
-    """Return the workload on the domain, and the function that makes the frame of its answers.
+    """Return a workload on the domain, and the function that makes the frame of its answers.
 
-    Raises InputError on anything else than a workload, a GeoDataFrame, geometries or corners.
+    Raises InputError unless a workload, a GeoDataFrame, geometries or corners are given.
     """
     import pandas as pd
 
@@ -251,12 +241,12 @@ def note_cut(columns: Columns) -> Columns:
 
 
 def _frame(columns: Columns, index: pd.Index | None = None) -> pd.DataFrame:
-    """Return columns as a frame: where all are float64, from one array, which takes a quarter of the time."""
+    """Return columns as a frame; from one array if all are float64, which is four times as fast."""
     import pandas as pd
 
     if any(column.dtype != np.float64 for column in columns.values()):
         return pd.DataFrame(columns, index=index)
-    names = _names(tuple(columns)).view()  # whoever gives the frame's columns a name gives it to no other frame
+    names = _names(tuple(columns)).view()  # a name set on this frame's columns must not reach others
     return pd.DataFrame(np.stack(list(columns.values())).T, index, names, copy=False)
 
 
@@ -268,7 +258,7 @@ def _names(names: tuple[str, ...]) -> pd.Index:
 
 
 def _shapes(workload: Any) -> tuple[Any, Any]:
-    """Return the geometries (m,) of a workload and their CRS; None if these are corners of boxes."""
+    """Return a workload's geometries (m,) and CRS, or None for corners of boxes."""
     if isinstance(workload, np.ndarray) and workload.dtype.kind in "if" and workload.size:
         return None, None
     if hasattr(workload, "geometry") and hasattr(workload, "crs"):  # a frame or a series
@@ -288,7 +278,7 @@ def _shapes(workload: Any) -> tuple[Any, Any]:
 
 
 def rename_own(names: Iterable[Any]) -> dict[Any, str]:
-    """Return other names for a region's own columns that are called as a column of answers may be."""
+    """Return new names for a region's own columns whose names answers may use."""
     own: dict[Any, str] = {}
     taken = set(names := list(names))
     for name in names:
@@ -300,11 +290,11 @@ def rename_own(names: Iterable[Any]) -> dict[Any, str]:
 
 
 def _own(frame: gpd.GeoDataFrame) -> gpd.GeoDataFrame:
-    """Rename the columns of a frame that are called as a column of answers may be."""
+    """Rename the columns of a frame whose names answers may use."""
     own = rename_own(frame.columns)
     if own:
         warnings.warn(
-            f"the regions' columns {', '.join(map(str, own))} are called {', '.join(own.values())} beside the answers'",
+            f"columns of the regions were renamed: {', '.join(f'{old} to {new}' for old, new in own.items())}",
             DeltaHistWarning,
             stacklevel=4,
         )

@@ -148,7 +148,7 @@ def test_a_frame_is_answered_row_by_row_whatever_its_index_and_columns():
     shapes = [shapely.box(0, 0, 2, 2), shapely.box(2, 2, 5, 5), shapely.box(0, 0, 8, 8)]
     frame = gpd.GeoDataFrame({"Note": "abc", "Note_region": 1}, geometry=shapes, index=[7, 7, 3])
     plain = dh.answer(exact(), shapes)
-    with pytest.warns(dh.DeltaHistWarning, match="columns Note are called Note_region_region"):
+    with pytest.warns(dh.DeltaHistWarning, match="Note to Note_region_region"):
         found = dh.answer(exact(), frame)
     assert list(found.index) == [7, 7, 3]
     assert list(found["Note_region_region"]) == ["abc"] * 3

@@ -1,8 +1,7 @@
-"""Where in its cells a release's points lie: learnt from the release itself, which costs nothing.
+"""How points lie inside cells, learnt from the release itself, which costs no privacy.
 
-Cells are looked at in blocks of two a side. How unevenly a block's points fall into its halves, beyond noise, says
-how points clump; the same law, carried on below the cell, says how far an answer that cuts cells may be off.
-Derivation: docs/placement.md.
+Blocks of two cells a side show how unevenly points fall into halves, beyond noise, and so how they clump. The same law,
+extended below the cell, gives the error of answers that cut cells. Derivation: docs/placement.md.
 """
 
 from __future__ import annotations
@@ -21,27 +20,26 @@ from deltahist.decode.base import Moments
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes
 
-#: Weight of the neighbours in a cell's slope, and how steep it may be: steeper ones (sum over the axes) go below zero.
+#: Weight of the neighbours in a cell's slope, and the steepest slope (sum over the axes): beyond, density is negative.
 _OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
-#: How much slopes that were learnt are believed at most.
+#: Largest factor on slopes.
 _MOST_TRUST = 1.2
-#: Blocks are looked at from this many standard errors, and from this many points, on.
+#: Least standard errors, and least points, of a block that is used.
 _CLEAR, _FEWEST = 8.0, 2.0
-#: Fewer halves than this say too little: larger blocks are taken.
+#: With fewer halves than this, larger blocks are used.
 _HALVES = 20
-#: The variance of a half's noise grows by this where the slope, noisy itself, is taken off.
+#: Factor on the variance of a half's noise, since the slope that is subtracted is noisy too.
 _OF_SLOPE = 1.14
-#: The odds that two points share a place grow by this for every halving of the cell, a clump's size by 1 + 1.5 ψ at
-#: once.
+#: Factor on the odds that two points share a place at each halving of the cell; a clump's size is 1 + 1.5 ψ.
 _ODDS, _CLUMP = 2.5, 1.5
-#: Points of one cell do not all share one place.
+#: Largest chance that two points of a block share a place.
 _MOST_SHARED = 0.999
-#: Blocks whose noise stands for that of all blocks of a size.
+#: Number of blocks of a size whose noise is computed.
 _TYPICAL = 9
 Field = NDArray[np.float64]
-#: Some cells of a map: an index of its arrays, by slices or by the places along each axis.
+#: An index of a map's arrays: slices, or places along each axis.
 Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
-#: Typical variance of the noise in a block of so many cells along each axis.
+#: Gives the typical noise variance of a block, from its number of cells along each axis.
 BlockVariance = Callable[[tuple[int, ...]], float]
 
 
@@ -59,9 +57,9 @@ class Placement:
     law: Clumping
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """Return 2 h g along each axis, of chosen cells with numbers h: Σ f ξ of these is what slopes add to Σ f h.
+        """Return 2 h g along each axis, for chosen cells with counts h: slopes add Σ f ξ times these to Σ f h.
 
-        The slope g is half of what density grows by from the cell's centre to its edge, as a part of its mean.
+        The slope g is half the relative growth of density from the cell's centre to its edge.
         """
         twice = 2 * self.law.trust * own
         slopes = _slopes(self.cells, math.sqrt(self.noise), chosen)
@@ -70,9 +68,9 @@ class Placement:
         return slopes
 
     def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Return the fields u from which `joined_variance` takes the variance, of chosen cells: here one.
+        """Return the fields u of chosen cells, here one, from which `joined_variance` computes the variance.
 
-        A share f of a cell's area holds f h of its h points, give or take √(f (1 − f) u).
+        A share f of a cell's area holds f h of its h points, ± √(f (1 − f) u).
         """
         return (self.law.spread(self.cells[chosen], self.noise),)
 
@@ -88,9 +86,9 @@ def placement_variance(shares: Field, squares: Field) -> Field:
 
 @dataclass(frozen=True)
 class Clumping:
-    """How points clump: ψ, the part of small clumps; ρ, the chance that two points share a place; the trust in slopes.
+    """How points clump: ψ for small clumps, the chance ρ that two points share a place, and the trust in slopes.
 
-    They were learnt from halves of blocks, `levels` above the halves of a cell.
+    Learnt from halves of blocks, `levels` above the halves of a cell.
     """
 
     clump: float = 0.0
@@ -102,19 +100,19 @@ class Clumping:
         """Return u of each cell, from its estimate h and the variance v of estimates."""
         odds = _ODDS**self.levels * self.shared
         shared = odds / (1 - self.shared + odds)
-        # h² − v estimates the squared count without bias; a clump holds no more than the points of its cell.
+        # h² − v is unbiased for the squared count. A clump is no larger than its cell's count.
         pairs = cells * cells - noise
         clump = np.minimum(1 + _CLUMP * self.clump, np.maximum(1.0, cells - math.sqrt(noise)))
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
 def placement(cells: Field, blocks: BlockVariance) -> Placement:
-    """Learn how points lie in cells, from unbiased estimates (domain.shape) and the variance of their `blocks`."""
+    """Learn how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`."""
     return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
 
 
 def learn_clumping(cells: Field, blocks: BlockVariance) -> Clumping:
-    """Return the law of the halves of the smallest blocks of which enough stand out from the noise."""
+    """Return the law from the smallest blocks of which enough stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
@@ -124,8 +122,8 @@ def learn_clumping(cells: Field, blocks: BlockVariance) -> Clumping:
 class _Halves:
     """Blocks of `width` cells a side that stand out from the noise, split in two along each axis.
 
-    Blocks consist of `quarters`, whose sums are given. One entry for each block and axis: its points B, the far half
-    less the near one d, what slopes say of it B g, and the variances of the noise in B and in d.
+    `quarters` are the sums of the blocks' quarters. There is one entry per block and axis: its points B, the far half
+    minus the near one d, its expectation B g from slopes, and the noise variances of B and d.
     """
 
     def __init__(self, quarters: Field, blocks: BlockVariance, width: int) -> None:
@@ -153,9 +151,8 @@ class _Halves:
     def fit(self) -> tuple[float, float, float]:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
-        E (d − t B g)² = B + ψ B + ρ (B² − B), noise taken off: fitted to the sum over all halves, and to that of
-        both sides over B, so that neither large nor small blocks decide alone. t is the regression of d on B g,
-        where there are enough.
+        E (d − t B g)² = B + ψ B + ρ (B² − B) without noise. The sums of both sides are fitted, plain and over B,
+        so that neither large nor small blocks dominate. t is the regression of d on B g, if there are enough halves.
         """
         b, lean, trust = self.points, self.expected, 0.0
         if len(b) >= _HALVES and lean.any():
@@ -177,7 +174,7 @@ class _Halves:
 
 
 def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
-    """Return how density grows across chosen cells (`Placement.slope_terms`), by their neighbours; little in noise."""
+    """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise."""
     cells, chosen, beside = _with_neighbours(cells, chosen)
     sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
     least = 2 * abs(cells[chosen]) + 4 * error
@@ -197,9 +194,9 @@ def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
 
 
 def _with_neighbours(cells: Field, chosen: Any) -> tuple[Field, Chosen, list[tuple[Any, Any]]]:
-    """Return cells, where the chosen ones are among them, and the neighbours on both sides along each axis.
+    """Return cells, the index of the chosen ones in them, and their neighbours on both sides along each axis.
 
-    Slices are cut out with their neighbours. At an edge of the map a cell is its own neighbour.
+    Slices are cut out together with their neighbours. At the map's edge a cell is its own neighbour.
     """
     if not isinstance(chosen[0], slice):
         ends = zip(chosen, cells.shape, strict=True)
@@ -211,7 +208,7 @@ def _with_neighbours(cells: Field, chosen: Any) -> tuple[Field, Chosen, list[tup
 
 
 def _sums_of_two(cells: Field) -> Field:
-    """Return sums over blocks of two cells a side; cells beyond the last whole one are left out."""
+    """Return sums over whole blocks of two cells a side."""
     first, *others = (
         cells[tuple(slice(end, n // 2 * 2, 2) for end, n in zip(ends, cells.shape, strict=True))]
         for ends in itertools.product((0, 1), repeat=cells.ndim)
@@ -223,7 +220,7 @@ def _sums_of_two(cells: Field) -> Field:
 
 
 class ErrorSource(Protocol):
-    """A source of errors of blocks: a decoder, or several of them together."""
+    """What has errors of blocks: a decoder, or several together."""
 
     @property
     def domain(self) -> Domain: ...
@@ -231,7 +228,7 @@ class ErrorSource(Protocol):
 
 
 def block_variance(decoder: ErrorSource) -> BlockVariance:
-    """Return typical variances of blocks, each worked out once."""
+    """Return a function that gives typical variances of blocks, each computed once."""
     return functools.cache(lambda widths: block_error(decoder, widths)[0] ** 2)
 
 

@@ -102,7 +102,7 @@ def test_questions_may_be_asked_in_many_ways():
 
 def test_a_frame_keeps_its_columns_and_its_crs():
     zones = gpd.GeoDataFrame({"zone": ["a", "b"], "low": [1, 2]}, geometry=shapely.box(*BOXES.T), crs=CRS, index=[7, 3])
-    with pytest.warns(dh.DeltaHistWarning, match="columns low are called low_region"):
+    with pytest.warns(dh.DeltaHistWarning, match="low to low_region"):
         found = dh.answer(RELEASE, zones)
     assert isinstance(found, gpd.GeoDataFrame)
     assert found["zone"].tolist() == ["a", "b"]
