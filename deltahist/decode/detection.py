@@ -11,7 +11,12 @@ normal tail. Since log Q(x/√v) is concave in v, it lies below its tangent at a
 
     P(noise > x) = E Q(x/√V) ≤ Q(x/√v) e^(−sv) · E e^(sV)    for every v,
 
-and the best of a range of v is taken. For κ = 0 this is the normal tail itself. Noise on whole numbers has a kurtosis
+which is the normal tail itself for κ = 0. For noise that is nearly one draw another bound is better. Let v_1 be the
+largest share, from r² to r. A Laplace draw L of variance v_1 has P(L > y) ≤ ½ e^(−y√(2/v_1)) for every y, so that
+
+    P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
+
+which is the tail of a single draw for v_1 = 1. The smaller of the two bounds holds, for the worst v_1. Noise on whole numbers has a kurtosis
 above 3 where it is coarse. There the standard error is that of the continuous Laplace law with the same scale, whose
 moment generating function is larger everywhere, and half a count is taken off the estimate: k counts or more are as
 likely as at most more than k − ½ on a continuous scale.
@@ -21,6 +26,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
 import scipy
@@ -82,21 +88,28 @@ def stands_out(
 
 @functools.lru_cache(maxsize=1024)
 def _limit(chance: float, step: int) -> float:
-    """Return the standard errors that noise exceeds with at most some chance, for r = step / `_STEPS`."""
-    share, low, high = step / _STEPS, 0.0, 4.0
-    while _log_tail(high, share) > math.log(chance):
-        high *= 2
+    """Return the standard errors that noise exceeds with at most some chance, for r up to step / `_STEPS`."""
+    low, high = (0.0 if step == 0 else _limit(chance, step - 1)), 64.0
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if _log_tail(middle, share) > math.log(chance) else (low, middle)
+        low, high = (middle, high) if _log_tail(middle, step) > math.log(chance) else (low, middle)
     return high
 
 
-def _log_tail(x: float, share: float) -> float:
-    """Return the logarithm of the bound on the chance that noise exceeds x standard errors."""
+def _log_tail(x: float, step: int) -> float:
+    """Return the logarithm of the bound on the chance that noise exceeds x standard errors, for r of a step."""
+    r, least = step / _STEPS, max(step - 1, 0) / _STEPS
     y = x / np.sqrt(_TANGENTS)
     log_normal = scipy.special.log_ndtr(-y)
     slope = y * np.exp(-y * y / 2 - log_normal) / math.sqrt(2 * math.pi) / (2 * _TANGENTS)
+    by_tangent = log_normal - slope * _TANGENTS + _log_moment(slope, 1.0, r)
+    first = np.linspace(max(least**2, 1e-6), max(r, 1e-6), 65)
+    others = np.minimum(1 - first, np.sqrt(np.maximum(r * r - first * first, 0.0)))
+    by_largest = -x * np.sqrt(2 / first) - math.log(2) + _log_moment(1 / first, 1 - first, others)
+    return float(min(by_tangent.min(), by_largest.max()))
+
+
+def _log_moment(s: Any, total: Any, most: Any) -> Any:
+    """Return a bound on log E e^(sV) for shares whose sum is `total`, and whose squares add up to at most most²."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        moment = slope * (1 - share) - np.log1p(-slope * share)
-    return float(np.nanmin(np.where(slope * share < 1, log_normal - slope * _TANGENTS + moment, np.inf)))
+        return np.where(s * most < 1, s * (total - most) - np.log1p(-s * most), np.inf)

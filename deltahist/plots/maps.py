@@ -157,7 +157,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     shape, widths = cells.shape, [1]
     while widths[-1] < max(shape):
         widths.append(widths[-1] * branching)
-    level /= 2 * len(widths)
+    level /= len(widths)
     sums, size, uneven, levels = cells, np.ones(shape), np.zeros(shape, dtype=bool), []
     for fine, coarse in itertools.pairwise([*widths, widths[-1] * branching]):
         errors, kurtosis = _block_errors(release, fine, sums.shape)
