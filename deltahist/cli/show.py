@@ -11,21 +11,12 @@ from deltahist.cli import shared
 from deltahist.cli.console import check_target, note, put, put_json
 from deltahist.errors import InputError
 
-_Unbiased = Annotated[bool, Option("--unbiased", help="Unbiased estimates: sums are right on average.")]
-
 
 def _whole_numbers(text: Any) -> list[int]:
     try:
         return [int(part) for part in str(text).split(",")]
     except ValueError:
         raise BadParameter(f"{text!r} is not a list of whole numbers, such as 2,4") from None
-
-
-def _chosen(nonnegative: bool, unbiased: bool) -> bool | None:
-    """Return which estimates are asked for; None where nobody says."""
-    if nonnegative and unbiased:
-        raise InputError("--nonnegative excludes --unbiased")
-    return nonnegative if nonnegative or unbiased else None
 
 
 def statement(
@@ -73,7 +64,6 @@ def plot(
     name: shared.RegionName = None,
     only: Annotated[Literal["map", "curve"] | None, Option(help="Draw one part alone.")] = None,
     nonnegative: shared.Nonnegative = False,
-    unbiased: _Unbiased = False,
     per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
     context: Annotated[list[Path] | None, Option(metavar="FILE", help="Geometries drawn thin and grey.")] = None,
     title: shared.Title = None,
@@ -100,7 +90,6 @@ def plot(
 
     check_picture(out)
     check_target(out, release, regions, *(context or ()))
-    estimates, of_cells = _chosen(nonnegative, unbiased), "cell" if per == "region" else per
     look: dict[str, Any] = {"title": title}
     if shared.is_folder(release):
         if only or context or regions is None:
@@ -118,7 +107,7 @@ def plot(
         files = context or ()
         look["context"] = [read_geometries(file, published.domain, "--context", choosable=False) for file in files]
         if asked is None:
-            look |= {"per": of_cells, "nonnegative": estimates}
+            look |= {"per": "cell" if per == "region" else per, "nonnegative": nonnegative}
         else:
             look |= {"per": per, "answers": answer(published, asked, nonnegative=nonnegative)}
         save_picture(published, out, only, **look)
@@ -130,21 +119,21 @@ def export(
     *,
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet, .geojson, .csv or .tif.")],
     nonnegative: shared.Nonnegative = False,
-    unbiased: _Unbiased = False,
     blocks: Annotated[Any, Option(metavar="N,...", parser=_whole_numbers, help="Also sums over N × N cells.")] = None,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 
-    Estimates are non-negative by default, and unbiased if there are more than 32,768 cells. Each file says which.
-    Standard errors of cells do not add up to that of a sum: --blocks writes sums with errors of their own, as layers of
-    a GeoPackage, or as further rows that the column `block` marks.
+    Estimates are unbiased, as the answers of `query` are, so that some are negative. With --nonnegative none is. Each
+    file says which it has. `stands_out` marks rows that surely hold points, all of them tested together. Standard
+    errors of cells do not add up to that of a sum: --blocks writes sums with errors of their own, as layers of a
+    GeoPackage, or as further rows that the column `block` marks.
 
     \b
     Examples:
       deltahist export city.parquet --out cells.gpkg
       deltahist export city.parquet --out cells.geojson     # in longitude and latitude, as GeoJSON must be
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
-      deltahist export city.parquet --unbiased --blocks 2,4,8 --out cells.parquet
+      deltahist export city.parquet --nonnegative --blocks 2,4,8 --out cells.parquet
     """
     from deltahist.releases import Release
     from deltahist.releases.export import check_form, export as write
@@ -156,5 +145,5 @@ def export(
     published = shared.open_release(release)
     if not isinstance(published, Release):
         raise InputError(f"{release} holds {published.mechanism.words}: export takes a release of counts")
-    write(published, out, nonnegative=_chosen(nonnegative, unbiased), blocks=blocks or ())
+    write(published, out, nonnegative=nonnegative, blocks=blocks or ())
     note(f"wrote {out}")

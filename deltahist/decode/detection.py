@@ -16,10 +16,11 @@ largest share, from r² to r. A Laplace draw L of variance v_1 has P(L > y) ≤ 
 
     P(noise > x) ≤ ½ e^(−x√(2/v_1)) · E e^((V − v_1 W_1)/v_1),
 
-which is the tail of a single draw for v_1 = 1. The smaller of the two bounds holds, for the worst v_1. Noise on whole numbers has a kurtosis
-above 3 where it is coarse. There the standard error is that of the continuous Laplace law with the same scale, whose
-moment generating function is larger everywhere, and half a count is taken off the estimate: k counts or more are as
-likely as at most more than k − ½ on a continuous scale.
+which is the tail of a single draw for v_1 = 1. The smaller of the two bounds holds, for the worst v_1.
+
+Noise on whole numbers has a kurtosis above 3 where it is coarse. There the standard error is that of the continuous
+Laplace law with the same scale, whose moment generating function is larger everywhere, and half a count is taken off
+the estimate: k counts or more are at most as likely as more than k − ½ on a continuous scale.
 """
 
 from __future__ import annotations

@@ -354,9 +354,6 @@ class SortedRelease(BaseRelease):
     def estimator(self, nonnegative: bool) -> str:
         return "non-negative (isotonic regression)"
 
-    def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        return True  # there are no others
-
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
         """Estimate quantiles of the points, any number of them at no further cost.
 

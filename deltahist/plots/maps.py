@@ -17,7 +17,7 @@ from deltahist.decode.placement import block_error
 from deltahist.errors import InputError, one_of
 from deltahist.plots import colours, ground
 from deltahist.space.geometries import named
-from deltahist.space.workloads import Boxes
+from deltahist.space.workloads import regions
 from deltahist.strategies.base import spread_blocks, sum_blocks
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def plot_map(
     release: BaseRelease,
     ax: Axes | None = None,
     *,
-    nonnegative: bool | None = None,
+    nonnegative: bool = False,
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
@@ -53,7 +53,7 @@ def plot_map(
     ----------
     release : Release
     ax : where to draw; a new figure when None.
-    nonnegative : draw non-negative estimates of every cell; unbiased ones, merged, by default.
+    nonnegative : draw non-negative estimates of every cell instead of unbiased ones, merged.
     per : colours are points per "area" (km², or the square of a plane's unit) or per "cell".
     context : geometries to find one's way by, drawn thin and grey: GeoDataFrames or GeoSeries, in any CRS.
 
@@ -82,15 +82,15 @@ def draw_map(
     release: BaseRelease,
     ax: Axes,
     *,
-    nonnegative: bool | None = None,
+    nonnegative: bool = False,
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> str:
     """Draw `plot_map`, and return what to say of it."""
     one_of(("area", "cell"), per=per)
-    domain, positive = release.domain, release.draws_nonnegative(nonnegative)
+    domain = release.domain
     if domain.ndim == 1:
-        return _draw_histogram(release, ax, positive)
+        return _draw_histogram(release, ax, nonnegative)
     of_counts: Any = release
     error, _ = block_error(of_counts.decoder, (1, 1))
     merged, standing = merge_cells(of_counts)
@@ -101,9 +101,11 @@ def draw_map(
         even = ground.figure_of(float(merged.sum() / areas.sum()))
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
     else:
-        shown, point = (release.cells(nonnegative=True) if positive else merged) / areas, 1 / float(np.median(areas))
-        notes = [f"Estimates: {release.estimator(positive)}" + ("." if positive else ", merged where they are noise.")]
-        linear = colours.LINEAR * error * point if positive and error else None
+        shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))
+        notes = [
+            f"Estimates: {release.estimator(nonnegative)}{'' if nonnegative else ', means of blocks that may be even'}."
+        ]
+        linear = colours.LINEAR * error * point if nonnegative and error else None
         scale = colours.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
         style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
@@ -111,8 +113,9 @@ def draw_map(
         ax.imshow(drawn.T, origin="lower", extent=(west, east, south, north), **style)
         ground.add_colour_bar(ax, scale, f"points per {unit}")
         if not standing.all():
-            notes.append("Grey: no points that stand out from the noise.")
-        notes.append("On 95 of 100 maps every coloured block holds points.")
+            notes.append("Grey: may be empty.")
+        holds = "block holds points, but single cells may hold none." if nonnegative else "block holds points."
+        notes.append(f"On 95 of 100 maps every coloured {holds}")
     notes.append(f"The unbiased estimate of one cell has a standard error of {ground.figure_of(error)} points.")
     if ground.holds_points_from_outside(release):
         notes.append("Cells at the edge also hold points from outside.")
@@ -125,7 +128,7 @@ def is_even(merged: NDArray[np.float64]) -> bool:
     return bool(np.ptp(merged) <= 1e-9 * np.abs(merged).max())
 
 
-def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
+def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     domain, edges = release.domain, release.domain.edges(0)
     cells, error = release.estimates(nonnegative=positive)
     low = np.maximum(cells - error, 0.0) if positive else cells - error
@@ -137,7 +140,7 @@ def _draw_histogram(release: BaseRelease, ax: Axes, positive: bool) -> str:
     ax.legend(frameon=False, fontsize=8)
     notes = [f"Estimates: {release.estimator(positive)}."]
     decoder = getattr(release.mechanism, "decoder", None)  # sorted points have no cells of their own
-    if decoder is not None and is_even(merge_cells(release)[0]):  # type: ignore[arg-type]
+    if decoder is not None and is_even(merge_cells(release)[0]):
         notes.append("Nothing stands out from the noise. An even spread fits all of it.")
     if ground.holds_points_from_outside(release):
         notes.append("The first and the last cell also hold points from outside.")
@@ -149,9 +152,9 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
 
     Blocks are nested. One is divided if somewhere in it a part differs from an even spread over the next larger block.
     A block stands out if it surely holds points. Both are tested for all blocks together (`stands_out`), with equal
-    shares of the level for each size of blocks. So the chance that any block of an empty area stands out is at most
-    `level`, and so is the chance of a difference where there is none. Sums over blocks are kept.
-    This looks at nothing but the release, so it costs no privacy.
+    shares of the level for each size of blocks. So the chance that any empty block stands out is at most `level`, and
+    so is the chance of a difference where there is none. Sums over blocks are kept. This looks at nothing but the
+    release, so it costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
@@ -160,7 +163,11 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     level /= len(widths)
     sums, size, uneven, levels = cells, np.ones(shape), np.zeros(shape, dtype=bool), []
     for fine, coarse in itertools.pairwise([*widths, widths[-1] * branching]):
-        errors, kurtosis = _block_errors(release, fine, sums.shape)
+        if release.decoder.closed or release.domain.size <= MOST_DENSE:
+            moments = release.block_moments(fine)
+            errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
+        else:  # a few blocks stand for the others: each takes its time
+            errors, kurtosis = block_error(release.decoder, (fine,) * len(shape))
         above = stands_out(sums, errors, kurtosis, level=level)
         starts = tuple(np.arange(0, n, coarse // fine) for n in sums.shape)
         levels.append((sums / size, uneven, above, starts))
@@ -180,18 +187,6 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     return shown, standing
 
 
-def _block_errors(release: Release, width: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Return standard errors and excess kurtosis of the sums over all blocks of a width."""
-    domain, decoder = release.domain, release.decoder
-    if not decoder.closed and domain.size > MOST_DENSE:  # too many to be solved one by one
-        return block_error(decoder, (width,) * domain.ndim)
-    first = np.indices(shape).reshape(domain.ndim, -1) * width
-    last = np.minimum(first + width, np.array(domain.shape)[:, None])
-    edges = [domain.edges(axis)[place] for places in (first, last) for axis, place in enumerate(places)]
-    moments = decoder.moments(Boxes(np.column_stack(edges)))
-    return np.sqrt(moments.variance).reshape(shape), moments.kurtosis.reshape(shape)
-
-
 # --- regions ------------------------------------------------------------------------------------------------
 
 
@@ -203,8 +198,7 @@ class Values:
     ----------
     names : (m,) of the regions. shapes : (m,) their polygons within the map, in its coordinates.
     value, low, high : (m,) estimates and their intervals in `unit`; NaN where there is no answer.
-    doubtful : (m,) whether a value does not stand out from the noise: its interval holds zero, or its standard error
-        is more than a third of it.
+    doubtful : (m,) whether a value does not stand out from the noise, all regions considered together.
     unit : of the values, in words. estimator : name of the estimates.
     bounds : west, south, east, north of the part of the map that is drawn.
     """
@@ -242,7 +236,7 @@ class Values:
         return out
 
 
-def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
+def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Values:
     """Return the values that a picture shows of `dh.answer(release, frame)` for a frame of regions.
 
     Values are points per "area" (km², or the square of a plane's unit) or per "region". Raises InputError if the
@@ -268,6 +262,10 @@ def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area"
     if not known.any():
         raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
     size = np.where(known, area if per == "area" else 1.0, np.nan)
+    standing = np.zeros(len(names), dtype=bool)
+    noise = release.decoder.moments(regions(shapes[known]).cover(domain))
+    share = np.divide(noise.variance, error[known] ** 2, out=np.zeros_like(noise.variance), where=error[known] > 0)
+    standing[known] = stands_out(estimate[known], error[known], noise.kurtosis * np.minimum(share, 1) ** 2)
     estimator = release.estimator(False)
     if "estimator" in answers.columns:  # else they are unbiased
         estimator = ", ".join(map(str, answers["estimator"].dropna().unique()))
@@ -282,7 +280,7 @@ def values_of(release: BaseRelease, answers: gpd.GeoDataFrame, per: str = "area"
         estimate / size,
         low / size,
         high / size,
-        ~(known & (low > 0) & (3 * error <= estimate)),
+        ~(standing & (low > 0)),
         f"points per {ground.unit_of_area(domain)}" if per == "area" else "points per region",
         estimator,
         tuple(map(float, bounds)),
@@ -305,8 +303,9 @@ def plot_regions(
 ) -> Axes:
     """Draw a map of answers for regions: colours are values, hatched is what does not stand out from the noise.
 
-    A region is hatched if its interval includes zero, or its standard error is more than a third of the value. The
-    40 regions of the largest values have their names and values on the map. `save_picture` lists their intervals, too.
+    A region is hatched if it may be empty. All regions are tested together, so that on 95 of 100 maps each region
+    without hatching holds points. The 40 regions of the largest values have their names and values on the map.
+    `save_picture` lists their intervals, too.
 
     Parameters
     ----------
@@ -353,7 +352,7 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
     notes = [f"Estimates: {values.estimator}."]
     if (hatched := values.doubtful & shown).any():
         shapes[hatched].plot(ax=ax, color="none", edgecolor="0.7", hatch="////", linewidth=0, aspect=None)
-        notes.append("Hatched regions, with a white dot in lists, do not stand out from the noise.")
+        notes.append("Hatched regions, with a white dot in lists, may be empty.")
     if scale is not None:
         ground.add_colour_bar(ax, scale, values.unit)
     ground.draw_frame(ax, domain, values.bounds, context)

@@ -193,14 +193,6 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the name of the estimates, as files and pictures have it."""
         return "non-negative" if nonnegative else UNBIASED
 
-    def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """Return whether exports and pictures show non-negative estimates: as asked, or if None, as usual."""
-        return bool(asked)
-
-    def draws_nonnegative(self, asked: bool | None = None) -> bool:
-        """Return whether pictures show non-negative estimates: only if asked, since their specks are noise."""
-        return bool(asked)
-
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
         """Return a row per cell: index, edges, centre, estimate and standard error; x varies slowest."""
         return cells_frame(self, nonnegative=nonnegative)

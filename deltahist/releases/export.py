@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._files import form_of, write_whole
+from deltahist.decode import stands_out
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.releases.series import PeriodDifference, Series
 from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
@@ -21,12 +21,14 @@ from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
 from deltahist.statement import Facts
+from deltahist.strategies.base import sum_blocks
 
 if TYPE_CHECKING:
     import geopandas as gpd
     import pandas as pd
 
     from deltahist.releases.base import BaseRelease
+    from deltahist.releases.histogram import Release
 
 #: Form of a table's file by its suffix.
 TABLES = {f".{form}": form for form in ("csv", "json", "geojson", "parquet", "gpkg")} | {".geoparquet": "parquet"}
@@ -63,6 +65,7 @@ _COLUMNS = {
     "steps": ("1", "number of steps in the answer"),
     "unresolved": ("1", "share that was not measured"),
     "estimator": ("1", "name of the estimate"),
+    "stands_out": ("1", "whether it surely holds points; in 95 of 100 files this is right for all rows that say so"),
     "outside": ("1", "share of the area outside the map"),
     "note": ("1", "what was changed or is assumed about the region, or why it has no answer"),
     "q": ("1", "share of the points below the quantile"),
@@ -85,20 +88,18 @@ def check_form(path: str | Path, *, blocks: bool = False) -> str:
     return form
 
 
-def export(
-    release: BaseRelease, path: str | Path, *, nonnegative: bool | None = None, blocks: Sequence[int] = ()
-) -> None:
+def export(release: Release, path: str | Path, *, nonnegative: bool = False, blocks: Sequence[int] = ()) -> None:
     """Write all cells of a release to a file; the suffix chooses the form.
 
-    A row per cell holds its index, centre, box, estimate and standard error in points. GeoJSON is in longitude and
-    latitude, everything else in the release's CRS. GeoTIFF has two bands. All forms but CSV carry units and the privacy
-    statement. Estimates in text are rounded to a tenth of the least standard error.
+    A row per cell holds its index, centre, box, estimate and standard error in points, and whether it surely holds
+    points (`stands_out`, of all rows together). GeoJSON is in longitude and latitude, everything else in the release's
+    CRS. GeoTIFF has two bands. All forms but CSV carry units and the privacy statement. Text has three decimals.
 
     Parameters
     ----------
     release : of counts.
     path : .gpkg, .parquet, .geojson, .csv or .tif.
-    nonnegative : which estimates; by default those that `Release.shows_nonnegative` chooses.
+    nonnegative : write non-negative estimates instead of unbiased ones.
     blocks : also write sums over blocks of this many cells a side, with their own standard errors: as layers of a
         GeoPackage, elsewhere as rows with the column `block`.
 
@@ -121,13 +122,13 @@ def export(
     if domain.ndim == 1 and form != "csv":
         raise InputError(f"output is {str(path)!r}: a release in one dimension can be exported as .csv alone")
     fits_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
-    shown = release.shows_nonnegative(nonnegative)
     if form == "geotiff":
-        _write_geotiff(release, path, shown)
+        _write_geotiff(release, path, nonnegative)
         return
     make: Any = cells_frame if form == "csv" else geo_frame
-    frames = {width: make(release, nonnegative=shown, width=width) for width in (1, *widths)}
-    about = describe_cells(release, shown, [name for frame in frames.values() for name in frame])
+    frames = {width: make(release, nonnegative=nonnegative, width=width) for width in (1, *widths)}
+    _mark(release, frames)
+    about = describe_cells(release, nonnegative, [name for frame in frames.values() for name in frame])
     if form == "gpkg":
         layers = {"cells" if width == 1 else f"blocks_{width}": frame for width, frame in frames.items()}
         write_whole(path, lambda part: _write_geopackage(part, layers, domain, about))
@@ -139,8 +140,20 @@ def export(
         frame = pd.concat([each.assign(block=width) for width, each in frames.items()], ignore_index=True)
         frame["cells"] = frame["cells"].fillna(1).astype(np.int64)
     if form != "parquet":
-        frame = _round(frame)
+        frame = frame.round({"estimate": 3, "std_error": 3})
     write_table(path, form, frame, about, domain)
+
+
+def _mark(release: Release, frames: dict[int, Any]) -> None:
+    """Add whether each row stands out from the noise, all rows of all frames considered together."""
+    moments = {width: release.block_moments(width) for width in frames}
+    sums = [sum_blocks(release.cells(), [np.arange(0, n, width) for n in release.domain.shape]) for width in frames]
+    errors, kurtosis = (
+        np.concatenate([getattr(m, name) for m in moments.values()]) for name in ("variance", "kurtosis")
+    )
+    marks = stands_out(np.concatenate([each.ravel() for each in sums]), np.sqrt(errors), kurtosis)
+    for frame in frames.values():
+        frame["stands_out"], marks = marks[: len(frame)], marks[len(frame) :]
 
 
 def write_table(path: Path, form: str, frame: pd.DataFrame, about: dict[str, Any], domain: Domain) -> None:
@@ -263,14 +276,6 @@ def _describe_columns(
 
 
 # --- forms --------------------------------------------------------------------------------------------------
-
-
-def _round(frame: Any) -> Any:
-    """Return cells whose estimates are rounded to a tenth of the least standard error, or less."""
-    errors = frame["std_error"].to_numpy()
-    least = errors[errors > 0].min(initial=np.inf)
-    digits = 0 if np.isinf(least) else max(0, math.ceil(-math.log10(least / 10)))
-    return frame.round({"estimate": digits, "std_error": digits + 1})
 
 
 def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import functools
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from deltahist.decode import (
     nonnegative,
     placement,
 )
+from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
 from deltahist.errors import InputError, whole
 from deltahist.mechanisms import Mechanism
@@ -33,8 +35,6 @@ from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
-#: Cells up to which exports and pictures show non-negative estimates unasked: for more they take their time.
-MOST_NONNEGATIVE = 1 << 15
 #: Cells whose errors are worked out together.
 _AT_ONCE = 1_000_000
 _OTHER_GROUPS = "has groups of rows that are not its strategy's"
@@ -138,18 +138,25 @@ class Release(CountEstimates, BaseRelease):
     def _metric(self) -> Metric:
         return self.decoder.metric()
 
-    def shows_nonnegative(self, asked: bool | None = None) -> bool:
-        """Return what was asked; else whether the strategy determines all cells, of at most `MOST_NONNEGATIVE`."""
-        usual = bool(self.strategy.determines_cells) and self.domain.size <= MOST_NONNEGATIVE
-        return usual if asked is None else asked
-
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""
         return self.cells(nonnegative=nonnegative), self._errors
 
     @functools.cached_property
     def _errors(self) -> NDArray[np.float64]:
-        return _cell_errors(self.domain, self.decoder)
+        return np.sqrt(self.block_moments(1).variance).reshape(self.domain.shape)
+
+    def block_moments(self, width: int) -> Moments:
+        """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
+        shape = [-(-n // width) for n in self.domain.shape]
+        # A closed form is evaluated in parts, to keep memory small; without one, all blocks share simulated noise.
+        part = max(1, _AT_ONCE * shape[0] // math.prod(shape)) if self.decoder.closed else shape[0]
+        found = [
+            self.decoder.moments(_block_boxes(self.domain, width, start, min(start + part, shape[0])))
+            for start in range(0, shape[0], part)
+        ]
+        variance, kurtosis = (np.concatenate([getattr(m, name) for m in found]) for name in ("variance", "kurtosis"))
+        return replace(found[0], variance=variance, kurtosis=kurtosis, unresolved=None, draws=None)
 
     @functools.cached_property
     def placement(self) -> Placement:
@@ -213,21 +220,9 @@ def _part_of_values(strategy: Strategy) -> NDArray[np.int16]:
     return group
 
 
-def _cell_errors(domain: Domain, decoder: Decoder) -> NDArray[np.float64]:
-    """Return the standard error of every cell's estimate (domain.shape), as `answer` states it for a cell."""
-    columns, rest = domain.shape[0], domain.size // domain.shape[0]
-    # A closed form is evaluated in parts, to keep memory small; without one, all cells share simulated noise.
-    part = columns if decoder.terms(2) is None else max(1, _AT_ONCE // rest)
-    variance = [
-        decoder.moments(_cell_boxes(domain, start, min(start + part, columns))).variance
-        for start in range(0, columns, part)
-    ]
-    return np.sqrt(np.concatenate(variance)).reshape(domain.shape)
-
-
-def _cell_boxes(domain: Domain, first: int, last: int) -> Boxes:
-    """Return the cells of the columns from `first` up to `last` as boxes."""
-    index = np.indices((last - first, *domain.shape[1:])).reshape(domain.ndim, -1)
+def _block_boxes(domain: Domain, width: int, first: int, last: int) -> Boxes:
+    """Return the blocks of `width` cells a side in the columns of blocks from `first` up to `last`, as boxes."""
+    index = np.indices((last - first, *(-(-n // width) for n in domain.shape[1:]))).reshape(domain.ndim, -1)
     index[0] += first
-    edges = [domain.edges(axis) for axis in range(domain.ndim)]
-    return Boxes(np.column_stack([edges[axis][index[axis] + end] for end in (0, 1) for axis in range(domain.ndim)]))
+    ends = (index * width, np.minimum((index + 1) * width, np.array(domain.shape)[:, None]))
+    return Boxes(np.column_stack([domain.edges(axis)[place] for end in ends for axis, place in enumerate(end)]))

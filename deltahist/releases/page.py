@@ -89,7 +89,7 @@ def _draw(release: BaseRelease | Series) -> list[dict[str, Any]]:
     curve = on_axes(lambda axes: plots.plot_protection(release, axes))
     pictures = [_embed("curve", curve, "Curve of costs by distance", "Cost of a move by its distance.")]
     if not isinstance(release, Series) and release.domain.ndim == 2 and release.mechanism.determines_cells is not None:
-        caption = f"The published map. Estimates: {release.estimator(release.draws_nonnegative())}."
+        caption = f"The published map. Estimates: {release.estimator(False)}."
         draw = on_axes(lambda axes: plots.plot_map(release, axes))
         pictures.append(_embed("map", draw, "Map of the estimates of points per cell", caption))
     return pictures

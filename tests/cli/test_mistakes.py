@@ -171,7 +171,6 @@ CASES = [
     ["plot", "good.parquet", "--out", "out.png", "--context", "none.gpkg"],
     ["export", "good.parquet", "--out", "out.shp"],
     ["export", "good.parquet", "--out", "no/out.csv"],
-    ["export", "good.parquet", "--out", "out.csv", "--unbiased", "--nonnegative"],
     ["plan", "--bounds", "0,10", "--delta", "1"],
     ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--squares", "20"],
     ["plan", "--bounds", "0,10", "--delta", "1", "--epsilon", "1", "--max-per-user", "0"],

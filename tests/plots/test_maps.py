@@ -40,7 +40,7 @@ def test_a_map_shows_the_cells_where_they_are(town):
 
 
 def test_a_map_says_which_estimates_it_shows(town):
-    positive, merged = (plot_map(town, per="cell", nonnegative=asked) for asked in (True, None))
+    positive, merged = (plot_map(town, per="cell", nonnegative=asked) for asked in (True, False))
     shown, standing = merge_cells(town)
     for picture, cells in ((positive, town.cells(nonnegative=True)), (merged, shown)):
         drawn = picture.images[0].get_array()
@@ -257,16 +257,26 @@ def test_areas_are_those_of_the_ground():
 
 @pytest.mark.parametrize(
     ("estimate", "std_error", "doubtful"),
-    [(90, 20, False), (90, 31, True), (30, 16, True), (-5, 10, True), (90, 46, True)],
+    [(90, 20, False), (90, 31, False), (30, 16, True), (-5, 10, True), (90, 46, True)],
 )
 def test_what_does_not_stand_out_is_hatched(city, estimate, std_error, doubtful):
-    """Its interval includes zero, or its standard error is above a third of it."""
+    """Its interval includes zero."""
     answers = made_up(city, [5_000, estimate, 400], [10, std_error, 10])
     assert values_of(city, answers).doubtful.tolist() == [False, doubtful, False]
     ax, notes = regions_of(city, answers)
     hatched = [c for c in ax.collections if c.get_hatch()]
     assert sum(len(c.get_paths()) for c in hatched) == doubtful
     assert ("Hatched" in notes) == doubtful
+
+
+def test_one_of_many_regions_must_stand_out_from_more_noise(city):
+    west, south, east, north = city.domain.bounds
+    edges = np.linspace(west, east, 41)
+    zones = gpd.GeoDataFrame(geometry=shapely.box(edges[:-1], south, edges[1:], north), crs=city.domain.crs)
+    estimate = np.where(np.arange(40) == 7, 27.0, 0.0)
+    answers = zones.assign(estimate=estimate, std_error=10.0, low=estimate - 19.6, high=estimate + 19.6)
+    assert values_of(city, answers).doubtful.all()
+    assert values_of(city, answers.iloc[7:8]).doubtful.tolist() == [False]
 
 
 def test_values_are_written_on_the_regions(city):
