@@ -27,11 +27,11 @@ from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishabl
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 
-#: Ways to publish a quantile: a place drawn by the moves it needs, or noise in proportion to a smooth sensitivity.
+#: Methods: draw a place by the number of moves it needs, or add noise proportional to a smooth sensitivity.
 METHODS = ("inverse", "smooth")
-#: The floats of a smooth sensitivity agree with the real ones to fewer digits than this; β pays for it.
+#: Relative error of a smooth sensitivity in floats, at most. β pays for it.
 SLACK = 1e-12
-#: Least smooth sensitivity that noise is drawn for, in lattice steps: public, and far below any accuracy.
+#: Least smooth sensitivity in lattice steps. It is public, and far below any accuracy.
 FLOOR = 1
 #: The steepest slope of the log-density of Student's t with 2 degrees of freedom.
 _STUDENT_SLOPE = 3 / (2 * math.sqrt(2))

@@ -30,9 +30,9 @@ from deltahist.space.workloads import Regions, Workload
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Share of a group by which a rank in it is off where points come in clumps.
+#: Error of a rank within a group where points clump, as a share of the group.
 _CLUMPED = 0.2
-#: Largest sum of lattice steps in a group, noise included, that int64 and exact floats hold.
+#: Largest sum of lattice steps in a group, noise included: exact in int64 and in floats.
 _MOST_SUM = 1 << 52
 _BYTES_PER_NUMBER = 96
 #: Ranks and lattice steps of a piecewise linear estimate.
@@ -45,14 +45,14 @@ _SIMULATIONS = (20, 200)
 
 
 def check_membership(near: Neighbourhood) -> None:
-    """Raise InputError on two dimensions, or sources other than one end: sorted points cannot express them."""
+    """Raise InputError unless there is one dimension, and no source or one end."""
     if near.domain.ndim != 1:
         raise InputError(f"domain has {near.domain.ndim} dimensions: sorted points need one")
     one_of((None, "left", "right"), sources=near.sources)
 
 
 def check_all_there(counting: Preprocessing) -> None:
-    """Raise InputError if points were left out: their number is public here."""
+    """Raise InputError if points were left out, since their number is public here."""
     if counting.dropped:
         raise InputError(f"rows were left out ({', '.join(counting.dropped)}): the number of points must be public")
 
@@ -63,7 +63,7 @@ def on_a_line(points: ArrayLike) -> NDArray[Any]:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        # Not their shape: with a source their number is private.
+        # The message leaves out their shape: with a source their number is private.
         raise InputError(f"points have {array.ndim} dimensions and type {array.dtype.name}: they must be (n,) numbers")
     return array
 
@@ -80,13 +80,13 @@ def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
 
 
 def hidden_move(near: Neighbourhood) -> Fraction:
-    """Return the largest lattice steps of a move on the line over the factor of its limit."""
+    """Return the largest ratio of a move's lattice steps to the factor of its limit."""
     last = near.domain.lattice_shape[0] - 1
     return max(min(relation.radius, last) / factor for factor, relation in near.relations)
 
 
 def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refinable: bool = False) -> Law:
-    """Return the noise of each sum: neighbours' sums differ by at most K D lattice steps, in the L1 and the L2 norm.
+    """Return the noise law of each sum: neighbours' sums differ by at most K D lattice steps in the L1 and L2 norms.
 
     D is δ or `hidden_move`.
     """
@@ -95,13 +95,13 @@ def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refina
 
 
 def variance_within(group: ArrayLike) -> NDArray[np.float64]:
-    """Return the variance of a rank within a group of k: (k − 1)/6 if points are random, more for clumps."""
+    """Return the variance of a rank within a group of k: (k − 1)/6 for random points, more for clumps."""
     k = np.asarray(group, dtype=np.float64)
     return np.asarray((k - 1) / 6 + ((k - 1) * _CLUMPED) ** 2)
 
 
 def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: int = 1) -> int:
-    """Return how many consecutive points to sum, for the least expected error of a rank, from public figures alone.
+    """Return how many consecutive points to sum for the least expected error of a rank, from public figures alone.
 
     Points at random are s = (length / n) apart. The mean of k has noise σ/k, or σ/(k s) ranks if groups do not overlap;
     otherwise isotonic regression leaves about 0.82 (σ/(k² s))^(2/3) groups. The k with the least square of that plus
@@ -133,8 +133,8 @@ class SortedMechanism(BaseMechanism):
     neighbourhood : one dimension.
     number : of points; with a source its public bound.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
-    group : points per sum, or "auto": chosen from public figures (`group_size`).
-    counting : how rows became points; no points may be left out.
+    group : points per sum, or "auto" (`group_size`).
+    counting : how rows became points; none may be left out.
     chain : place in a chain of releases that can be refined (`dh.refine`).
 
     Raises InputError on two dimensions, sources other than one end, a budget with a probability, points that were left
@@ -255,7 +255,7 @@ class SortedMechanism(BaseMechanism):
 
 
 def sorted_steps(points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None) -> NDArray[np.int64]:
-    """Return sorted lattice steps (number,), absent points at the end where they are parked; private."""
+    """Return sorted lattice steps (number,) with absent points parked at one end; private."""
     steps = np.full(number, domain.lattice_shape[0] - 1 if parked == "right" else 0, dtype=np.int64)
     if len(points):
         steps[: len(points)] = domain.lattice(points)[:, 0]
@@ -300,21 +300,21 @@ class SortedRelease(BaseRelease):
 
     @property
     def _present(self) -> tuple[float, float]:
-        """Range of steps in which points are not parked."""
+        """The range of steps of points that are there."""
         sources, last = self.neighbourhood.sources, self.mechanism.steps - 0.5
         return (0.5 if sources == "left" else -0.5, last - 1 if sources == "right" else last)
 
     @property
     def _edges(self) -> NDArray[np.float64]:
-        """Where the domain's cells begin and end, in steps."""
+        """The edges of the domain's cells, in steps."""
         return np.arange(self.domain.size + 1, dtype=np.float64) * self.domain.steps[0] - 0.5
 
     def counts(self, low: ArrayLike, high: ArrayLike, *, level: float = 0.95) -> tuple[NDArray[np.float64], ...]:
         """Return estimate, standard error, low and high (m,) of the points between lattice steps (m,) from -½.
 
-        The standard error is typical: noise on the `simplest` points, decoded, and `variance_within` a group.
-        The interval covers at least as often as its level says, wherever the points are, and is several standard
-        errors wide.
+        The standard error is typical: that of noise on the `simplest` points, decoded, and `variance_within` a group.
+        The interval covers at least as often as its level says, wherever the points are. It is several standard errors
+        wide.
         """
         check_level(level)
         ends = [np.clip(np.asarray(v, dtype=np.float64), *self._present) for v in (low, high)]
@@ -328,7 +328,7 @@ class SortedRelease(BaseRelease):
         for v in ends:
             variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), within, 0.0)
         estimate = np.maximum(b - a, 0.0)
-        # Each end's own side is missed with a quarter of what the level leaves.
+        # Each side of each end gets a quarter of the error that the level leaves.
         (a_least, a_most), (b_least, b_most) = (self.decoder.below_bounds(v, (1 - level) / 4) for v in ends)
         least, most = np.maximum(b_least - a_most, 0.0), b_most - a_least
         return estimate, np.sqrt(variance), np.minimum(least, estimate), np.maximum(most, estimate)
@@ -338,7 +338,7 @@ class SortedRelease(BaseRelease):
             raise InputError("regions are polygons: sorted points answer intervals")
         ((low, high),) = work.spans(self.domain)
         steps = self.domain.steps[0]
-        # A cell edge lies half a step below the cell's first lattice step.
+        # A cell's edge is half a step below its first lattice step.
         found = self.counts(low * steps - 0.5, high * steps - 0.5, level=level)
         return dict(zip(("estimate", "std_error", "low", "high"), found, strict=True))
 
@@ -348,19 +348,19 @@ class SortedRelease(BaseRelease):
         return cells, error
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
-        # Never negative, they add up to the number of points.
+        # They are never negative, and add up to the number of points.
         return np.diff(below(self.decoder.knots, np.clip(self._edges, *self._present)))
 
     def estimator(self, nonnegative: bool) -> str:
         return "non-negative (isotonic regression)"
 
     def quantiles(self, q: float | Sequence[float], *, level: float = 0.95) -> pd.DataFrame:
-        """Estimate quantiles of the points, any number of them at no further cost.
+        """Estimate any number of quantiles of the points, at no further privacy cost.
 
         Parameters
         ----------
         q : one or several from 0 to 1; the q-quantile of n points is the ⌈q n⌉-th smallest.
-        level : probability with which each interval has its quantile, at least.
+        level : least probability that an interval holds its quantile.
 
         Returns
         -------
@@ -383,7 +383,7 @@ class SortedRelease(BaseRelease):
         def rank_of(absent: float, present: float) -> NDArray[np.float64]:
             """Return the rank of the quantiles of the points from one rank to another."""
             there = present - absent
-            # A hair less, so that 0.1 of 10 points is one point and not two.
+            # Rounding must not turn 0.1 of 10 points into two points.
             return np.asarray(absent + np.clip(np.ceil(wanted * there - 1e-9), 1, max(there, 1)))
 
         number, group = self.mechanism.number, self.mechanism.together
@@ -421,9 +421,9 @@ class SortedRelease(BaseRelease):
 
 @dataclass(frozen=True, eq=False)
 class Isotonic:
-    """Ranks and places from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
+    """Ranks and places, from noisy sums (rows,) of groups of sorted whole numbers from 0 to size − 1.
 
-    `ends` are the ranks (rows + 1,) between the groups: 0, k, 2k, ..., n.
+    `ends` are the ranks (rows + 1,) between groups: 0, k, 2k, ..., n.
     """
 
     values: NDArray[np.int64]
@@ -434,7 +434,7 @@ class Isotonic:
 
     @functools.cached_property
     def knots(self) -> Knots:
-        """(ranks, steps), both rising from an end of the domain to the other: how many values lie below a step."""
+        """(ranks, steps), both rising from one end of the domain to the other: the number of values below each step."""
         return self._decode(self.values)
 
     def _decode(self, values: NDArray[np.int64] | NDArray[np.float64]) -> Knots:
@@ -442,7 +442,7 @@ class Isotonic:
 
         number = self.ends[-1]
         sizes = np.diff(self.ends).astype(np.float64)
-        # The noise of a mean of m points has a standard deviation in proportion to 1/m.
+        # The noise of a mean of m points has a standard deviation proportional to 1/m.
         found = isotonic_regression(values / sizes, weights=sizes * sizes)
         edges = self.ends[found.blocks]
         ranks, steps = (edges[1:] + edges[:-1]) / 2, found.x[found.blocks[:-1]]
@@ -453,7 +453,7 @@ class Isotonic:
             return np.array([0.0, below, below, number]), np.array([low, low, high, high])
         first, last = inside[0], inside[-1]
         ranks, steps = ranks[first : last + 1], steps[first : last + 1]
-        # Half of the outer blocks lies beyond their centres, as densely as between them and the next ones.
+        # Half of each outer block lies beyond its centre, as densely as towards the next block.
         start, stop = steps[0], steps[-1]
         if len(steps) > 1:
             start -= (ranks[0] - edges[first]) * (steps[1] - steps[0]) / (ranks[1] - ranks[0])
@@ -491,11 +491,11 @@ class Isotonic:
         return [self._decode(sums + self.law.simulate(rows, rng)) for _ in range(number)]
 
     def bounds(self, alpha: float) -> Knots:
-        """Return upper and lower confidence bounds, each wrong with probability `alpha` at most at any one place.
+        """Return upper and lower confidence bounds, each wrong with probability at most `alpha` at any one place.
 
         upper[j] bounds the coordinate of rank j k + 1: windows of 1, 2, 4, ... groups that begin there have means at
-        least as large, so that the least mean plus its noise bounds it. lower[j] bounds rank j k, by the windows that
-        end there. Each window has an equal share of `alpha`. Monotone bounds stay valid (docs/sorted.md).
+        least as large, so the least mean plus its noise bounds it. lower[j] bounds rank j k by the windows that end
+        there. Each window gets an equal share of `alpha`. Monotone bounds stay valid (docs/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)
@@ -512,10 +512,10 @@ class Isotonic:
         return self._bounds[alpha]
 
     def below_bounds(self, steps: NDArray[np.float64], alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the least and largest number of points below steps, each missed with probability `alpha` at most."""
+        """Return the least and largest number of points below steps, each wrong with probability at most `alpha`."""
         upper, lower = self.bounds(alpha)
         rows, number = len(self.values), int(self.ends[-1])
-        # Ranks whose upper bound is below the step are below it; ranks whose lower bound is above it are not.
+        # A rank is below the step if its upper bound is, and not if its lower bound is above the step.
         known = np.searchsorted(upper, steps, side="left")
         least = np.where(known > 0, self.ends[np.maximum(known, 1) - 1] + 1, 0)
         beyond = np.searchsorted(lower, steps, side="left")
@@ -527,7 +527,7 @@ class Isotonic:
 
 
 def below(knots: Knots, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the number of points below steps; a jump counts from its far side on."""
+    """Return the number of points below steps; at a jump, that on its far side."""
     ranks, at = knots
     found = np.interp(steps, at, ranks)
     return np.where(steps <= at[0], 0.0, np.where(steps >= at[-1], ranks[-1], found))

@@ -1,7 +1,7 @@
-"""Answers of a release as arrays, from sums over its map that are made once.
+"""Answers of a release as arrays, from sums over its map that are computed once.
 
-Few queries are summed cell by cell. Many are summed from prefix sums over the map (`_Estimates`) and, where boxes cut
-cells, from sums of blocks along each axis and a few single cells (`Rims`).
+A few queries are summed cell by cell. Many use prefix sums over the map (`_Estimates`) and, where boxes cut cells, sums
+of blocks along each axis and a few single cells (`Rims`).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]
-#: An interval may reach beyond what cut cells allow by this many times its half-width for noise alone.
+#: Half-widths of the noise alone by which an interval may exceed what cut cells allow.
 _BEYOND = 1.5
-#: A box takes as long as so many cells of the sums over a map to be made; so many whole cells take as long as one.
+#: Cost of a box, in cells of the map's sums, and number of whole cells that cost as much as one of these.
 _BOX, _PLAIN = 64, 64
-#: Boxes, and cells that boxes cut, are looked at so many at a time, so that memory stays small.
+#: Boxes, and cells cut by boxes, that are processed together, to save memory.
 _BOXES_AT_A_TIME, _CELLS_AT_A_TIME = 1 << 12, 1 << 17
-#: Most numbers that sums of blocks hold; on large maps blocks are longer (128 MiB).
+#: Most numbers in sums of blocks (128 MiB); larger maps have longer blocks.
 _MOST = 1 << 24
-#: Cells of a map whose fields are computed together.
+#: Cells whose fields are computed together.
 _CELLS = 1 << 15
 
 
 class Answerer:
-    """All that answers of a release need, made when it is first asked for, then kept.
+    """Answers queries from a release, with tables that are made at first use and kept.
 
-    Threads may share one, and it can be pickled.
+    It is safe for threads, and can be pickled.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Answerer:
         self.release, self._asked = release, 0.0
 
     def prepare(self) -> None:
-        """Let sums over the map give every answer: bit for bit the same, whatever is asked before or along with it."""
+        """Precompute prefix sums, so that answers do not depend on query order."""
         self._asked = math.inf
         for name in ("_unbiased", "_nonnegative"):
             vars(self).pop(name, None)
@@ -75,12 +75,9 @@ class Answerer:
         return _Estimates(self.release, self.release.cells(nonnegative=True), False, self._asked)
 
     def answer(self, work: Workload, *, level: float, nonnegative: bool = False) -> dict[str, NDArray[Any]]:
-        """Answers to a workload: the columns of `dh.answer`, an array (m,) each.
+        """Return the columns of `dh.answer` for a workload, arrays (m,).
 
-        Raises
-        ------
-        InputError
-            If a query is reversed, empty or reaches outside the domain.
+        Raises InputError if a query is reversed, empty or outside the domain.
         """
         domain = self.release.decoder.domain
         return answer_in_parts(work, domain, lambda part: self._answer(part, level, nonnegative))
@@ -110,7 +107,7 @@ class Answerer:
                 variance = more**2 + noise.variance[alone] * (times**2 - 1)
                 up[alone] = more + np.hypot(up[alone], NormalDist().inv_cdf((1 + level) / 2) * np.sqrt(variance))
                 room[alone], most[alone] = np.maximum(room[alone], 1.0), most[alone] * times
-            # No place within the cut cells makes an answer less than that of the whole cells, or more than that of all.
+            # Wherever points lie in cut cells, the answer is at least that of whole cells, and at most that of all.
             least = np.maximum(unbiased - np.minimum(whole, touched), 0.0) + _BEYOND * least
             most = room + _BEYOND * most
             down, up = (np.where(cover.cut, np.minimum(h, m), h) for h, m in ((down, least), (up, most)))
@@ -143,13 +140,13 @@ class Answerer:
 
 @dataclass(eq=False)
 class _Estimates:
-    """Estimates of a release's cells, ready to be summed over queries.
+    """Estimates of a release's cells, to be summed over queries.
 
     Parameters
     ----------
     cells : the estimates (domain.shape).
-    placed : whether the variance of where points lie in their cells is wanted, too.
-    asked : as many cells of the sums could have been made in the time of all queries so far.
+    placed : whether to compute the variance from positions inside cells.
+    asked : cost of all queries so far, in cells of the map's sums.
     """
 
     release: CountEstimates
@@ -168,20 +165,20 @@ class _Estimates:
         return Rims(self._fields, self.cells.shape)
 
     def _fields(self, chosen: Chosen) -> tuple[Field, ...]:
-        """Slopes times cells along each axis, and `spreads` if they are wanted (`Placement`)."""
+        """Return slopes times cells along each axis, and `spreads` if `placed` (`Placement`)."""
         placement = self.release.placement
         leaning = placement.slope_terms(self.cells[chosen], chosen)
         return (*leaning, *(placement.spreads(chosen) if self.placed else ()))
 
     def over(self, cover: Cover) -> tuple[Field, Field, Field, Field]:
-        """Return estimates of queries (m,); those with none, and with all of the points of the cells that they cut;
-        and the variance of where these points lie.
+        """Return estimates of queries (m,), those without and with all points of the cells that they cut, and the
+        variance from positions inside cells.
         """
         if isinstance(cover, BoxCover):
             if not len(cover.cut):
                 return (np.zeros(0),) * 4
             sizes = [high - low for low, high in cover.spans]
-            rims = 4 * float(sum(sizes) @ cover.cut)  # cells of both ends, each of which takes as long as two
+            rims = 4 * float(sum(sizes) @ cover.cut)  # cells at both ends, each of which costs as much as two
             pays = self._pays(len(cover.cut), float(np.prod(sizes, axis=0).sum()), rims)
             if len(sizes) == 1 or pays:
                 parts = in_parts(np.ones(len(cover.cut)), _BOXES_AT_A_TIME)
@@ -195,7 +192,7 @@ class _Estimates:
         return self._by_cells(cover)
 
     def _pays(self, number: int, area: float, rims: float = 0.0) -> bool:
-        """Return whether sums over the map pay, with one more call for a number of whole boxes."""
+        """Return whether sums over the map pay off, with one more call for a number of whole boxes."""
         self.asked += _BOX * number + area / _PLAIN + rims
         return self.asked > self.cells.size
 
@@ -243,11 +240,11 @@ class _Estimates:
 def answer_in_parts(
     work: Workload, domain: Domain, answer: Callable[[Workload], dict[str, NDArray[Any]]]
 ) -> dict[str, NDArray[Any]]:
-    """Return columns of answers (m,): to regions some at a time, so that memory stays small; to others all at once."""
+    """Return columns of answers (m,), computed in parts for regions, to save memory."""
     parts = work.parts(domain) if isinstance(work, Regions) else [work]
     found = []
     while parts:
-        found.append(answer(parts.pop(0)))  # each is forgotten with its cover before the next
+        found.append(answer(parts.pop(0)))  # frees each part and its cover before the next
     return found[0] if len(found) == 1 else join_answers(found)
 
 
@@ -255,10 +252,10 @@ def answer_in_parts(
 
 
 class _Sides(NamedTuple):
-    """The first and the last cells of boxes along an axis (2, m): which, and the shares f that boxes hold of them.
+    """First and last cells of boxes along an axis (2, m), and the shares f of them that boxes hold.
 
-    Where both are one, the last is none. `lean` is f ξ, with ξ the centroid of the part held, from the cell's centre
-    and in half cells.
+    If both are the same cell, the last has share 0. `lean` is f ξ, ξ the centroid of the part held, from the cell's
+    centre in half cells.
     """
 
     cell: Index
@@ -278,7 +275,7 @@ class Rims:
 
     Parameters
     ----------
-    fields : gives slopes times chosen cells along each axis, and spreads u (`Placement`).
+    fields : returns slopes times chosen cells along each axis, and spreads u (`Placement`).
     shape : of the map.
     """
 
@@ -292,7 +289,7 @@ class Rims:
     def _sums_of_blocks(self, number: int) -> tuple[Field, Field]:
         """Return sums up to every block along each axis: (blocks + 1, ny, number) and (nx, blocks + 1, number).
 
-        The first of the numbers is of slopes across the axis, the others are of spreads.
+        The first number is for slopes across the axis, the others are for spreads.
         """
         width, (nx, ny), (of_x, of_y) = self._width, self._shape, (n // self._width for n in self._shape)
         along_x, along_y = np.zeros((of_x + 1, ny, number)), np.zeros((nx, of_y + 1, number))
@@ -310,7 +307,7 @@ class Rims:
         return along_x, along_y
 
     def over(self, cover: BoxCover) -> Field:
-        """Return sums over cells (1 + spreads, m): f ξ of slopes, and f (1 − f) u of each spread u."""
+        """Return sums over cells (1 + spreads, m): f ξ times slopes, and f (1 − f) u for each spread u."""
         pieces = [Pieces.of(*span) for span in cover.spans]
         x, *others = sides = [_Sides.of(each) for each in pieces]
         if not others:
@@ -328,7 +325,7 @@ class Rims:
     def _along(self, axis: int, pieces: Pieces, sides: _Sides) -> Field:
         """Return sums over both sides of boxes along an axis, without corners (1 + spreads, m).
 
-        A side ends at the nearest edges of blocks; single cells are added, or taken away, up to its own ends.
+        A side ends at the nearest edges of blocks. Single cells are added or subtracted up to its own ends.
         """
         blocks, width, low = self._blocks[axis], self._width, pieces.first + 1
         ends = np.array([np.maximum(pieces.last, low), low])[:, None]

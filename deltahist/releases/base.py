@@ -1,4 +1,4 @@
-"""Release: a mechanism and its values, the only thing that crosses from the private to the public side."""
+"""Release: a mechanism and its values, the only thing that crosses from private to public."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ VERSION = 1
 
 
 class BaseRelease(OfMechanism, abc.ABC):
-    """A mechanism and its values, with all that follows from both.
+    """A mechanism and its values, and what follows from them.
 
     Parameters
     ----------
     mechanism : what was published, all but the numbers.
     values : the exact noisy whole numbers, int64.
-    publishable : whether a publisher drew the noise from the operating system's entropy; False for numbers that were
-        made otherwise, or with a seeded generator. Nobody but publishers may say so.
-    payment : which account paid for it, and what that had spent by then; None if nobody keeps the sum.
+    publishable : whether a publisher drew the noise from the operating system's entropy. Only publishers set it; it is
+        False with a seeded generator, and for numbers from elsewhere.
+    payment : the account that paid, and what it had spent by then; None without an account.
     """
 
     mechanism: BaseMechanism
     values: NDArray[np.int64]
     publishable: bool
     payment: Payment | None
-    #: The notice beside the file that was read, if the release is withdrawn.
+    #: The notice beside the file, if the release is withdrawn.
     withdrawn: Notice | None = None
     #: Name of the file format.
     FORMAT: ClassVar[str]
-    #: All kinds of releases that are imported, by their formats.
+    #: All imported kinds of releases by format.
     KINDS: ClassVar[dict[str, type[BaseRelease]]] = {}
 
     def __init_subclass__(cls) -> None:
-        """Enter the kind by its format, so that `load` reads its files."""
+        """Register the kind by its format for `load`."""
         BaseRelease.KINDS[cls.FORMAT] = cls
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def neighbourhood(self) -> Neighbourhood:
-        """Who may be confused with whom."""
+        """Which data sets are neighbours."""
         return self.mechanism.neighbourhood
 
     @property
@@ -87,17 +87,17 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def counting(self) -> Preprocessing:
-        """How rows became numbers: whose points they are, what was left out, the way to the map."""
+        """How rows became counts: users, dropped rows, projection."""
         return self.mechanism.counting
 
     @property
     def contributions(self) -> int:
-        """Points of one user that may move at once."""
+        """Points of one user, which may all move at once."""
         return self.counting.contributions
 
     @property
     def guarantee(self) -> Guarantee:
-        """The promise under the neighbourhood."""
+        """The guarantee under the neighbourhood."""
         return self.mechanism.guarantee
 
     @property
@@ -107,15 +107,15 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def total(self) -> int | None:
-        """The number of points where it is public; else None."""
+        """The number of points if it is public, else None."""
         return None
 
     def approximate(self, probability: float) -> float:
-        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; a pure release's own ε."""
+        """Return ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε."""
         return self.mechanism.approximate(probability)
 
     def describe(self) -> dict[str, Any]:
-        """Describe the release as JSON; with `values` the description makes the release again."""
+        """Describe the release as JSON. The description and `values` together restore it."""
         return {
             "format": self.FORMAT,
             "version": VERSION,
@@ -126,12 +126,12 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of the description and the values, 64 hexadecimal digits: that of the file (docs/limits.md)."""
+        """The SHA-256 of the description and the values, in 64 hexadecimal digits, as in the file (docs/limits.md)."""
         return digest_of(json.loads(json.dumps(self.describe())), self.columns())
 
     @property
     def origin(self) -> str:
-        """Return what all releases of one noise share: their chain's name, or the SHA-256 copies were made of."""
+        """Return what all releases that share noise have in common: the chain's name, or the first one's digest."""
         chain = self.mechanism.chain
         return self.digest if chain is None else chain.name or chain.origin
 
@@ -140,10 +140,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return the columns of a file beside the description."""
 
     def save(self, path: str | Path) -> None:
-        """Write one Parquet file: the columns, and in its metadata the description, the digest and the readme.
-
-        The file appears whole or not at all.
-        """
+        """Write one Parquet file, whole or not at all: the columns, with description, digest and readme as metadata."""
         write_whole(Path(path), self.write)
 
     def write(self, target: Path | BinaryIO) -> None:
@@ -158,15 +155,13 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file of this kind that `save` wrote; it is treated as untrusted input.
-
-        Warns of a release that is withdrawn (docs/corrections.md).
+        """Read a file that `save` wrote, as untrusted input. Warns if the release is withdrawn (docs/corrections.md).
 
         Raises
         ------
         DamagedFile
-            If the file is truncated, foreign, larger than its description says, or contradicts itself, or a notice
-            beside it does.
+            If the file is truncated, foreign, larger than its description says, or contradicts itself, or its notice
+            does.
         InputError
             If it is missing, of a newer version, or larger than memory allows.
         """
@@ -186,11 +181,11 @@ class BaseRelease(OfMechanism, abc.ABC):
         raise InputError(f"the release is {self.mechanism.words}: it has no cells")
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, an array (m,) each; InputError if there are none."""
+        """Return the columns of `dh.answer` for a workload, arrays (m,); InputError if there are none."""
         raise InputError(f"the release is {self.mechanism.words}: it answers no counts")
 
     def estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates, as files and pictures have it."""
+        """Return the name of the estimates for files and pictures."""
         return "non-negative" if nonnegative else UNBIASED
 
     def to_pandas(self, *, nonnegative: bool = False) -> pd.DataFrame:
@@ -209,7 +204,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         return dataset(self, nonnegative=nonnegative)
 
     def __repr__(self) -> str:
-        """Return four lines: what was published, the promise, the domain, the total."""
+        """Return four lines: what was published, the guarantee, the domain, the total."""
         domain, mechanism = self.domain, self.mechanism
         where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
         total = "not public" if self.total is None else f"{self.total:,}"
@@ -242,7 +237,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     def _known(self) -> dict[str, Any]:
         try:
             digest = self.digest
-        except TypeError:  # of a strategy from elsewhere that no file can describe
+        except TypeError:  # a strategy from elsewhere that no file can describe
             digest = None
         return {
             "estimator": self.estimator(False),
@@ -257,7 +252,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @property
     def may_be_published(self) -> str:
-        """The judgement: "yes", or "no: ..." or "only if ..." with the reason."""
+        """The verdict: "yes", or "no: ..." or "only if ..." with the reason."""
         if self.withdrawn is not None:
             return f"no: withdrawn {self.withdrawn.words}"
         return judge(self.publishable, self.mechanism.weakness)
@@ -275,12 +270,12 @@ class BaseRelease(OfMechanism, abc.ABC):
         return write_statement(self.facts(), self.rows())
 
     def readme(self) -> str:
-        """Return some lines for whoever opens the file without this package."""
+        """Return some lines for readers who open the file without this package."""
         return write_readme(self.mechanism, self.may_be_published)
 
 
 def is_publishable(description: dict[str, Any]) -> bool:
-    """Return whether a release's description says that its noise was for publication; InputError on anything else."""
+    """Return whether a description says that the noise was for publication; InputError unless it is true or false."""
     return bool(one_of((True, False), publishable=description["publishable"]))
 
 
@@ -290,9 +285,9 @@ def damaged(path: str, what: str) -> DamagedFile:
 
 
 def load(path: str | Path) -> BaseRelease:
-    """Open a release file of any kind: of counts, of sorted points, or a quantile.
+    """Open a release file of any kind (counts, sorted points or a quantile), as untrusted input.
 
-    The file is treated as untrusted input. Warns of a release that is withdrawn (docs/corrections.md).
+    Warns if the release is withdrawn (docs/corrections.md).
 
     Returns
     -------
@@ -301,7 +296,7 @@ def load(path: str | Path) -> BaseRelease:
     Raises
     ------
     DamagedFile
-        If the file is truncated, foreign, or contradicts itself, or a notice beside it does.
+        If the file is truncated, foreign, or contradicts itself, or its notice does.
     InputError
         If it is missing, of a newer version, or larger than memory allows.
 
@@ -316,12 +311,12 @@ def load(path: str | Path) -> BaseRelease:
 
 
 def read_release(path: str | Path) -> BaseRelease:
-    """Open a release file as `load` does; that it is withdrawn is for the caller to tell."""
+    """Open a release file as `load` does, without a warning if it is withdrawn."""
     return heed_notice(read_described(path, _read), path)
 
 
 def heed_notice(release: _Release, path: str | Path) -> _Release:
-    """Return a release of a file, which then knows of the notice beside it; DamagedFile if nobody can tell."""
+    """Return a file's release with its notice of withdrawal, if any; DamagedFile if the notice cannot be read."""
     object.__setattr__(release, "withdrawn", find_notice(path, release.digest))
     return release
 
@@ -333,7 +328,7 @@ def _warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
 
 
 def from_bytes(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open file, or in its bytes; `path` names it in errors, which are those of `load`."""
+    """Return the release in an open file, or in its bytes; raises as `load`, with `path` as the file's name."""
     return read_parquet(content, Path(path), _read)
 
 

@@ -35,13 +35,13 @@ from deltahist.strategies.base import Strategy
 
 #: Working memory per cell and per released value when a release is read and decoded, in bytes.
 _BYTES_PER_NUMBER = 48
-#: Cells whose errors are worked out together.
+#: Cells whose errors are computed together.
 _AT_ONCE = 1_000_000
 _OTHER_GROUPS = "has groups of rows that are not its strategy's"
 
 
 class CountEstimates(abc.ABC):
-    """Estimates of counts, from a decoder and its data: of a release, or of a sum of releases."""
+    """Estimates of counts from a release, or from a sum of releases."""
 
     @property
     @abc.abstractmethod
@@ -81,7 +81,7 @@ class CountEstimates(abc.ABC):
         return NONNEGATIVE if nonnegative else UNBIASED
 
     def answerer(self) -> Answerer:
-        """Return all that answers need, made once."""
+        """Return the release's `Answerer`, made once."""
         return self._answerer
 
     @functools.cached_property
@@ -91,14 +91,14 @@ class CountEstimates(abc.ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release(CountEstimates, BaseRelease):
-    """A release of counts: exact noisy answers to a strategy, with all that its mechanism says.
+    """A release of counts: exact noisy answers to a strategy's rows.
 
     Parameters
     ----------
     mechanism : strategy, neighbourhood, budget and counting.
     values : (k,) int64, y = A c + η.
-    total : the number of points, if membership is fixed and nothing was dropped; else None.
-    publishable : as of every release. payment : which account paid, or None.
+    total : the number of points if membership is fixed and nothing was dropped, else None.
+    publishable, payment : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -160,7 +160,7 @@ class Release(CountEstimates, BaseRelease):
 
     @functools.cached_property
     def placement(self) -> Placement:
-        """Where in their cells the points lie, as far as the estimates themselves tell."""
+        """How points lie inside cells, learnt from the estimates."""
         return placement(self._unbiased, block_variance(self.decoder))
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
@@ -189,14 +189,14 @@ class Release(CountEstimates, BaseRelease):
 
 
 def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:
-    """Return the mechanism of a release's description, whose noise is not compared yet (`read_total`)."""
+    """Return the mechanism of a release's description. `read_total` compares its noise."""
     if "points outside" in description.get("dropped", ()) and description["neighbourhood"]["sources"] != "boundary":
         raise damaged(path, "states drops that do not go with its sources")
     return Mechanism.from_description(description)
 
 
 def read_total(mechanism: Mechanism, description: dict[str, Any], path: str) -> int | None:
-    """Return the number of points that is stated; raise DamagedFile on what does not follow from the mechanism."""
+    """Return the stated number of points; DamagedFile unless total, groups and noise follow from the mechanism."""
     total = description["total"]
     if (total is not None) != mechanism.total_known:
         raise damaged(path, "states a number of points against its own membership rule")

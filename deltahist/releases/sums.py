@@ -1,4 +1,4 @@
-"""Sums and differences of releases, each with noise of its own, and their joint error."""
+"""Sums and differences of releases with independent noise."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Field = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Summed(CountEstimates):
-    """The sum of releases of one strategy on one domain; it answers queries as a release does.
+    """The sum of releases of one strategy on one domain, which answers queries as a release does.
 
     Parameters
     ----------
-    releases : at least one, of different data or steps, each with noise of its own.
+    releases : at least one, of different data or steps, with independent noise.
 
     Raises
     ------
     InputError
-        If two of them share noise: one release twice, releases of one chain, or a release and its copies.
+        If two share noise: the same release twice, releases of one chain, or a release and its copy.
     """
 
     releases: tuple[Release, ...]
@@ -49,7 +49,7 @@ class Summed(CountEstimates):
 
     @property
     def total(self) -> int | None:
-        """The number of points of all releases if all of them are public; else None."""
+        """The number of points in all releases if each is public, else None."""
         known = [each.total for each in self.releases if each.total is not None]
         return sum(known) if len(known) == len(self.releases) else None
 
@@ -71,7 +71,7 @@ class Summed(CountEstimates):
         cells.flags.writeable = False
         return cells
 
-    # The sum is made not negative, not its parts: each of them would add a bias of its own.
+    # The sum is made non-negative rather than its parts, each of which would add its own bias.
     @property
     def _field(self) -> Field:
         return np.sum([each.decoder.field(each.values, each.total) for each in self.releases], axis=0)
@@ -83,7 +83,7 @@ class Summed(CountEstimates):
 
 
 def check_apart(releases: Sequence[Release]) -> None:
-    """Raise InputError if two releases share noise, whose errors would be added up as if they were independent."""
+    """Raise InputError if two releases share noise, since sums take noise to be independent."""
     origin, number = Counter(each.origin for each in releases).most_common(1)[0]
     if number > 1:
         raise InputError(
@@ -94,7 +94,7 @@ def check_apart(releases: Sequence[Release]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class JointNoise:
-    """The noise of sums of answers from releases, each with noise of its own."""
+    """The noise of sums of answers from releases with independent noise."""
 
     releases: tuple[Release, ...]
 
@@ -115,7 +115,7 @@ class JointNoise:
 
     @functools.cached_property
     def alike(self) -> dict[Release, int]:
-        """One release for each amount that was spent, and how many there are of it."""
+        """One release for each set of noise laws, and how many have it."""
         found: dict[tuple[Law, ...], Release] = {}
         number = Counter(each.laws for each in self.releases)
         for each in self.releases:
@@ -123,12 +123,12 @@ class JointNoise:
         return {each: number[laws] for laws, each in found.items()}
 
     def moments(self, work: Asked) -> Moments:
-        """Return variances and fourth cumulants, which add up; noise that is a plain sum of draws stays such."""
+        """Return the moments of the sum of all releases' noise."""
         return together([(each.decoder.moments(work), number) for each, number in self.alike.items()])
 
 
 def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
-    """Return the moments of sums of independent errors, each of which comes some times."""
+    """Return the moments of a sum of independent errors, from each error's moments and how often it occurs."""
     variance = np.sum([m.variance * n for m, n in parts], axis=0)
     fourth = np.sum([m.kurtosis * m.variance**2 * n for m, n in parts], axis=0)
     kurtosis = np.divide(fourth, variance**2, out=np.zeros_like(variance), where=variance**2 > 0)
@@ -142,7 +142,7 @@ def together(parts: Sequence[tuple[Moments, int]]) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class JointPlacement:
-    """Where in their cells the points of several releases lie: never less uncertain than if all errors were one.
+    """How the points of several releases lie inside cells; placement errors add up as if they were one error.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class JointPlacement:
     learnt: Placement
 
     def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
-        """`Placement.slope_terms`: each release's slopes with its own cells, the sum's with what `own` is beyond it."""
+        """Return `Placement.slope_terms`: each release's slopes on its cells, and the sum's on the rest of `own`."""
         parts = [each.slope_terms(each.cells[chosen], chosen) for each in self.parts]
         beyond = self.learnt.slope_terms(own - self.learnt.cells[chosen], chosen)
         return tuple(np.sum(along, axis=0) for along in zip(*parts, beyond, strict=True))
@@ -170,7 +170,7 @@ class JointPlacement:
 
 
 class Difference(abc.ABC):
-    """One thing less another: errors of noise and of places add up."""
+    """One set of answers minus another."""
 
     before: Any
     after: Any
@@ -178,7 +178,7 @@ class Difference(abc.ABC):
     @property
     @abc.abstractmethod
     def _sources(self) -> Sequence[tuple[Any, float]]:
-        """The decoder of each of the two, and what its noise is multiplied by."""
+        """Both decoders, each with the factor on its noise."""
 
     @property
     def domain(self) -> Domain:
@@ -192,13 +192,13 @@ class Difference(abc.ABC):
         return DifferenceNoise(self.domain, self._sources)
 
     def estimator(self, nonnegative: bool) -> str:
-        """Return the name of the estimates; InputError if they are to be non-negative."""
+        """Return the name of the estimates; InputError if `nonnegative` is set."""
         if nonnegative:
-            raise InputError("nonnegative goes with counts: a difference can be negative")
+            raise InputError("nonnegative is set: a difference can be negative")
         return UNBIASED
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
-        """Return the columns of `dh.answer` for a workload, an array (m,) each."""
+        """Return the columns of `dh.answer` for a workload, arrays (m,)."""
         self.estimator(nonnegative)
         return answer_in_parts(work, self.domain, lambda part: self._answer(part, level))
 
@@ -206,7 +206,7 @@ class Difference(abc.ABC):
         before, after = (each.answers(work, level=level, nonnegative=False) for each in (self.before, self.after))
         cover = work.cover(self.domain)
         joint = self.decoder.moments(cover if isinstance(cover, RegionCover) else work)
-        # What is not known of the places in both is added up as if it were one error.
+        # Placement errors add up as if they were one error.
         none = np.zeros(len(joint.variance))
         placement = before.get("placement_error", none) + after.get("placement_error", none)
         error = joint.and_normal(placement**2)
@@ -234,20 +234,20 @@ class Difference(abc.ABC):
 
 @dataclass(frozen=True, eq=False)
 class DifferenceNoise:
-    """The noise of differences of answers on a domain, from decoders and what the noise of each is multiplied by."""
+    """The noise of differences of answers, from decoders and the factor on each one's noise."""
 
     domain: Domain
     sources: Sequence[tuple[Any, float]]
 
     def moments(self, work: Asked) -> Moments:
-        """Return variances and fourth cumulants, which add up; a difference is no plain sum of draws."""
+        """Return the moments of the differences."""
         found = [(decoder.moments(work), share) for decoder, share in self.sources]
         return together([(replace(own, variance=own.variance * share**2, draws=None), 1) for own, share in found])
 
 
 @dataclass(frozen=True)
 class ReleaseDifference(Difference):
-    """One release less another, on the same cells, for `answer`.
+    """One release minus another on the same cells, for `answer`.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ class ReleaseDifference(Difference):
     Raises
     ------
     InputError
-        If one is not of counts, they share noise, or differ in their cells or in how many points a user may have.
+        If one is not of counts, they share noise, or they differ in cells or in points per user.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
@@ -272,21 +272,18 @@ class ReleaseDifference(Difference):
         before, after = self.before, self.after
         for each in (before, after):
             if not isinstance(each, Release):
-                raise InputError(
-                    f"one is a {type(each).__name__}: only releases of counts on a map held whole can be compared"
-                )
+                raise InputError(f"a {type(each).__name__} is given: only releases of counts can be compared")
         if before.domain != after.domain:
             one, other = (f"{d.shape} of {d.bounds} in {d.crs}" for d in (before.domain, after.domain))
             raise InputError(f"the cells are {one} and {other}: only releases of the same cells can be compared")
         if before.contributions != after.contributions:
             raise InputError(
-                f"a user has at most {before.contributions} and {after.contributions} points: both must have the same "
-                "bound, or the difference is that of the bounds"
+                f"a user has at most {before.contributions} and {after.contributions} points: both must have the "
+                "same bound"
             )
         if before.origin == after.origin:
             raise InputError(
-                f"the two are one release, or copies or refinements of one ({before.origin}): they are of the same "
-                "data and share noise, so that their errors do not add up; take the finest alone"
+                f"both releases are of one origin ({before.origin}): they share data and noise, so use the finer one"
             )
 
     def cells(self) -> Field:
