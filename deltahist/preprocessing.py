@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import asdict, dataclass
+import zoneinfo
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deltahist.errors import InputError, one_of, whole
@@ -156,38 +157,56 @@ POINTS = Preprocessing()
 
 # --- time ---------------------------------------------------------------------------------------------------
 
-#: Formats that are no texts: seconds or milliseconds since 1970, UTC.
+#: Values of `--time-format` that are not patterns: seconds or milliseconds since 1970, UTC.
 SINCE_1970 = ("unix", "unix-ms")
-_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-_NAMES = (("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
+#: Seconds of a calendar month on average, by which a clock's period counts months.
+MONTH = 2_629_746
+_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400, "month": MONTH}
+_NAMES = (("month", MONTH), ("week", 7 * 86_400), ("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1))
 _STEP_NUMBER = re.compile(r"[-+]?\d{1,15}")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Steps of time: equal periods from a start, or plain step numbers.
+    """Steps of time: equal periods from a start, calendar months, or plain step numbers.
 
     Parameters
     ----------
-    start : first second of step 0 (since 1970, UTC); or the first step number.
-    every : seconds of a step; 0 for plain step numbers.
+    start : first second of step 0 (since 1970, in UTC or on the clocks of `tz`); or the first step number.
+    every : seconds of a step, a multiple of `MONTH` for calendar months; 0 for plain step numbers.
     format : of times in text, as for `strptime`, or "unix" or "unix-ms"; ISO 8601 when None.
+    tz : time zone whose local days or months the steps are, such as "Europe/Berlin"; UTC when None.
 
     >>> clock = Clock.of("2010-01-01", "1d")
-    >>> clock.step("2010-01-31"), clock.label(30)
-    (30, '2010-01-31')
+    >>> clock.step("2010-01-31"), clock.label(30), Clock.of("2010-11-01", "month").label(3)
+    (30, '2010-01-31', '2011-02')
     """
 
     start: int
     every: int
     format: str | None = None
+    tz: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.tz is None:
+            return
+        try:
+            zoneinfo.ZoneInfo(self.tz)
+        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+            raise InputError(f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin") from None
+        if not self.every or (self.every % 86_400 and not self.months):
+            raise InputError(f"tz is {self.tz!r}: it requires steps of whole days, weeks or months")
 
     @classmethod
-    def of(cls, start: str, every: str | None, format: str | None = None) -> Clock:
-        """Read a clock from text: a date or date-time and a period such as 1d or 15min; or a whole number and None."""
+    def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
+        """Read a clock from text: a date or date-time and a period such as 1d or month; or a whole number and None."""
         if _STEP_NUMBER.fullmatch(start.strip()):
-            for name, value, what in (("every", every, "period"), ("time_format", format, "format")):
+            for name, value, what in (
+                ("every", every, "period"),
+                ("time_format", format, "format"),
+                ("tz", tz, "time zone"),
+            ):
                 if value is not None:
                     raise InputError(
                         f"{name} is {value!r} with start {start!r}: step numbers have no {what}; leave it out"
@@ -196,7 +215,21 @@ class Clock:
         if every is None:
             raise InputError(f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h")
         length = read_period(every, "every")
-        return cls(seconds(start, "start"), length, None if format is None else check_format(format))
+        clock = cls(seconds(start, "start"), length, None if format is None else check_format(format), tz)
+        if clock.months and clock.begin(0) != clock.start:
+            raise InputError(f"start is {start!r}: steps of months must start with a month, such as 2010-01")
+        return clock
+
+    @property
+    def months(self) -> int:
+        """Calendar months of a step; 0 if steps are not months."""
+        return 0 if self.every % MONTH else self.every // MONTH
+
+    @property
+    def first_month(self) -> int:
+        """Number of the month that step 0 starts with, from the year 0."""
+        at = _EPOCH + datetime.timedelta(seconds=self.start)
+        return 12 * at.year + at.month - 1
 
     def step(self, text: str, name: str = "until") -> int:
         """Return the step, from 0, that a text's time lies in."""
@@ -204,46 +237,68 @@ class Clock:
             if not _STEP_NUMBER.fullmatch(text.strip()):
                 raise InputError(f"{name} is {text!r}: it must be a whole number, as start is")
             return int(text) - self.start
-        return (seconds(text, name) - self.start) // self.every
+        at = seconds(text, name)
+        if self.months:
+            return (Clock(at, MONTH).first_month - self.first_month) // self.months
+        return (at - self.start) // self.every
+
+    def begin(self, step: int) -> int:
+        """Return the first second of a step since 1970, in UTC or on the clocks of `tz`; or its number."""
+        if not self.months:
+            return self.start + step * (self.every or 1)
+        year, month = divmod(self.first_month + step * self.months, 12)
+        return int((datetime.datetime(year, month + 1, 1, tzinfo=datetime.UTC) - _EPOCH).total_seconds())
+
+    def since(self, step: int) -> Clock:
+        """Return the clock whose step 0 is a step of this one."""
+        return replace(self, start=self.begin(step))
 
     def label(self, step: int) -> str:
-        """Return a step's name: its date, with the time of day where steps are shorter; or its number."""
+        """Return a step's name: its month or date, with the time of day where steps are shorter; or its number."""
         if self.every == 0:
             return str(self.start + step)
-        at = _EPOCH + datetime.timedelta(seconds=self.start + step * self.every)
+        at = _EPOCH + datetime.timedelta(seconds=self.begin(step))
+        if self.months:
+            return at.strftime("%Y-%m")
         whole_days = self.every % 86_400 == 0 and self.start % 86_400 == 0
         return at.strftime("%Y-%m-%d" if whole_days else "%Y-%m-%dT%H%M%S")
 
     def span(self, step: int) -> tuple[int, int] | None:
-        """Return the first second of a step, and that after its last one; None for plain step numbers."""
-        begin = self.start + step * self.every
-        return (begin, begin + self.every) if self.every else None
+        """Return the first second of a step since 1970 (UTC), and that after its last one; None for step numbers."""
+        if not self.every:
+            return None
+        zone = datetime.UTC if self.tz is None else zoneinfo.ZoneInfo(self.tz)
+        walls = (_EPOCH + datetime.timedelta(seconds=self.begin(each)) for each in (step, step + 1))
+        begin, end = (int(wall.replace(tzinfo=zone).timestamp()) for wall in walls)
+        return begin, end
 
     @property
     def period(self) -> str:
         """Length of a step in words; empty for plain step numbers."""
+        zone = f" ({self.tz})" if self.tz else ""
         for name, length in _NAMES:
             if self.every and self.every % length == 0:
-                return f"{self.every // length:,} {name}{'s' if self.every > length else ''}"
+                return f"{self.every // length:,} {name}{'s' if self.every > length else ''}{zone}"
         return ""
 
 
 def read_period(text: str, name: str) -> int:
-    """Return the seconds of a period such as 1d, 6h, 15min or 1w."""
-    found = re.fullmatch(r"\s*(\d{1,9})\s*(s|min|h|d|w)\s*", text)
-    if found is None or not int(found[1]):
-        raise InputError(f"{name} is {text!r}: it must be a whole number with a unit, such as 1d, 6h, 15min or 1w")
-    return int(found[1]) * _UNITS[found[2]]
+    """Return the seconds of a period such as 1d, 6h, 15min, 1w or month."""
+    found = re.fullmatch(r"\s*(\d{0,9})\s*(s|min|h|d|w|months?)\s*", text)
+    number = 0 if found is None else int(found[1] or found[2] == "month")
+    if found is None or not number:
+        raise InputError(f"{name} is {text!r}: it must be a number with a unit (1d, 6h, 15min, 1w), or month")
+    return number * _UNITS[found[2].removesuffix("s") or "s"]
 
 
 def seconds(text: str, name: str) -> int:
-    """Return the seconds since 1970 of an ISO 8601 date or date-time, in UTC unless it says otherwise."""
+    """Return the seconds since 1970 of an ISO 8601 date, date-time or month, in UTC unless it says otherwise."""
     try:
-        found = datetime.datetime.fromisoformat(text.strip())
+        found = datetime.datetime.fromisoformat(re.sub(r"^\d{4}-\d\d$", r"\g<0>-01", text.strip()))
     except ValueError:
         raise InputError(
-            f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), or a "
-            "whole number"
+            f"{name} is {text!r}: it must be a date or date-time, such as 2010-01-31 or 2010-01-31T06:00 (UTC), a "
+            "month, or a whole number"
         ) from None
     at = found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
     return int((at - _EPOCH).total_seconds())

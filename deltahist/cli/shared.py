@@ -375,7 +375,8 @@ def note_rows(read: Any, outside: str | None = None) -> None:
     if read.users is not None:
         note(f"{read.users:,} users")
     if read.outside:
-        note(f"{read.outside:,} points outside the bounds {'dropped' if outside == 'drop' else 'moved to the edge'}")
+        zeros = f" ({read.zeros:,} at 0,0, which often means missing)" if read.zeros else ""
+        note(f"{read.outside:,} points outside{zeros} {'dropped' if outside == 'drop' else 'moved to the edge'}")
 
 
 @dataclass(frozen=True)

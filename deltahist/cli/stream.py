@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 #: Steps that a stream may have, and districts that a line names.
 MOST_STEPS, _NAMED = 10_000_000, 5
 
-Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w; not for numbers.")]
+Every = Annotated[
+    str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w, month; not for numbers.")
+]
 Window = Annotated[int, Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")]
 WindowLimit = Annotated[
     list[str] | None, Option(metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR budgets: 30:2, any:4.")
@@ -46,6 +48,7 @@ def stream(
     every: Every = None,
     time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
     time_format: Annotated[str | None, Option(metavar="FORMAT", help="Of --time: for strptime, unix, unix-ms.")] = None,
+    tz: Annotated[str | None, Option(metavar="ZONE", help="Steps are local days or months: Europe/Berlin.")] = None,
     x: shared.X = None,
     y: shared.Y = None,
     crs: shared.PointsCrs = None,
@@ -85,15 +88,14 @@ def stream(
     from deltahist.accounts.rules import Rule
     from deltahist.budget import Budget
     from deltahist.counting import check_file
-    from deltahist.counting.steps import check_folders, step_files
     from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Clock
     from deltahist.privacy import Guarantee
-    from deltahist.publishers.stream import Stream, refuse_weak_window
+    from deltahist.publishers.stream import Stream, check_folders, refuse_weak_window, step_files
 
     budget = shared.read_budget(epsilon, rho)
     ((unit, total),) = budget.items()
-    clock = Clock.of(start, every, time_format)
+    clock = Clock.of(start, every, time_format, tz)
     number = clock.step(until, "--until") + 1
     if not 1 <= number <= MOST_STEPS:
         raise InputError(f"--until is {until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {start!r}")
@@ -108,7 +110,7 @@ def stream(
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         if "://" not in state:
             console.check_target(Path(state), option="--state")
-        check_folders(Path(source), time, clock, "error", out, table)
+        check_folders(Path(source), time, clock, out, table)
         console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
         axes = len(bounds) // 2
         if time is not None:

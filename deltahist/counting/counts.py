@@ -86,36 +86,27 @@ class Tally:
 
     def __init__(self, size: int) -> None:
         self._all = np.zeros(size, dtype=np.int64) if size <= _FEW else None
-        self._places = self._numbers = np.zeros(0, dtype=np.int64)
-        self._parts: list[tuple[Integers, Integers]] = []
-        self._waiting = 0
+        self._parts = [(np.zeros(0, dtype=np.int64),) * 2]
+        self._waiting, self._limit = 0, _WAITING
 
     def add(self, places: Integers, numbers: Integers | int = 1) -> None:
         """Count rows, or numbers of them, by their places."""
         if self._all is not None:
             np.add.at(self._all, places, numbers)
             return
-        part = np.unique(places, return_counts=True) if isinstance(numbers, int) else (places, numbers)
-        self._parts.append(part)
-        self._waiting += len(part[0])
-        # As many as there are: merging takes as long as all batches did, whatever their number.
-        if self._waiting > max(_WAITING, len(self._places)):
-            self._merge()
+        self._parts.append(np.unique(places, return_counts=True) if isinstance(numbers, int) else (places, numbers))
+        self._waiting += len(self._parts[-1][0])
+        if self._waiting > self._limit:
+            # As many as there are: merging takes as long as all batches did, whatever their number.
+            self._limit, self._waiting = max(_WAITING, len(self.pairs()[0])), 0
 
     def pairs(self) -> tuple[Integers, Integers]:
         """Return the places that are not empty, rising, and the number of rows in each (m,)."""
         if self._all is not None:
             places = np.flatnonzero(self._all)
             return places, self._all[places]
-        self._merge()
-        return self._places, self._numbers
-
-    def _merge(self) -> None:
-        if not self._parts:
-            return
-        parts = [(self._places, self._numbers), *self._parts]
-        self._places, self._numbers = merged(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-        self._parts, self._waiting = [], 0
+        self._parts = [merged(*(np.concatenate(each) for each in zip(*self._parts, strict=True)))]
+        return self._parts[0]
 
 
 def merged(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
@@ -149,15 +140,14 @@ class UserBound:
         self._draw = KeyStream().words
         #: Users, random numbers and places of the rows that may stay, in parts.
         self._parts: list[tuple[NDArray[Any], ...]] = []
-        self._number, self._limit = 0, _WAITING
+        self._limit = _WAITING
 
     def add(self, users: NDArray[Any], places: Integers) -> None:
         """Take a batch: whose the rows are, as whole numbers, and their places."""
         self._parts.append((users, self._draw(len(users)), places))
-        self._number += len(users)
-        if self._number > self._limit:
+        if sum(len(part[0]) for part in self._parts) > self._limit:
             self._thin()
-            self._limit = 2 * self._number + _WAITING
+            self._limit = 2 * len(self._parts[0][0]) + _WAITING
 
     def kept(self) -> tuple[int, Integers]:
         """Return the number of users, and the places of the rows that stay."""
@@ -174,4 +164,3 @@ class UserBound:
         stay = order[np.arange(len(order)) - np.searchsorted(ranked, ranked) < self.most]
         stay.sort()  # rows that came first stay first
         self._parts = [(users[stay], drawn[stay], places[stay])]
-        self._number = len(stay)

@@ -5,68 +5,49 @@ A database that fails on private rows may quote them: its own words are never sh
 
 from __future__ import annotations
 
-import importlib.util
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deltahist.counting.sql import POSTGRESQL, SPARK, Given, quote, read_sql
+from deltahist.counting.sql import POSTGRESQL, SPARK, Given, quote
 from deltahist.errors import InputError
-from deltahist.preprocessing import Clock
 from deltahist.space.crs import Operation
-
-if TYPE_CHECKING:
-    from deltahist.counting.reading import Reading
 
 #: Rows of a batch.
 _ROWS = 1 << 16
-_RULE = "a DuckDB file, postgresql://user@host/name, sc://host:15002 of Spark, or an open Spark session"
 
 
 @contextmanager
-def open_table(
-    database: str | Path | Any, reading: Reading, axes: int, time: tuple[Clock, int] | None
-) -> Iterator[tuple[_PostgreSQL | _Spark, str]]:
-    """Open a database, and return its engine and the statement that reads a table.
-
-    Raises InputError if it does not answer, or lacks the table or a column, or one is of another kind.
-    """
-    table = str(reading.table)
-    with _open(database) as engine:
-        given = Given(table, ".".join(map(quote, table.split("."))), engine.types(table), engine.dialect)
-        yield engine, read_sql(given, reading, axes, time)
-
-
-@contextmanager
-def _open(database: str | Path | Any) -> Iterator[_PostgreSQL | _Spark]:
-    text = str(database) if isinstance(database, str | Path) else ""
-    if text.startswith(("postgresql://", "postgres://")):
-        opened: Any = _PostgreSQL.open(text)
-    elif text.startswith("sc://") or type(database).__module__.startswith("pyspark.sql."):
-        opened = _Spark.open(text or database)
-    else:
-        raise InputError(f"database is {text.split('://')[0]!r}: it must be {_RULE}")
-    with _silent("the database"), opened as engine:
-        yield engine
-
-
-@contextmanager
-def _silent(name: str) -> Iterator[None]:
-    """Turn failures into an InputError without the database's own words, which may quote records."""
-    failed = None
+def open_table(database: str | Path | Any, table: str) -> Iterator[_PostgreSQL | _Spark]:
+    """Open a table of a server; raise InputError if it does not answer, or fails later on."""
+    failed = ""
+    kind: Any = _PostgreSQL if str(database).startswith("postgres") else _Spark
     try:
-        yield
+        with kind.open(database) as engine:
+            name = ".".join(map(quote, table.split(".")))
+            engine.given = Given(table, name, engine.types(table), engine.dialect)
+            yield engine
     except InputError:
         raise
     except Exception as problem:
-        failed = InputError(
-            f"{name} failed ({type(problem).__name__}): does it answer, and was a table changed meanwhile? What it "
-            "says is not shown, since it may quote records"
+        failed = type(problem).__name__
+    if failed:  # outside of `except`, or the error would keep the database's own words
+        raise InputError(
+            f"the database failed ({failed}): does it answer, has it the table {table!r}, and is its package installed "
+            "('deltahist[postgresql]', 'deltahist[spark]')? Its own words are not shown, since they may quote records"
         )
-    if failed is not None:
-        raise failed
+
+
+class _Engine:
+    """A server that counts where the rows are; as a source it has no geometry, and states no CRS."""
+
+    given: Given
+    geometry = crs = None
+
+    def finish(self) -> int:
+        return 0
 
 
 # --- PostgreSQL ---------------------------------------------------------------------------------------------
@@ -78,7 +59,7 @@ _SETTINGS = (
 )
 
 
-class _PostgreSQL:
+class _PostgreSQL(_Engine):
     dialect = POSTGRESQL
     projects = False
 
@@ -88,8 +69,6 @@ class _PostgreSQL:
     @classmethod
     @contextmanager
     def open(cls, address: str) -> Iterator[_PostgreSQL]:
-        if importlib.util.find_spec("psycopg") is None:
-            raise InputError("postgresql:// needs psycopg: pip install 'deltahist[postgresql]'")
         import psycopg
 
         with psycopg.connect(address, autocommit=True) as connection:
@@ -98,14 +77,11 @@ class _PostgreSQL:
             yield cls(connection)
 
     def types(self, table: str) -> dict[str, str]:
-        name = ".".join(map(quote, table.split(".")))
         found = self._connection.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = to_regclass(%s) AND "
-            "attnum > 0 AND NOT attisdropped ORDER BY attnum", [name]
-        ).fetchall()  # fmt: skip
-        if not found:
-            raise InputError(f"table is {table!r}: the database has no such table")
-        return dict(found)
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND "
+            "attnum > 0 AND NOT attisdropped ORDER BY attnum", [".".join(map(quote, table.split(".")))]
+        )  # fmt: skip
+        return dict(found.fetchall())
 
     def fetch(self, statement: str) -> Any:
         import pyarrow as pa
@@ -130,7 +106,7 @@ class _PostgreSQL:
 # --- Spark --------------------------------------------------------------------------------------------------
 
 
-class _Spark:
+class _Spark(_Engine):
     dialect = SPARK
     projects = True
 
@@ -141,15 +117,13 @@ class _Spark:
     @classmethod
     @contextmanager
     def open(cls, where: Any) -> Iterator[_Spark]:
-        if importlib.util.find_spec("pyspark") is None:
-            raise InputError("Spark needs pyspark: pip install 'deltahist[spark]'")
         session = where
         if isinstance(where, str):
             from pyspark.sql.connect.client.retries import DefaultPolicy
             from pyspark.sql.connect.session import SparkSession as Remote
 
             session = Remote.builder.remote(where).create()
-            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # of itself it tries for ten minutes
+            session.client.set_retry_policies([DefaultPolicy(max_retries=3)])  # by default it tries for ten minutes
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",
@@ -163,7 +137,7 @@ class _Spark:
                 session.conf.set(name, value)
             yield engine
         finally:
-            with suppress(Exception):  # Spark is away
+            with suppress(Exception):  # Spark may be gone
                 for view in engine._views:
                     session.catalog.dropTempView(view)
                 for name, value in before.items():
@@ -190,7 +164,7 @@ class _Spark:
     def project(self, statement: str, operation: Operation) -> str:
         transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
 
-        # Only what workers have is named in here: they need no more than PySpark and pyproj.
+        # Workers need no more than PySpark and pyproj.
         def bring(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""From points to counts: read, located on the lattice, bounded per user and counted, by one loop for all sources."""
+"""From points to counts: one loop reads rows of all sources, locates them, bounds users and counts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting import sql
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
-from deltahist.counting.sources import STDIN, open_source, readable
-from deltahist.counting.sql import AFTER, BAD, BEFORE, UNMATCHED, UNTIMED
-from deltahist.errors import InputError, OutsideBounds, one_of, whole
+from deltahist.counting.sources import is_stream, open_source
+from deltahist.errors import InputError, OutsideBounds, normal_name, one_of, whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain, check_room
@@ -32,12 +31,12 @@ _MANY = 0.01
 
 @dataclass(frozen=True)
 class Reading:
-    """The way in which rows are read and used, as `count_file` describes it; `time` is the column of times."""
+    """How rows are read and used, as `count_file` describes it; `time` is the column of times."""
 
     x: str | int | None = None
     y: str | int | None = None
     crs: str | None = None
-    user: str | int | None = None
+    user: Any = None
     max_per_user: int | None = None
     outside: str | None = None
     drop_bad_rows: bool = False
@@ -45,7 +44,7 @@ class Reading:
     where: str | None = None
     decimal: str = "."
     table: str | None = None
-    time: str | int | None = None
+    time: Any = None
 
     def __post_init__(self) -> None:
         one_of(("clamp", "drop", None), outside=self.outside)
@@ -54,10 +53,7 @@ class Reading:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))
         if (self.user is None) != (self.max_per_user is None):
-            raise InputError(
-                f"max_per_user is {self.max_per_user!r} and users are {'not ' if self.user is None else ''}given: give "
-                "both or neither, since a user's cost is the number of points that may move at once"
-            )
+            raise InputError(f"max_per_user is {self.max_per_user!r}: it requires user, and the reverse")
         if self.max_per_user is not None:
             whole(max_per_user=self.max_per_user)
 
@@ -76,22 +72,23 @@ class Reading:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Counted(Unshown):
-    """Points by step and cell, and numbers of rows. All but `preprocessing` is for the trusted side only.
+    """Points by step and cell, and numbers of rows. Only `preprocessing` is public.
 
     Parameters
     ----------
-    rows : rows read. bad_rows : of them unusable, and left out. unmatched : of them not chosen by `where`.
-    outside : usable rows outside the domain, clamped or left out. users : their number, if it is known.
+    rows : rows read. bad_rows : unusable ones, left out. unmatched : those that `where` does not choose.
+    outside : usable rows outside the domain, clamped or left out. zeros : those of them at 0,0 before any projection.
+    users : their number, if it is known.
     keys, numbers : (m,) step · cells + cell of full cells, rising, and the number of points in each.
     domain, preprocessing : of which cells, and how rows became counts.
     before, after : rows before the first step, and after the last.
-    upto : (steps,) rows in the steps up to and with each one, before users were bounded.
     """
 
     rows: int
     bad_rows: int
     unmatched: int
     outside: int
+    zeros: int
     users: int | None
     keys: Integers
     numbers: Integers
@@ -99,7 +96,6 @@ class Counted(Unshown):
     preprocessing: Preprocessing
     before: int = 0
     after: int = 0
-    upto: Integers | None = None
 
     @property
     def kept(self) -> int:
@@ -125,55 +121,45 @@ class Counted(Unshown):
         return Counts(self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size)
 
 
-@dataclass(frozen=True, repr=False)
-class Batch(Unshown):
-    """Some rows: coordinates as floats (NaN where there are none), and what else is known of each row, or None.
-
-    users : hashes of names, and which rows have one. steps : the same of steps. chosen : whether the condition is met.
-    """
-
-    columns: list[NDArray[np.float64]]
-    users: tuple[NDArray[Any], NDArray[np.bool_]] | None = None
-    steps: tuple[Integers, NDArray[np.bool_]] | None = None
-    chosen: NDArray[np.bool_] | None = None
+#: Some rows: coordinates as floats (NaN where there are none); then, or None where nothing is known of them, hashes of
+#: users and which rows have one, the same of steps, and whether the condition is met.
+Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
 
 
 class Rows:
     """Numbers of rows by place, of all of them and of those that stay, while they are read."""
 
-    def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0, due: int = 0) -> None:
-        self.domain, self.reading, self.fine, self.steps, self.due = domain, reading, fine, steps, due
-        self.size = domain.lattice_shape[0] if fine else domain.size
+    def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
+        self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
         if not fine:
             check_room(domain)
-        if max(steps, 1) * self.size >= 1 << 61:
-            raise InputError(f"there are {steps:,} steps of {self.size:,} cells: too many for one table; use fewer")
-        self.all, self.kept = (Tally(2 * max(steps, 1) * self.size) for _ in range(2))
-        self.none = np.zeros(6, dtype=np.int64)
+        #: Places from here on are outside.
+        self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
+        self.all, self.kept = Tally(2 * self.edge), Tally(2 * self.edge)
+        self.none = np.zeros(5, dtype=np.int64)
+        self.zeros = 0
         self.users: int | None = None
 
     def read(self, batches: Iterator[Batch], operation: Operation | None) -> None:
         """Take rows batch by batch: project, locate, count, and keep K of each user's in each step."""
         most = self.reading.max_per_user
         bound = None if most is None else UserBound(most)
-        for batch in batches:
-            columns = batch.columns if operation is None else operation(*batch.columns)
-            named = None if batch.users is None else batch.users[1]
-            places = sql.places_of(
-                columns, self.domain, batch.chosen, named, batch.steps, steps=self.steps, fine=self.fine
-            )
+        for raw, users, steps, chosen in batches:
+            columns = raw if operation is None else operation(*raw)
+            named = None if users is None else users[1]
+            places = sql.places_of(columns, self.domain, chosen, named, steps, self.steps, self.fine)
             self.add(places)
+            if (out := places >= self.edge).any() and len(raw) == 2:
+                self.zeros += int((out & (raw[0] == 0) & (raw[1] == 0)).sum())
             if bound is not None:
-                assert batch.users is not None
-                users, usable = batch.users[0], places >= 0
-                if batch.steps is not None:  # users are bounded within each step: whole numbers that differ by step
-                    users = users ^ (batch.steps[0].astype(np.uint64) * _ODD).view(users.dtype)
-                bound.add(users[usable], places[usable])
+                names, usable = users[0], places >= 0
+                if steps is not None:  # users are bounded within each step: whole numbers that differ by step
+                    names = names ^ (steps[0].astype(np.uint64) * _ODD).view(names.dtype)
+                bound.add(names[usable], places[usable])
         if bound is not None:
-            self.users, kept = bound.kept()
+            users_of_all, kept = bound.kept()
+            self.users = None if self.steps else users_of_all
             self.kept.add(kept)
-            if self.steps:
-                self.users = None
 
     def add(self, places: Integers, numbers: Integers | int = 1) -> None:
         """Count rows, or numbers of them, by their places."""
@@ -191,51 +177,41 @@ class Rows:
         ----------
         rows_of : words for rows in messages. malformed : rows besides that could not even be cut into columns.
         """
-        reading, size, steps = self.reading, self.size, max(self.steps, 1)
+        reading = self.reading
         places, numbers = self.all.pairs()
         kept, kept_numbers = (places, numbers) if reading.max_per_user is None else self.kept.pairs()
-        edge = np.searchsorted(places, steps * size)
-        bad = int(self.none[-BAD] + self.none[-UNTIMED]) + malformed
+        outside = int(numbers[np.searchsorted(places, self.edge) :].sum())
+        bad = int(self.none[-sql.BAD]) + malformed
         rows = int(numbers.sum() + self.none.sum()) + malformed
         if reading.outside is None:
-            due = [numbers[part][places[part] % (steps * size) >= self.due * size].sum() for part in
-                   (slice(edge, None), slice(None))]  # fmt: skip
-            refuse_outside(int(due[0]), int(due[1]), self.domain)
-        if bad and not reading.drop_bad_rows:
+            refuse_outside(outside, int(numbers.sum()), self.zeros, self.domain)
+        if bad and not (reading.drop_bad_rows and bad < rows):
             what = "coordinates" + " or user" * (reading.user is not None) + " or time" * bool(self.steps)
             cure = "" if rows_of == "points" else ", or leave them out with drop_bad_rows=True"
-            raise InputError(
-                f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}: mend them{cure}"
-            )
-        if rows and bad == rows:
-            raise InputError(f"none of the {rows:,} {rows_of} can be used: are these the right columns?")
+            cure = ": are these the right columns?" if bad == rows else f": mend them{cure}"
+            raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}{cure}")
         if not rows and rows_of != "points" and reading.outside is None:
-            # Whoever says what becomes of points outside gets a release where nobody is, too.
+            # With a rule for points outside a release of no rows is meant, too.
             raise InputError(f"there are no {rows_of}; if it is meant, say outside='clamp' or outside='drop'")
-        inner = np.searchsorted(kept, steps * size)
+        inner = np.searchsorted(kept, self.edge)
         keys, points = kept[:inner], kept_numbers[:inner]
-        if reading.outside != "drop":
-            folded = np.concatenate([keys, kept[inner:] - steps * size])
-            keys, points = merged(folded, kept_numbers) if len(kept) > inner else (keys, points)
-        upto = None
-        if self.steps:
-            upto = np.zeros(steps, dtype=np.int64)
-            np.add.at(upto, places % (steps * size) // size, numbers)
-            upto = np.cumsum(upto)
+        if reading.outside != "drop" and inner < len(kept):
+            keys, points = merged(np.concatenate([keys, kept[inner:] - self.edge]), kept_numbers)
         return Counted(
-            rows, bad, int(self.none[-UNMATCHED]), int(numbers[edge:].sum()), self.users, keys, points, self.domain,
-            reading.preprocessing(operation), int(self.none[-BEFORE]), int(self.none[-AFTER]), upto,
+            rows, bad, int(self.none[-sql.UNMATCHED]), outside, self.zeros, self.users, keys, points, self.domain,
+            reading.preprocessing(operation), int(self.none[-sql.BEFORE]), int(self.none[-sql.AFTER]),
         )  # fmt: skip
 
 
-def refuse_outside(outside: int, points: int, domain: Domain) -> None:
+def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> None:
     """Raise OutsideBounds if more than one point in a hundred lies outside."""
     if outside > _MANY * points:
         bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" of {domain.crs}" if domain.crs else "")
+        missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
         raise OutsideBounds(
-            f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}: check the "
-            "order W,S,E,N, that x and y are not swapped, and the CRS; if it is meant, say outside='clamp' (they count "
-            "at the edge) or outside='drop' (with the boundary as a source)"
+            f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
+            "check the order W,S,E,N, that x and y are not swapped, and the CRS; if it is meant, say outside='clamp' "
+            "(they count at the edge) or outside='drop' (with the boundary as a source)"
         )
 
 
@@ -258,8 +234,8 @@ def count(
     Parameters
     ----------
     points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a table of pandas, polars or Arrow; or a
-        GeoSeries or GeoDataFrame of points, which are projected if they say another CRS. Masked values are missing.
-        Private.
+        GeoSeries or GeoDataFrame of points, which are projected if they state another CRS. Masked values and NA are
+        missing. Private.
     domain : Domain
     x, y : columns of a table; its first ones when None.
     crs : of the coordinates of an array or a table; the domain's own when None.
@@ -267,16 +243,16 @@ def count(
         them out, which is right only if the boundary is declared as a source. None clamps, but refuses more than one
         point in a hundred outside: that is mostly a slip in the coordinates or in the bounds.
     user, max_per_user : (m,) whose each point is, or a column's name, and how many points each user may keep; both or
-        neither. Which are kept is random, and depends on no place.
+        neither. Which are kept is random, and does not depend on places. Users are text or whole numbers, compared as
+        `normal_name` writes them; "", "None" and the like are missing.
 
     Returns
     -------
     Counts : `array` has the numbers, int64 of domain.shape, axis 0 is x. They know how they were made
-    (`preprocessing`): `publish` takes from it whose points they are and what was left out.
+        (`preprocessing`): `publish` takes from it whose points they are and what was left out.
 
-    Raises InputError on NaN, missing or infinite coordinates (with how many), points of another dimension, a CRS that
-    does not go with the domain's, missing users, or a grid too large for memory; OutsideBounds if many points lie
-    outside, unless `outside` says what becomes of them.
+    Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's;
+    OutsideBounds if many points lie outside and `outside` is None.
 
     >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").array.tolist()
     [[2, 0], [0, 1]]
@@ -285,13 +261,10 @@ def count(
     columns, operation = _columns(points, domain, [c for c in (x, y) if c is not None], crs)
     users = None if user is None else _users(user, points, len(columns[0]))
     rows = Rows(domain, reading)
-    starts = range(0, len(columns[0]), _ROWS)
+    parts = [slice(at, at + _ROWS) for at in range(0, len(columns[0]), _ROWS)]
     batches = (
-        Batch(
-            [c[at : at + _ROWS] for c in columns],
-            None if users is None else (users[0][at : at + _ROWS], users[1][at : at + _ROWS]),
-        )
-        for at in starts
+        ([c[part] for c in columns], None if users is None else [each[part] for each in users], None, None)
+        for part in parts
     )
     rows.read(batches, operation)
     return rows.counted("points", operation).counts
@@ -303,16 +276,8 @@ def _columns(
     """Return the coordinates as given, one column per axis, and the operation that brings them to the map."""
     geometry = getattr(points, "geometry", None)
     if geometry is not None and not names:
-        own = geometry.crs
-        if (own is None) != (domain.crs is None):
-            raise InputError(
-                f"points have the CRS {own and own.to_string()}, the domain has {domain.crs}: say which one they are "
-                "in, frame.set_crs(...), or give the domain that of its bounds; degrees are never taken for lengths"
-            )
-        if not (geometry.geom_type.dropna() == "Point").all():
-            raise InputError("geometries are not all points: take their centroids, or one point each")
         columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
-        return columns, None if own is None else Operation.onto(domain, own)
+        return columns, operation_of(crs, geometry.crs, domain, "points")
     operation = None if crs is None else operation_of(crs, None, domain, "points")
     if hasattr(points, "__arrow_c_stream__") and getattr(points, "ndim", 2) == 2:
         import pyarrow as pa
@@ -320,23 +285,18 @@ def _columns(
         table = pa.table(points)
         known = [name for name in table.column_names if not name.startswith("__index_level")]
         if len(names or known) != domain.ndim or not set(names) <= set(known):
-            raise InputError(f"points have the columns {known}: say which are the {domain.ndim}, as x= and y=")
+            raise InputError(f"points have the columns {known}: name {domain.ndim} of them, as x= and y=")
         found = [table.column(name).cast(pa.float64(), safe=False) for name in names or known]
         return [np.asarray(column.fill_null(np.nan), dtype=np.float64) for column in found], operation
-    try:
-        array = np.ma.asarray(points)
-    except ValueError:
-        raise InputError(f"points are rows of different lengths: they must be (m, {domain.ndim})") from None
+    array = np.ma.asarray(points)
     if array.dtype.kind not in "iuf":
         raise InputError(f"points are of type {array.dtype}: coordinates must be numbers")
-    plain = np.ma.filled(array.astype(np.float64), np.nan) if np.ma.is_masked(array) else np.asarray(array.data)
-    if domain.ndim == 1 and plain.ndim == 1:
-        plain = plain[:, None]
-    if plain.size == 0 and plain.ndim < 2:
-        plain = plain.reshape(0, domain.ndim)
+    plain = np.ma.filled(array.astype(np.float64), np.nan)
+    if plain.ndim < 2 and (domain.ndim == 1 or not plain.size):
+        plain = plain.reshape(-1, domain.ndim)
     if plain.ndim != 2 or plain.shape[1] != domain.ndim:
         raise InputError(f"points have shape {plain.shape}: it must be (m, {domain.ndim})")
-    return [np.asarray(plain[:, axis], dtype=np.float64) for axis in range(domain.ndim)], operation
+    return list(plain.T), operation
 
 
 def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -344,20 +304,26 @@ def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDAr
     import pandas as pd
 
     if isinstance(user, str):
-        try:
-            user = points[user]
-        except (KeyError, TypeError, IndexError, ValueError):
-            raise InputError(f"user is {user!r}: it must be a column of the points, or one entry for each") from None
+        user = points[user]
     given, own = (getattr(each, "index", None) for each in (user, points))
     if isinstance(given, pd.Index) and isinstance(own, pd.Index) and not given.equals(own):
         raise InputError("user has another index than the points: its entries would go to other points; align it")
-    ids = pd.Series(user.to_pandas() if hasattr(user, "to_pandas") else user).reset_index(drop=True)
+    masked = isinstance(user, np.ma.MaskedArray)
+    ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
     if len(ids) != number:
         raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
-    if pd.api.types.is_float_dtype(ids) and ((ids % 1 != 0) & ids.notna() | (ids.abs() > 2.0**53)).any():
-        raise InputError("user has numbers that are not whole, or beyond 2^53, where they cannot be told apart")
-    codes = pd.factorize(ids)[0].astype(np.int64)
-    return codes, (codes >= 0) & np.asarray(ids != "", dtype=np.bool_)
+    if masked:
+        ids = ids.astype(object).mask(np.ma.getmaskarray(user))
+    try:
+        codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
+    except TypeError:
+        raise InputError("user has entries that are neither text nor whole numbers") from None
+    if ids.dtype.kind not in "iu":
+        gone = [isinstance(name, str) and name.strip() in sql.MISSING for name in names]
+        forms = ["" if missing else normal_name(user=name) for name, missing in zip(names, gone, strict=True)]
+        known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 if there is none
+        codes = np.append(known, 0)[codes] - 1
+    return codes.astype(np.int64), codes >= 0
 
 
 # --- files and databases ----------------------------------------------------------------------------------------
@@ -384,31 +350,25 @@ def count_file(
     Parameters
     ----------
     path : CSV, JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or a shapefile; "-" is
-        standard input. A folder of Parquet files, whose folders may be partitions
-        ("day=2026-11-01"), here or in object storage ("s3://bucket/visits", "gs://…", "az://…"). A folder that is a
-        table of Delta; a table of Iceberg by the metadata of a version (".metadata.json"). With `table` a database: a
-        DuckDB file, "postgresql://user@host/city", "sc://host:15002" of Spark, or an open Spark session.
+        standard input. A folder of Parquet files, which may have partitions ("day=2026-11-01"), or a Delta table, here
+        or in object storage ("s3://bucket/visits", "gs://…", "az://…"); an Iceberg table by its newest
+        ".metadata.json". With `table` a database: a DuckDB file, "postgresql://user@host/city", "sc://host:15002" of
+        Spark, or an open Spark session.
     domain : Domain, with the projected CRS if there is one.
-    x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry.
-    crs : of the coordinates, needed if the domain has one; files with geometry state it themselves, and columns of a
-        database are in the domain's unless it is said.
-    user, max_per_user : column of user ids, and how many points each may keep, as in `count`.
-    outside : "clamp", "drop" or None, as in `count`. Users' points are chosen before any are dropped.
+    x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry, or with a
+        column `wkt` or `geom` of text such as "POINT (8 52)".
+    crs : of the coordinates, needed if the domain has one; files with geometry state it, and columns of a database are
+        in the domain's by default.
+    user, max_per_user, outside : as in `count`, with a column of users. Points are chosen before any are dropped.
     drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user.
     layer : of a GeoPackage; the sheet of a workbook.
     where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
-        counted, before users are bounded. It is public, and releases state it. Text that is compared with a number must
-        be one, or empty.
+        counted, before users are bounded. Releases state it. Text compared with a number must be one, or empty.
     decimal : "." or ",": of numbers in text.
     table : of a database, "visits" or "part.visits".
 
-    Returns
-    -------
-    Counted
-
-    Raises InputError if the file is missing, damaged, of an unknown kind or changes while it is read, lacks a column,
-    holds rows that cannot be used (with how many), its CRS does not go with the domain's, the condition asks for
-    coordinates, or it has no rows, unless `outside` is given; OutsideBounds as `count` does.
+    Raises InputError if the table cannot be read, is cut short, lacks a column or has no rows, on rows that cannot be
+    used (with how many), a CRS that contradicts the domain's, and a condition on coordinates; OutsideBounds as `count`.
 
     >>> import pathlib, tempfile, deltahist as dh
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -422,7 +382,7 @@ def count_file(
 
 
 def count_steps(
-    path: str | Path | Any, domain: Domain, clock: Clock, steps: int, *, time: str | int, due: int = 0, **how: Any
+    path: str | Path | Any, domain: Domain, clock: Clock, steps: int, *, time: str | int, **how: Any
 ) -> Counted:
     """Count a table's points in each of the first `steps` steps of a clock; users are bounded within each step.
 
@@ -431,11 +391,10 @@ def count_steps(
     path, domain, how : as for `count_file`.
     clock : of the steps. steps : how many there are; other rows are left out and counted.
     time : the column of times.
-    due : the first step that is to be published; many points outside are refused only if they lie in these steps.
 
     Raises InputError as `count_file` does, and on times that cannot be read.
     """
-    return _read(path, Rows(domain, Reading(time=time, **how), steps=steps, due=due), clock)
+    return _read(path, Rows(domain, Reading(time=time, **how), steps=steps), clock)
 
 
 def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
@@ -446,26 +405,22 @@ def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
 def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
     """Raise InputError if a table is missing, cannot be read, or lacks a column: before anything takes long.
 
-    Standard input, which comes once, is not looked at.
+    Standard input and pipes, which can be read only once, are not looked at.
     """
-    reading, time = Reading(**how), None if clock is None else (clock, 1)
-    if _is_server(path):
-        from deltahist.counting.databases import open_table
-
-        with open_table(path, reading, axes, time):
-            return
-    if Path(path) != STDIN:
-        with open_source(Path(path), reading) as source:
-            statement = sql.read_sql(source.given, reading, axes, time, source.geometry)
-            source.connection.execute(f"EXPLAIN {statement}")  # of which types go together the engine knows
+    reading = Reading(**how)
+    if _is_server(path) or not is_stream(Path(path)):
+        with _open(path, reading) as source:
+            statement = sql.read_sql(source.given, reading, axes, clock and (clock, 1), source.geometry)
+            if not _is_server(path):
+                source.batches(f"EXPLAIN {statement}")  # the engine knows which types go together
 
 
 def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
     """Read one row for each user of a table: a frame with the users as index, a column for each of x and y. Private.
 
     Rows are read as by `count_file`, without y as one column of numbers, and brought to the map of an area. Raises
-    InputError if the file cannot be read, has no rows, or its CRS does not go with the area's; or rows have no user, or
-    no finite number.
+    InputError if the file cannot be read, has no rows, or its CRS contradicts the area's, or if rows lack a user or
+    a finite number.
     """
     import pandas as pd
 
@@ -476,81 +431,75 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
         owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
         statement = sql.read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
-        with readable(label):
-            rows = source.connection.execute(statement).to_arrow_table().combine_chunks().to_batches()
-            malformed = source.finish()
+        rows = source.batches(statement).read_all().combine_chunks().to_batches()
+        malformed = source.finish()
     if not rows:
         raise InputError(f"input {label!r} is empty: it has no rows")
-    batch = _batch(rows[0], axes)
-    columns = batch.columns if operation is None else operation(*batch.columns)
-    assert batch.users is not None
-    assert batch.chosen is not None
-    usable = batch.users[1] & np.isfinite(columns).all(axis=0)
-    if bad := int((batch.chosen & ~usable).sum()) + malformed:
+    columns, users, _, chosen = _batch(rows[0], axes)
+    columns = columns if operation is None else operation(*columns)
+    usable = users[1] & np.isfinite(columns).all(axis=0)
+    if bad := int((chosen & ~usable).sum()) + malformed:
         raise InputError(
             f"{bad:,} of {len(usable):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
             "numbers: mend them, or take them out"
         )
-    names = pd.Index(rows[0]["owner"].to_pylist(), dtype=object)
-    return pd.DataFrame(dict(enumerate(columns)), index=names)[batch.chosen]
+    names = [normal_name(user=name) for name in rows[0]["owner"].filter(rows[0]["chosen"]).to_pylist()]
+    return pd.DataFrame(dict(enumerate(c[chosen] for c in columns)), index=pd.Index(names, dtype=object))
+
+
+def _is_server(path: Any) -> bool:
+    """Return whether a table is one of a server: an open session, or the address of one."""
+    known = ("postgresql://", "postgres://", "sc://")
+    return not isinstance(path, str | Path) or str(path).startswith(known)
+
+
+def _open(path: Any, reading: Reading) -> Any:
+    """Open a table of a server or of a file."""
+    if not _is_server(path):
+        return open_source(Path(path), reading)
+    from deltahist.counting.databases import open_table
+
+    return open_table(path, str(reading.table))
 
 
 def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
     """Read a table, in batches, or in the engine of a server where all can be done there."""
     domain, reading = rows.domain, rows.reading
-    time = None if clock is None else (clock, rows.steps)
     if reading.table is not None and reading.crs is None:
         reading = rows.reading = replace(reading, crs=domain.crs)
-    if _is_server(path):
-        from deltahist.counting.databases import open_table
-
-        operation = operation_of(reading.crs, None, domain, str(reading.table))
-        with open_table(path, reading, domain.ndim, time) as (engine, statement):
-            _read_table(engine, statement, rows, operation)
-        return rows.counted(f"rows of {reading.table!r}", operation)
-    with open_source(Path(path), reading) as source:
-        label = source.given.label
-        statement = sql.read_sql(source.given, reading, domain.ndim, time, source.geometry)
+    with _open(path, reading) as source:
+        label, axes = source.given.label, domain.ndim
+        statement = sql.read_sql(source.given, reading, axes, clock and (clock, rows.steps), source.geometry)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, domain, label)
-        with readable(label):
-            found = source.connection.execute(statement).to_arrow_reader(_ROWS)
-            rows.read((_batch(each, domain.ndim) for each in found), operation)
-            malformed = source.finish()
+        if _is_server(path) and not rows.fine and (operation is None or source.projects):
+            _count_there(source, statement, rows, operation)
+        else:
+            rows.read((_batch(each, axes) for each in source.batches(statement)), operation)
+        malformed = source.finish()
     return rows.counted(f"rows of {label!r}", operation, malformed)
 
 
-def _is_server(path: Any) -> bool:
-    """Return whether a table is one of a server: not of a path, or of an address of one."""
-    known = ("postgresql://", "postgres://", "sc://")
-    return not isinstance(path, str | Path) or str(path).startswith(known)
-
-
-def _read_table(engine: Any, statement: str, rows: Rows, operation: Operation | None) -> None:
-    """Read a table of a database."""
-    domain, most = rows.domain, rows.reading.max_per_user
-    if not rows.fine and (operation is None or engine.projects):
-        placed = statement if operation is None else engine.project(statement, operation)
-        found = engine.fetch(sql.count_sql(placed, domain, engine.dialect, steps=rows.steps, most=most))
-        places, numbers = (found[name].to_numpy() for name in ("place", "number"))
-        rows.add(places, numbers)
-        if most is not None:
-            kept, users = (found[name].to_numpy() for name in ("kept", "users"))
-            rows.kept.add(places[places >= 0], kept[places >= 0])
-            rows.users = None if rows.steps else int(users[places >= 0].sum())
-    else:
-        rows.read((_batch(each, domain.ndim) for each in engine.batches(statement)), operation)
+def _count_there(engine: Any, statement: str, rows: Rows, operation: Operation | None) -> None:
+    """Count a table in the engine of a server."""
+    most = rows.reading.max_per_user
+    placed = statement if operation is None else engine.project(statement, operation)
+    found = engine.fetch(sql.count_sql(placed, rows.domain, engine.dialect.random, steps=rows.steps, most=most))
+    places, numbers = (found[name].to_numpy() for name in ("place", "number"))
+    rows.add(places, numbers)
+    if most is not None:
+        kept, users = (found[name].to_numpy()[places >= 0] for name in ("kept", "users"))
+        rows.kept.add(places[places >= 0], kept)
+        rows.users = None if rows.steps else int(users.sum())
 
 
 def _batch(rows: Any, axes: int) -> Batch:
     """Return rows of Arrow as a batch."""
-    import pyarrow.compute as pc
 
-    def known(name: str) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+    def known(name: str) -> Any:
         if name not in rows.schema.names:
             return None
         column = rows[name]
-        there = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
-        return column.fill_null(0).to_numpy(zero_copy_only=False), there
+        return column.fill_null(0).to_numpy(zero_copy_only=False), np.asarray(column.is_valid())
 
     if "g" in rows.schema.names:
         import shapely
@@ -566,7 +515,7 @@ def _batch(rows: Any, axes: int) -> Batch:
             f"where compares a column with numbers, or with true and false, but {unread:,} of its rows hold something "
             "else: mend them, leave them empty, or compare with text in single quotes"
         )
-    return Batch(columns, known("u"), known("step"), np.asarray(rows["chosen"].to_numpy(zero_copy_only=False)))
+    return columns, known("u"), known("step"), np.asarray(rows["chosen"])
 
 
 def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
@@ -574,17 +523,16 @@ def operation_of(stated: str | None, own: Any, domain: Domain | None, name: str)
 
     Raises InputError if their CRS is not known, contradicts the file's, or there is no map for it.
     """
-    given = stated if stated is not None else own
-    if given is None:
-        if domain is None or domain.crs is None:
-            return None
-        raise InputError(f"crs is missing: coordinates of {name!r} must say which CRS they are in, as {domain.crs} is")
+    given = own if stated is None else stated
+    map_crs = None if domain is None else domain.crs
+    if given is None and map_crs is None:
+        return None
+    if domain is None or given is None or map_crs is None:
+        raise InputError(
+            f"coordinates of {name!r} are in {given and read_crs(given).to_string()[:40]}, the map is in {map_crs}: "
+            "name both CRS, since degrees are never treated as planar"
+        )
     source = read_crs(given)
     if stated is not None and own is not None and not read_crs(own).equals(source, ignore_axis_order=True):
-        raise InputError(f"crs is {stated!r}, but {name!r} says another one itself: leave it out, or correct the file")
-    if domain is None or domain.crs is None:
-        raise InputError(
-            f"coordinates of {name!r} are in {source.to_string()[:40]}, but the domain has no CRS: give it a projected "
-            "one, such as EPSG:32618; degrees are never treated as planar"
-        )
+        raise InputError(f"crs is {stated!r}, but {name!r} states another one: leave it out, or correct the file")
     return Operation.onto(domain, source)

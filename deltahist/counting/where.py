@@ -31,7 +31,7 @@ class Condition:
     Parameters
     ----------
     text : as it was written. tree : sqlglot's. kinds : of each column, "number", "text", "truth", or "" if it is
-        only asked for null.
+        only compared with null.
 
     >>> sorted(Condition.of("kind = 'bus' and speed > 3").kinds.items())
     [('kind', 'text'), ('speed', 'number')]
@@ -49,11 +49,9 @@ class Condition:
         line = check_condition_text(text)
         try:
             tree = sqlglot.parse_one(line, into=sqlglot.exp.Condition)
-            found = cls(line, tree, {})
-            found._check(tree)
+            return cls(line, tree, _kinds_of(line, tree))
         except (sqlglot.errors.SqlglotError, RecursionError):
-            raise InputError(f"where is {line!r}, which is no condition in SQL: {_RULE}") from None
-        return found
+            raise InputError(f"where is {line!r}, which is not a condition in SQL: {_RULE}") from None
 
     def check_columns(self, places: set[str], time: str | None) -> None:
         """Raise InputError if it asks for a column of coordinates or of times, or one that is called like one."""
@@ -65,12 +63,12 @@ class Condition:
                 )
             if column == time:
                 raise InputError(
-                    f"where is {self.text!r}: column {column!r} holds the times, and which of them count is said by "
-                    "the first and the last step; leave it out"
+                    f"where is {self.text!r}: column {column!r} holds the times; choose these by the first and the "
+                    "last step"
                 )
 
-    def sql(self, dialect: str, column: Callable[[str, str], str]) -> str:
-        """Return it as SQL of an engine; `column` says what a column, compared with a kind, is there (DuckDB's SQL)."""
+    def sql(self, column: Callable[[str, str], str]) -> str:
+        """Return it in DuckDB's SQL; `column` says what a column, compared with a kind, is there."""
         import sqlglot
         from sqlglot import exp
 
@@ -79,53 +77,43 @@ class Condition:
                 return node
             return sqlglot.parse_one(column(node.name, self.kinds[node.name]), read="duckdb")
 
-        return str(self.tree.transform(written).sql(dialect=dialect))
+        return str(self.tree.transform(written).sql(dialect="duckdb"))
 
-    def _check(self, node: Any) -> None:
-        """Note the columns of a part of the tree that is true or false."""
-        from sqlglot import exp
 
-        # Chains of "or" are as deep as they are long.
-        rest = [node]
-        while rest:
-            node = rest.pop()
-            if isinstance(node, exp.And | exp.Or):
-                rest += [node.this, node.expression]
-            elif isinstance(node, exp.Not | exp.Paren):
-                rest.append(node.this)
-            elif isinstance(node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE):
-                column, constant = node.this, node.expression
-                if isinstance(constant, exp.Column):
-                    column, constant = constant, column
-                self._note(column, [constant])
-            elif isinstance(node, exp.In) and node.expressions:
-                self._note(node.this, node.expressions)
-            elif isinstance(node, exp.Between) and not node.args.get("symmetric"):
-                self._note(node.this, [node.args["low"], node.args["high"]])
-            elif isinstance(node, exp.Like) and getattr(node.expression, "is_string", False):
-                self._note(node.this, [node.expression])
-            elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
-                self._note(node.this, [])
-            else:
-                raise self._refusal(node)
+def _kinds_of(text: str, tree: Any) -> dict[str, str]:
+    """Return the columns of a condition, and the kind of the constants that each is compared with."""
+    from sqlglot import exp
 
-    def _note(self, column: Any, constants: list[Any]) -> None:
-        from sqlglot import exp
+    comparisons = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.In, exp.Between, exp.Like, exp.Is)
+    kinds: dict[str, str] = {}
+    rest = [tree]  # chains of "or" are as deep as they are long
+    while rest:
+        node = rest.pop()
+        parts = list(node.iter_expressions())
+        if isinstance(node, exp.And | exp.Or | exp.Not | exp.Paren):
+            rest += parts
+            continue
+        columns = [part for part in parts if isinstance(part, exp.Column) and part.name and not part.table]
+        found = {_kind_of(part) for part in parts if not isinstance(part, exp.Column)}
+        # "is" takes null alone, and nothing else takes it.
+        simple = (
+            len(columns) == 1 and len(found) == 1 and found != {None} and (found == {""}) == isinstance(node, exp.Is)
+        )
+        if not simple or not isinstance(node, comparisons) or node.args.get("symmetric"):
+            raise InputError(f"where is {text!r}, which asks for {node.sql()[:60]!r}: {_RULE}")
+        name, (kind,) = columns[0].name, found
+        if kind and kinds.setdefault(name, "") not in ("", kind):
+            raise InputError(f"where is {text!r}: {name!r} is compared with {kinds[name]} and {kind}; {_RULE}")
+        kinds[name] = kind or kinds.get(name, "")
+    return kinds
 
-        if not isinstance(column, exp.Column) or column.table or not column.name:
-            raise self._refusal(column)
-        kind = self.kinds.setdefault(column.name, "")
-        for constant in constants:
-            plain = constant.this if isinstance(constant, exp.Neg) else constant
-            if isinstance(plain, exp.Literal):
-                new = "text" if plain.is_string else "number"
-            elif isinstance(plain, exp.Boolean) and plain is constant:
-                new = "truth"
-            else:
-                raise self._refusal(constant)
-            if (new == "text" and plain is not constant) or kind not in ("", new):
-                raise InputError(f"where is {self.text!r}: {column.name!r} is compared with {kind} and {new}; {_RULE}")
-            kind = self.kinds[column.name] = new
 
-    def _refusal(self, node: Any) -> InputError:
-        return InputError(f"where is {self.text!r}, which asks for {node.sql()[:60]!r}: {_RULE}")
+def _kind_of(constant: Any) -> str | None:
+    """Return the kind of a constant, "" for null; None if it is not one."""
+    from sqlglot import exp
+
+    if isinstance(constant, exp.Neg) and not constant.this.is_string:
+        constant = constant.this
+    if isinstance(constant, exp.Literal):
+        return "text" if constant.is_string else "number"
+    return {exp.Boolean: "truth", exp.Null: ""}.get(type(constant))

@@ -59,6 +59,8 @@ def check_all_there(counting: Preprocessing) -> None:
 
 def on_a_line(points: ArrayLike) -> NDArray[Any]:
     """Return points as (n,) numbers, from (n,) or a column (n, 1); InputError on anything else."""
+    if np.ma.is_masked(points):
+        raise InputError("points have masked entries: they must be numbers, so leave these out or fill them")
     array = np.asarray(points)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]

@@ -209,13 +209,18 @@ class Step:
             "number": self.number,
             "window": self.window,
             self.budget.unit: str(self.budget.amount),
+            **({} if self.clock.tz is None else {"tz": self.clock.tz}),
             **({"limits": describe_limits(self.limits)} if self.limits else {}),
         }
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Step:
         """Make the step that `describe` described, from an untrusted file."""
-        clock = Clock(whole(least=-_FAR, start=description["start"]), whole(least=0, every=description["every"]))
+        clock = Clock(
+            whole(least=-_FAR, start=description["start"]),
+            whole(least=0, every=description["every"]),
+            tz=description.get("tz"),
+        )
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
         budget = Budget(epsilon, rho)
         limits = tuple(Limit(*pair) for pair in limits_of(description.get("limits", [])))

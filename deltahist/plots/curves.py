@@ -176,7 +176,7 @@ def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:
     clock, steps = series.clock, np.arange(series.first, series.last + 1)
     kind, keys = "step", np.array([clock.label(int(step)) for step in steps])
     if clock.every and len(steps) > _POINTS:
-        times = pd.to_datetime(clock.start + steps * clock.every, unit="s")
+        times = pd.to_datetime([clock.begin(int(step)) for step in steps], unit="s")
         for kind in ("day", "week", "month", "quarter", "year"):
             keys = np.asarray(times.to_period(kind[0].upper()).astype(str))
             if len(np.unique(keys)) <= _POINTS:
@@ -229,7 +229,7 @@ def draw_lines(
     if not len(order):
         raise InputError("answers say nothing of any region on the map (are they in another CRS?)")
     shown, clock = order[:_PANELS], series.clock
-    edges: Any = np.array([start for start, _ in periods] + [series.last + 1]) * (clock.every or 1) + clock.start
+    edges: Any = np.array([clock.begin(start) for start, _ in periods] + [clock.begin(series.last + 1)])
     edges = date2num(edges.astype("datetime64[s]")) if clock.every else edges - 0.5
     # Answers have a column of estimators unless they are unbiased.
     estimators = {str(name) for each in found.values() if "estimator" in each for name in each["estimator"].dropna()}

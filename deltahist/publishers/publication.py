@@ -137,7 +137,7 @@ def match_counting(
     known = find_preprocessing(data, mechanism.domain, contributions, dropped)
     allowed = mechanism.counting
     less = known.contributions > allowed.contributions or known.user > allowed.user
-    other = known.where is not None and known.where != allowed.where
+    other = isinstance(data, Counts | Points) and known.where != allowed.where
     if less or other or not set(known.dropped) <= set(allowed.dropped):
         raise InputError(
             f"the mechanism is for counts with {allowed.how}, but these have {known.how}: it must allow for as much"

@@ -9,15 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from deltahist.accounts.ledger import differences, get_note, set_note
 from deltahist.accounts.rules import Rule
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
 from deltahist.counting import Counts, count_file, count_steps
 from deltahist.counting.reading import refuse_outside
-from deltahist.counting.steps import check_folders, step_files
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN, Step
@@ -95,6 +92,7 @@ class Stream:
             "start": self.clock.start,
             "every": self.clock.every,
             "time_format": self.clock.format,
+            "tz": self.clock.tz,
             "user": self.user,
             "time": self.time,
             **counting,
@@ -108,7 +106,6 @@ class Stream:
         steps: int,
         *,
         amounts: Sequence[Fraction] | None = None,
-        gaps: str = "error",
         weak_protection_accepted: bool = False,
         tell: Callable[[str], None] = lambda text: None,
         advance: Callable[[], None] = lambda: None,
@@ -125,7 +122,6 @@ class Stream:
         out : the folder of the releases, one file per step, named by the clock; it is made if need be.
         steps : how many there are up to now.
         amounts : what each step gets, 0 for none; equal shares when None.
-        gaps : of a folder: "error", or "empty" (a missing file is a step without points).
         weak_protection_accepted : as for `publish`; it is about all releases of a window together, too.
         tell : receives notes for the person at the keyboard; not for publication.
         advance : is called after every step.
@@ -142,7 +138,7 @@ class Stream:
             If a step's amount is more than its window has left.
         """
         out = Path(out)
-        check_folders(Path(source), self.time, self.clock, gaps, out, reading.get("table"))
+        check_folders(Path(source), self.time, self.clock, out, reading.get("table"))
         self.check(amounts, weak_protection_accepted)
         window = self.window()
         done = -1 if window.last is None else window.last
@@ -154,24 +150,21 @@ class Stream:
         if lost:
             tell(f"warning: no release of steps that were charged: {', '.join(lost[:5])}{', ...' * (len(lost) > 5)}")
         due = [step for step in range(done + 1, steps) if shares[step]]
-        counts_of = self._counter(source, due, steps, gaps, tell, reading) if due else None
+        counts_of = self._counter(source, due, steps, tell, reading) if due else None
         out.mkdir(exist_ok=True)
-        nobody = np.zeros(self.near.domain.shape, dtype=np.int64)
         for step in range(steps):
             advance()
             if step not in due or counts_of is None:
                 continue
             counts = counts_of(step)
-            if counts is not None:
-                self._check_counting(counts.preprocessing, window)
+            self._check_counting(counts.preprocessing, window)
             publish(
-                nobody if counts is None else counts,
+                counts,
                 self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step)),
                 account=Account(window, step, once=True),
                 weak_protection_accepted=True,  # looked at before the first charge
             ).save(files[step])
-            if counts is not None:
-                self._keep_counting(counts.preprocessing, window)
+            self._keep_counting(counts.preprocessing, window)
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
@@ -206,41 +199,78 @@ class Stream:
                 set_note(connection, window.name, _COUNTING, counting.describe())
 
     def _counter(
-        self,
-        source: str | Path,
-        due: Sequence[int],
-        steps: int,
-        gaps: str,
-        tell: Callable[[str], None],
-        reading: dict[str, Any],
-    ) -> Callable[[int], Counts | None]:
-        """Return what gives the counts of a step that is due; None for one without a file."""
-        domain, labels = self.near.domain, [self.clock.label(step) for step in range(steps)]
+        self, source: str | Path, due: Sequence[int], steps: int, tell: Callable[[str], None], reading: dict[str, Any]
+    ) -> Callable[[int], Counts]:
+        """Return what gives the counts of a step that is due."""
+        domain, first = self.near.domain, min(due)
         reading = dict(user=self.user, **reading)
         if self.time is not None:
-            read = count_steps(source, domain, self.clock, steps, time=self.time, due=min(due), **reading)
+            clock = self.clock.since(first)
+            read = count_steps(source, domain, clock, steps - first, time=self.time, **reading)
             tell(f"{read.rows:,} rows read, {read.kept:,} points kept")
-            if read.unmatched:
-                tell(f"{read.unmatched:,} rows left out that are not {read.preprocessing.where}")
-            if read.bad_rows:
-                tell(f"{read.bad_rows:,} rows dropped that cannot be used")
-            for number, where in ((read.before, "before the first step"), (read.after, "after the last")):
+            for number, what in (
+                (read.unmatched, f"are not {read.preprocessing.where}"),
+                (read.bad_rows, "cannot be used"),
+                (read.before, f"lie before {clock.label(0)}, the first step published now (late rows included)"),
+                (read.after, "lie after the last step"),
+            ):
                 if number:
-                    tell(f"{number:,} rows lie {where} and are left out")
-            return read.counts_of
+                    tell(f"{number:,} rows left out: they {what}")
+            return lambda step: read.counts_of(step - first)
+        labels = [self.clock.label(step) for step in range(steps)]
         found = step_files(Path(source), labels)
-        missing = [labels[step] for step in due if labels[step] not in found]
-        if missing and gaps == "error":
-            raise InputError(f"step {missing[0]} has no file in {str(source)!r}: add it, or let gaps be empty steps")
+        if missing := [labels[step] for step in due if labels[step] not in found]:
+            raise InputError(
+                f"step {missing[0]} has no file in {str(source)!r}: add it, with its header alone if empty"
+            )
         # All of them before the first is charged: a stream must not end halfway for what one file holds.
         judged, reading["outside"] = reading.get("outside") is None, reading.get("outside") or "clamp"
-        counted = {step: count_file(found[labels[step]], domain, **reading) for step in due if labels[step] in found}
+        counted = {step: count_file(found[labels[step]], domain, **reading) for step in due}
         for each in counted.values():
             self._check_counting(each.preprocessing, self.window())
         if judged:
             usable = sum(each.rows - each.bad_rows - each.unmatched for each in counted.values())
-            refuse_outside(sum(each.outside for each in counted.values()), usable, domain)
-        return lambda step: counted[step].counts if step in counted else None
+            outside, zeros = (
+                sum(numbers) for numbers in zip(*((e.outside, e.zeros) for e in counted.values()), strict=True)
+            )
+            refuse_outside(outside, usable, zeros, domain)
+        return lambda step: counted[step].counts
+
+
+def check_folders(source: Path, time: Any, clock: Clock, out: Path, table: str | None = None) -> None:
+    """Raise InputError unless the input and the output folder exist and agree with each other."""
+    if time is None and (table is not None or not source.is_dir()):
+        raise InputError(f"time is missing with {str(source)!r}, which is not a folder: name the column of its times")
+    if time is None and (clock.format is not None or clock.tz is not None):
+        raise InputError("time_format and tz require time: files in a folder are named by their steps")
+    if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        raise InputError(f"out is {str(out)!r}, in the folder that is read: releases would be read as parts; move it")
+    if (out.exists() and not out.is_dir()) or not out.parent.is_dir():
+        raise InputError(f"out is {str(out)!r}: it must be a folder, in one that exists")
+
+
+def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each step in a folder, by its name without the ending.
+
+    Raises InputError if two files belong to one step, or a file's name is no step and none after the last.
+    """
+    found: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        if not file.is_file() or file.name.startswith("."):
+            continue
+        label = file.name.split(".")[0]
+        if label in found:
+            raise InputError(f"files {found[label].name!r} and {file.name!r} are both for step {label}: keep one")
+        found[label] = file
+    # Files of steps to come may wait; what sorts among the steps, or is no number or date, is a slip.
+    end = (len(labels[-1]), labels[-1])
+    strange = sorted(n for n in found if n not in labels and ((len(n), n) <= end or not n[:1].isdigit()))
+    if strange:
+        raise InputError(
+            f"file {found[strange[0]].name!r} in {str(folder)!r} belongs to no step: names are the steps' dates or "
+            f"numbers, {labels[0]} to {labels[-1]} here"
+        )
+    return {label: file for label, file in found.items() if label in labels}
 
 
 def refuse_weak_window(budget: Budget, length: int) -> None:

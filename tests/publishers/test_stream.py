@@ -18,6 +18,7 @@ LINE = dh.Domain((0, 8), (8,))
 def folder(tmp_path):
     """Days 0 and 2; nobody was there on day 1."""
     (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("x,u\n")
     for day in (0, 2):
         rows = {"x": [1, 2, 3, 7, 6, 5], "u": [1, 1, 1, 1, 2, 2]}
         pd.DataFrame(rows).to_csv(tmp_path / "in" / f"{day}.csv", index=False)
@@ -31,10 +32,10 @@ def stream(folder, counting=None, sources="left", strategy="identity", user=None
 
 
 def run(plan, folder, **reading):
-    return plan.publish(folder / "in", folder / "out", 3, gaps="empty", x="x", **reading)
+    return plan.publish(folder / "in", folder / "out", 3, x="x", **reading)
 
 
-def test_days_without_a_file_have_the_same_noise(folder):
+def test_days_without_rows_have_the_same_noise(folder):
     plan = stream(folder, Preprocessing(3, user=True), user="u")
     assert run(plan, folder, max_per_user=3) == {"published": 3, "lost": 0, "skipped": 0}
     assert run(plan, folder, max_per_user=3) == {"published": 0, "lost": 0, "skipped": 0}
@@ -133,7 +134,7 @@ def test_a_second_run_publishes_what_is_new_alone(folder):
     before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
     assert run(stream(folder), folder)["published"] == 0
     (folder / "in" / "3.csv").write_text("x\n1\n")
-    assert stream(folder).publish(folder / "in", folder / "out", 4, gaps="empty", x="x")["published"] == 1
+    assert stream(folder).publish(folder / "in", folder / "out", 4, x="x")["published"] == 1
     after = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
     assert after.items() >= before.items()
     assert len(after) == 4
@@ -147,7 +148,7 @@ def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
         set_note(connection, "stream", "counting", get_note(connection, "stream", "counting") | {"projection": "other"})
     (folder / "in" / "3.csv").write_text("x\n1\n")
     with pytest.raises(dh.InputError):
-        stream(folder).publish(folder / "in", folder / "out", 4, gaps="empty", x="x")
+        stream(folder).publish(folder / "in", folder / "out", 4, x="x")
     assert list(ledger.charges("stream")) == [0, 1, 2]
 
 

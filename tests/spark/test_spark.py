@@ -53,7 +53,7 @@ def test_places_are_those_of_numpy(spark, fill, domain):
     chosen = rng.random(20_000) < 0.9
     fill("points", {"n": np.arange(20_000), "chosen": chosen, **dict(zip("xy", columns, strict=False))})
     with _Spark.open(spark) as engine:
-        statement = place_sql("SELECT *, n AS u FROM points", domain, engine.dialect, users=True)
+        statement = place_sql("SELECT *, n AS u FROM points", domain, users=True)
         found = engine.fetch(statement).sort_by("u")["place"].to_numpy()
     assert (found == places_of(columns, domain, chosen, None, None)).all()
 
