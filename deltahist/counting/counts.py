@@ -111,12 +111,10 @@ class Tally:
 
 def merged(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
     """Return places without repetition, rising, and the sums of their numbers; those with none are left out."""
-    order = np.argsort(places, kind="stable")
-    places, numbers = places[order], numbers[order]
-    first = np.flatnonzero(np.diff(places, prepend=-1))
-    sums = np.add.reduceat(numbers, first) if len(first) else numbers
-    full = sums > 0
-    return places[first][full], sums[full]
+    places, inverse = np.unique(places, return_inverse=True)
+    sums = np.zeros(len(places), dtype=np.int64)
+    np.add.at(sums, inverse, numbers)
+    return places[sums > 0], sums[sums > 0]
 
 
 class UserBound:

@@ -7,6 +7,7 @@ import gzip
 import io
 import itertools
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -229,16 +230,10 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
 
 def _names(first: list[str], reading: Reading) -> tuple[list[str], bool]:
     """Return names of columns, each different, from the first row, and whether it holds names."""
-
-    def is_number(text: str) -> bool:
-        try:
-            return float(text.replace(reading.decimal, ".")) is not None
-        except ValueError:
-            return False
-
     # With columns by number a header is a row without any number: whether a row counts as one must not depend on its
     # coordinates.
-    header = not (all(map(str.isdigit, reading.coordinates)) and any(map(is_number, first)))
+    numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
+    header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     return [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)], header
 
 

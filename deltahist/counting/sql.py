@@ -210,11 +210,6 @@ class Given:
                 read = self.number(name) if kind == "number" else f"TRY_CAST({self.name(name)} AS BOOLEAN)"
                 unread.append(f"trim({self.name(name)}) <> '' AND ({read}) IS NULL")
                 return read
-            if kind and own != kind and (kind, own) != ("text", "time"):
-                raise InputError(
-                    f"where compares column {name!r} with {kind}, but it is of the type {self.types[name]}: write "
-                    "numbers without quotes, text and times in single ones"
-                )
             return self.name(name)
 
         met = f"coalesce({condition.sql(column)}, false)"

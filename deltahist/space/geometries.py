@@ -140,10 +140,12 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
             raise InputError(f"input {file.name!r} is shorter than it says: was it cut short?")
     place, layer = _layer_of(file, layer, choosable=True)
-    fields = [str(field) for field in pyogrio.read_info(place, layer=layer)["fields"]]
+    info = pyogrio.read_info(place, layer=layer)
+    fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
     read = [field for field in fields if field in wanted] if wanted <= set(fields) else fields
-    with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True) as (about, rows):
+    how: Any = {"encoding": info["encoding"]} if file.suffix.lower() == ".shp" else {}  # Latin-1 without a .cpg
+    with pyogrio.raw.open_arrow(place, layer=layer, columns=read, use_pyarrow=True, **how) as (about, rows):
         yield rows, about["crs"]
 
 

@@ -101,8 +101,10 @@ def test_one_release_per_day_each_with_its_share(folder, run):
 
 def test_going_on_with_the_grown_table_or_with_new_rows_only(begun, run):
     first = (begun / "out" / "2020-03-03.parquet").read_bytes()
-    run(*stream(begun, until="2020-03-08"))
     table = pd.read_csv(begun / "visits.csv")
+    late = int((table["when"] < "2020-03-06").sum())
+    said = run(*stream(begun, until="2020-03-08")).err
+    assert f"{late:,} rows left out: they lie before 2020-03-06" in said
     table[table["when"] >= "2020-03-09"].to_csv(begun / "new.csv", index=False)
     run(*stream(begun, source="new.csv"))
     assert files(begun) == DAYS
@@ -141,6 +143,20 @@ def test_step_numbers_and_users(folder, run, refused):
         release = dh.Release.load(folder / "out" / f"{name}.parquet")
         assert (release.total, release.contributions, release.counting.unit) == (10, 2, "user")
         assert float(release.rho) == 0.05
+
+
+def test_steps_are_months_of_a_time_zone(folder, run):
+    """Rows of the last hour of March in Berlin, which is April in Tokyo, are of March."""
+    times = ["2024-02-29T22:59:59Z", "2024-02-29T23:00:00Z", "2024-03-31T21:59:59Z", "2024-03-31T22:00:00Z"]
+    pd.DataFrame({"when": times, "x": 1.0, "y": 1.0}).to_csv(folder / "months.csv", index=False)
+    months = {"every": "month", "start": "2024-02", "until": "2024-04", "sources": "none", "source": "months.csv"}
+    run(*stream(folder, "--tz", "Europe/Berlin", **months))
+    assert files(folder) == ["2024-02", "2024-03", "2024-04"]
+    assert [dh.load(folder / "out" / f"{name}.parquet").total for name in files(folder)] == [1, 2, 1]
+    series = dh.Series.load(folder / "out")
+    assert series.labels == files(folder)
+    assert dh.answer(series.between("2024-03", "2024-04"), [[0, 0, 10, 10]])["estimate"].round(6).tolist() == [3]
+    assert "1 month (Europe/Berlin)" in dh.load(folder / "out" / "2024-03.parquet").mechanism.step.words
 
 
 AMOUNTS = ["1", "0", "0", "1", "0.999999999", "0", "1e-9", "0", "0.5", "0.5", "0.5", "0.5"]
@@ -198,6 +214,8 @@ OTHERS = {
     "points, then users": (USERS, {}, "unit was"),
     "points outside dropped": (["--outside", "drop"], {}, "dropped was"),
     "another time": ([], {"time": "later"}, "time was"),
+    "another format of times": ([], {"time_format": "%Y-%m-%dT%H:%M:%SZ"}, "time_format was null"),
+    "days of another time zone": (["--tz", "Europe/Berlin"], {}, "tz was null"),
     "other sources": (["--sources", "none"], {}, "neighbourhood.sources was"),
     "a condition": (["--where", "who > 3"], {}, "about.where was null"),
     "other limits": (["--window-limit", "8:1.5"], {}, "limits was"),

@@ -90,16 +90,16 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
     """Counts of three points of a user, or with rows left out, need a mechanism that was made for that."""
 
     def counted(**how):
-        return Counts(np.ones((4, 4), dtype=np.int64), SQUARE.domain, Preprocessing(**how))
+        return Counts(np.ones((4, 4), dtype=np.int64), SQUARE.domain, Preprocessing(**{"where": "speed > 3"} | how))
 
     made = Preprocessing(contributions=2, user=True, dropped=("bad rows",), where="speed > 3")
     mechanism = dh.Mechanism(SQUARE, CELLS, dh.Budget(1), made)
-    for how in ({}, {"contributions": 2}, {"dropped": ("bad rows",)}, {"where": "speed > 3"}):
+    for how in ({}, {"contributions": 2}, {"dropped": ("bad rows",)}):
         released = dh.publish(counted(**how), mechanism).mechanism
         assert (released.counting, released.laws) == (made, mechanism.laws)
     one = dh.Mechanism(SQUARE, CELLS, dh.Budget(1))
-    more = ({"contributions": 3}, {"dropped": ("points outside",)}, {"where": "speed > 2"})
-    for made_for, how in [(mechanism, each) for each in more] + [(one, {"user": True}), (one, {"where": "speed > 3"})]:
+    more = ({"contributions": 3}, {"dropped": ("points outside",)}, {"where": "speed > 2"}, {"where": None})
+    for made_for, how in [(mechanism, each) for each in more] + [(one, {"user": True, "where": None}), (one, {})]:
         account = dh.Account.total(epsilon=1)
         with pytest.raises(dh.InputError):
             dh.publish(counted(**how), made_for, account=account)
