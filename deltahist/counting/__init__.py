@@ -6,12 +6,11 @@ from deltahist.counting.reading import (
     check_file,
     count,
     count_file,
-    count_steps,
     points_file,
     read_owners,
 )
 
 __all__ = [
-    "Counted", "Counts", "Points", "check_file", "count", "count_file", "count_steps", "points_file",
+    "Counted", "Counts", "Points", "check_file", "count", "count_file", "points_file",
     "read_owners",
 ]  # fmt: skip

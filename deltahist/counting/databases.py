@@ -77,16 +77,8 @@ class _PostgreSQL(_Engine):
             yield cls(connection)
 
     def types(self, table: str) -> dict[str, str]:
-        found = self._connection.execute(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND "
-            "attnum > 0 AND NOT attisdropped ORDER BY attnum", [".".join(map(quote, table.split(".")))]
-        )  # fmt: skip
-        return dict(found.fetchall())
-
-    def fetch(self, statement: str) -> Any:
-        import pyarrow as pa
-
-        return pa.Table.from_batches(self.batches(statement))
+        found = self._connection.execute(f"SELECT * FROM {'.'.join(map(quote, table.split('.')))} LIMIT 0")
+        return {column.name: column.type_display for column in found.description}
 
     def batches(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
@@ -155,11 +147,11 @@ class _Spark(_Engine):
                 return {f.name: f.dataType.simpleString() for f in self._session.table(name).schema}
         raise InputError(f"table is {table!r}: the database has no such table")
 
-    def fetch(self, statement: str) -> Any:
-        return self._session.sql(self.dialect.write(statement)).toArrow()
+    def batches(self, statement: str) -> Any:
+        import pyarrow as pa
 
-    def batches(self, statement: str) -> Iterator[Any]:
-        raise InputError("Spark hands out no rows, as points of a line need: take a file or another database")
+        found = self._session.sql(self.dialect.write(statement)).toArrow()
+        return [pa.RecordBatch.from_pylist([], found.schema), *found.to_batches()]
 
     def project(self, statement: str, operation: Operation) -> str:
         transformer, view = operation.transformer, f"deltahist_{uuid.uuid4().hex}"
@@ -169,11 +161,8 @@ class _Spark(_Engine):
             import pyarrow as pa
 
             for batch in batches:
-                read = [batch.column(axis).to_numpy(zero_copy_only=False) for axis in "xy"]
-                columns = {each: batch.column(each) for each in batch.schema.names}
-                x, y = transformer.transform(*read)
-                columns |= {"x": pa.array(x), "y": pa.array(y)}
-                yield pa.RecordBatch.from_pydict(columns)
+                x, y = transformer.transform(*(batch[axis].to_numpy(zero_copy_only=False) for axis in "xy"))
+                yield batch.set_column(0, "x", pa.array(x)).set_column(1, "y", pa.array(y))
 
         rows = self._session.sql(self.dialect.write(statement))
         rows.mapInArrow(bring, rows.schema).createOrReplaceTempView(view)

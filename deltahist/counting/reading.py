@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting import sql
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
-from deltahist.counting.sources import is_stream, open_source
+from deltahist.counting.sources import ROWS, is_stream, open_source
 from deltahist.errors import InputError, OutsideBounds, normal_name, one_of, whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
@@ -21,8 +21,6 @@ from deltahist.space.domain import Domain, check_room
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Rows of a batch.
-_ROWS = 1 << 17
 #: Spreads steps over all bits of a hash.
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 #: Share of points outside from which on they are refused.
@@ -33,8 +31,8 @@ _MANY = 0.01
 class Reading:
     """How rows are read and used, as `count_file` describes it; `time` is the column of times."""
 
-    x: str | int | None = None
-    y: str | int | None = None
+    x: Any = None
+    y: Any = None
     crs: str | None = None
     user: Any = None
     max_per_user: int | None = None
@@ -60,7 +58,7 @@ class Reading:
     @property
     def coordinates(self) -> list[str]:
         """Names or numbers of the coordinate columns; none for points of a geometry."""
-        return [str(c) for c in (self.x, self.y) if c is not None]
+        return [c for c in (self.x, self.y) if c is not None]
 
     def preprocessing(self, operation: Operation | None) -> Preprocessing:
         """Return how rows become counts; it says what may be left out, whether or not anything was."""
@@ -173,9 +171,7 @@ class Rows:
     def counted(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
         """Return what was read; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
 
-        Parameters
-        ----------
-        rows_of : words for rows in messages. malformed : rows besides that could not even be cut into columns.
+        Messages call rows `rows_of`; `malformed` more could not even be cut into columns.
         """
         reading = self.reading
         places, numbers = self.all.pairs()
@@ -261,7 +257,7 @@ def count(
     columns, operation = _columns(points, domain, [c for c in (x, y) if c is not None], crs)
     users = None if user is None else _users(user, points, len(columns[0]))
     rows = Rows(domain, reading)
-    parts = [slice(at, at + _ROWS) for at in range(0, len(columns[0]), _ROWS)]
+    parts = [slice(at, at + ROWS) for at in range(0, len(columns[0]), ROWS)]
     batches = (
         ([c[part] for c in columns], None if users is None else [each[part] for each in users], None, None)
         for part in parts
@@ -314,10 +310,7 @@ def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDAr
         raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
     if masked:
         ids = ids.astype(object).mask(np.ma.getmaskarray(user))
-    try:
-        codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
-    except TypeError:
-        raise InputError("user has entries that are neither text nor whole numbers") from None
+    codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
     if ids.dtype.kind not in "iu":
         gone = [isinstance(name, str) and name.strip() in sql.MISSING for name in names]
         forms = ["" if missing else normal_name(user=name) for name, missing in zip(names, gone, strict=True)]
@@ -344,6 +337,9 @@ def count_file(
     where: str | None = None,
     decimal: str = ".",
     table: str | None = None,
+    time: str | int | None = None,
+    clock: Clock | None = None,
+    steps: int = 0,
 ) -> Counted:
     """Count the points of a table: of a file, a folder, object storage, or a database.
 
@@ -366,6 +362,8 @@ def count_file(
         counted, before users are bounded. Releases state it. Text compared with a number must be one, or empty.
     decimal : "." or ",": of numbers in text.
     table : of a database, "visits" or "part.visits".
+    time, clock, steps : column of times, and the first steps of a clock: each is counted, and its users are bounded, by
+        itself (`Counted.counts_of`). Other rows are left out; a row without a time is bad.
 
     Raises InputError if the table cannot be read, is cut short, lacks a column or has no rows, on rows that cannot be
     used (with how many), a CRS that contradicts the domain's, and a condition on coordinates; OutsideBounds as `count`.
@@ -377,24 +375,8 @@ def count_file(
     >>> counted.rows, counted.counts.tolist()
     (2, [[1, 0], [1, 0]])
     """
-    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, where, decimal, table)
-    return _read(path, Rows(domain, how), None)
-
-
-def count_steps(
-    path: str | Path | Any, domain: Domain, clock: Clock, steps: int, *, time: str | int, **how: Any
-) -> Counted:
-    """Count a table's points in each of the first `steps` steps of a clock; users are bounded within each step.
-
-    Parameters
-    ----------
-    path, domain, how : as for `count_file`.
-    clock : of the steps. steps : how many there are; other rows are left out and counted.
-    time : the column of times.
-
-    Raises InputError as `count_file` does, and on times that cannot be read.
-    """
-    return _read(path, Rows(domain, Reading(time=time, **how), steps=steps), clock)
+    how = Reading(x, y, crs, user, max_per_user, outside, drop_bad_rows, layer, where, decimal, table, time)
+    return _read(path, Rows(domain, how, steps=steps), clock)
 
 
 def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
@@ -410,7 +392,7 @@ def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None,
     reading = Reading(**how)
     if _is_server(path) or not is_stream(Path(path)):
         with _open(path, reading) as source:
-            statement = sql.read_sql(source.given, reading, axes, clock and (clock, 1), source.geometry)
+            statement = sql.read_sql(source.given, reading, axes, source.geometry, clock)
             if not _is_server(path):
                 source.batches(f"EXPLAIN {statement}")  # the engine knows which types go together
 
@@ -429,7 +411,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
         axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
         given, label = source.given, source.given.label
         owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
-        statement = sql.read_sql(given, reading, axes, None, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
+        statement = sql.read_sql(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
         rows = source.batches(statement).read_all().combine_chunks().to_batches()
         malformed = source.finish()
@@ -469,7 +451,7 @@ def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
         reading = rows.reading = replace(reading, crs=domain.crs)
     with _open(path, reading) as source:
         label, axes = source.given.label, domain.ndim
-        statement = sql.read_sql(source.given, reading, axes, clock and (clock, rows.steps), source.geometry)
+        statement = sql.read_sql(source.given, reading, axes, source.geometry, clock, rows.steps)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, domain, label)
         if _is_server(path) and not rows.fine and (operation is None or source.projects):
             _count_there(source, statement, rows, operation)
@@ -481,9 +463,12 @@ def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
 
 def _count_there(engine: Any, statement: str, rows: Rows, operation: Operation | None) -> None:
     """Count a table in the engine of a server."""
+    import pyarrow as pa
+
     most = rows.reading.max_per_user
     placed = statement if operation is None else engine.project(statement, operation)
-    found = engine.fetch(sql.count_sql(placed, rows.domain, engine.dialect.random, steps=rows.steps, most=most))
+    asked = sql.count_sql(placed, rows.domain, engine.dialect.random, steps=rows.steps, most=most)
+    found = pa.Table.from_batches(engine.batches(asked))
     places, numbers = (found[name].to_numpy() for name in ("place", "number"))
     rows.add(places, numbers)
     if most is not None:

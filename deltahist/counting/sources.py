@@ -30,16 +30,10 @@ if TYPE_CHECKING:
 #: Characters of text that are looked at for the names of columns, and the marks that may separate them.
 _HEAD, _DELIMITERS = 1 << 18, "\t,;|"
 #: Rows of a batch.
-_ROWS = 1 << 17
+ROWS = 1 << 17
 #: Lines that a GeoLife or OziExplorer track has before its first row.
 _PLT_LINES = 6
-_FORMATS = {
-    "csv": (".csv", ".tsv", ".txt", ".dat", ".plt"),
-    "jsonl": (".jsonl", ".ndjson"),
-    "parquet": (".parquet", ".pq", ".geoparquet"),
-    "excel": (".xlsx", ".xlsm"),
-    "geo": tuple(DRIVERS),
-}
+_PARQUET = (".parquet", ".pq", ".geoparquet")
 _SETTINGS = (
     "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET autoinstall_known_extensions = false; "
     "SET autoload_known_extensions = false; SET enable_progress_bar = false"
@@ -52,8 +46,7 @@ class Source:
 
     Parameters
     ----------
-    connection : of DuckDB. given : the relation and its columns.
-    geometry, crs : the column of geometries, and the CRS that the file states; None if there are none.
+    connection : of DuckDB. given : the relation and its columns. geometry, crs : its geometries, and what it states.
     finish : called after the last row. It returns how many rows of text had too few or too many fields, and fails if
         the file was cut short.
     """
@@ -66,7 +59,7 @@ class Source:
 
     def batches(self, statement: str) -> Any:
         """Return the rows of a statement in batches of Arrow."""
-        return self.connection.execute(statement).to_arrow_reader(_ROWS)
+        return self.connection.execute(statement).to_arrow_reader(ROWS)
 
 
 @contextmanager
@@ -124,13 +117,12 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
         return _open_lake(str(path), name, connection)
     if not path.stat().st_size:
         raise InputError(f"input {name!r} is empty: it has no rows")
-    kind = _format_of(path)
-    if kind is None:
-        endings = ", ".join(itertools.chain(*_FORMATS.values()))
+    plain = path.name.lower().removesuffix(".gz")
+    opener = next((opener for opener, endings in _OPENERS.items() if plain.endswith(endings)), None)
+    if opener is None:
+        endings = ", ".join(itertools.chain(*_OPENERS.values()))
         raise InputError(f"input {name!r} has the ending {path.suffix!r}: it must be {endings}; or say table=")
-    if reading.layer is not None and kind not in ("excel", "geo"):
-        raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
-    source = _OPENERS[kind](path, name, reading, connection, stack)
+    source = opener(path, name, reading, connection, stack)
 
     def finish() -> int:
         if path.name.endswith(".gz"):
@@ -140,11 +132,6 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
         return source.finish()
 
     return replace(source, finish=finish)
-
-
-def _format_of(path: Path) -> str | None:
-    name = path.name.lower().removesuffix(".gz")
-    return next((kind for kind, endings in _FORMATS.items() if name.endswith(endings)), None)
 
 
 def _copy(path: Path, stack: ExitStack) -> Path:
@@ -293,7 +280,7 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
 
             rows = DeltaTable(place).to_pyarrow_dataset()
         else:
-            parts = None if place.endswith(_FORMATS["parquet"]) else "hive"
+            parts = None if place.endswith(_PARQUET) else "hive"
             rows = dataset.dataset(root, filesystem=system, format="parquet", partitioning=parts)
     connection.register("source", rows)
     return _of_table(connection, name, "source")
@@ -325,6 +312,7 @@ def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: E
     return Source(connection, Given(name, "source", types, DUCKDB), list(types)[-1], crs)
 
 
-_OPENERS: dict[str, Callable[..., Source]] = {
-    "csv": _open_csv, "jsonl": _open_jsonl, "parquet": _open_parquet, "excel": _open_excel, "geo": _open_geo,
+_OPENERS: dict[Callable[..., Source], tuple[str, ...]] = {
+    _open_csv: (".csv", ".tsv", ".txt", ".dat", ".plt"), _open_jsonl: (".jsonl", ".ndjson"), _open_parquet: _PARQUET,
+    _open_excel: (".xlsx", ".xlsm"), _open_geo: tuple(DRIVERS),
 }  # fmt: skip

@@ -217,7 +217,7 @@ class Given:
 
 
 def read_sql(
-    given: Given, reading: Reading, axes: int, time: tuple[Clock, int] | None, geometry: str | None = None
+    given: Given, reading: Reading, axes: int, geometry: str | None, clock: Clock | None = None, steps: int = 1
 ) -> str:
     """Return the statement that reads a relation: x (and y), or g (a geometry), chosen, and maybe u and step.
 
@@ -240,7 +240,7 @@ def read_sql(
             raise InputError(f"input {given.label!r} needs x= (and y=), the columns of its coordinates")
         parts = (f"regexp_extract({given.name(places[0])}, {literal(_POINT)}, {group})" for group in (1, 2))
         columns = [f"TRY_CAST({part} AS DOUBLE) AS {n}" for part, n in zip(parts, "xy"[:axes], strict=False)]
-    timed = None if reading.time is None or time is None else given.column(reading.time)
+    timed = None if clock is None else given.column(reading.time)
     chosen = "true"
     if reading.where is not None:
         condition = Condition.of(reading.where)
@@ -249,8 +249,8 @@ def read_sql(
     columns.append(f"{chosen} AS chosen")
     if reading.user is not None:
         columns.append(f"{given.user(given.column(reading.user))} AS u")
-    if timed is not None and time is not None:
-        columns.append(f"{given.step(timed, *time)} AS step")
+    if clock is not None and timed is not None:
+        columns.append(f"{given.step(timed, clock, steps)} AS step")
     return f"SELECT {', '.join(columns)} FROM {given.relation}"
 
 

@@ -56,15 +56,10 @@ class Condition:
     def check_columns(self, places: set[str], time: str | None) -> None:
         """Raise InputError if it asks for a column of coordinates or of times, or one that is called like one."""
         for column in self.kinds:
-            if column in places or column.lower() in _PLACES:
+            if column in places or column.lower() in _PLACES or column == time:
                 raise InputError(
-                    f"where is {self.text!r}: column {column!r} says where a point is, so that a point could vanish by "
-                    "moving, which nothing protects; choose places by the bounds of the domain"
-                )
-            if column == time:
-                raise InputError(
-                    f"where is {self.text!r}: column {column!r} holds the times; choose these by the first and the "
-                    "last step"
+                    f"where is {self.text!r}: column {column!r} says where or when a point is, so that it could vanish "
+                    "by moving, unprotected; choose places by the bounds, and times by the first and last step"
                 )
 
     def sql(self, column: Callable[[str, str], str]) -> str:

@@ -13,7 +13,7 @@ from deltahist.accounts.ledger import differences, get_note, set_note
 from deltahist.accounts.rules import Rule
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
-from deltahist.counting import Counts, count_file, count_steps
+from deltahist.counting import Counts, count_file
 from deltahist.counting.reading import refuse_outside
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
@@ -206,7 +206,7 @@ class Stream:
         reading = dict(user=self.user, **reading)
         if self.time is not None:
             clock = self.clock.since(first)
-            read = count_steps(source, domain, clock, steps - first, time=self.time, **reading)
+            read = count_file(source, domain, clock=clock, steps=steps - first, time=self.time, **reading)
             tell(f"{read.rows:,} rows read, {read.kept:,} points kept")
             for number, what in (
                 (read.unmatched, f"are not {read.preprocessing.where}"),

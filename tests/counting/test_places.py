@@ -11,7 +11,7 @@ from postgres import postgres_url  # noqa: F401
 from visits import DOMAIN, counts_of
 
 import deltahist as dh
-from deltahist.counting import Counts, count_steps, points_file
+from deltahist.counting import Counts, points_file
 from deltahist.counting.counts import Tally
 from deltahist.counting.databases import _PostgreSQL
 from deltahist.counting.sql import BAD, UNMATCHED, place_sql, places_of
@@ -51,7 +51,7 @@ def test_places_of_postgresql_are_those_of_numpy(request, domain):
                 copy.write_row(row)
     with _PostgreSQL.open(url) as engine:
         statement = place_sql("SELECT * FROM rows ORDER BY n", domain)
-        found = engine.fetch(statement)["place"].to_numpy()
+        found = pa.Table.from_batches(engine.batches(statement))["place"].to_numpy()
     _compare(found, columns, chosen, domain)
 
 
@@ -119,15 +119,15 @@ def test_steps_are_one_more_key(tmp_path, frame, form):
     path = tmp_path / f"p.{form}"
     getattr(frame, f"to_{form}")(path, index=False)
     clock = Clock.of("2026-03-02", "1d")
-    found = count_steps(path, DOMAIN, clock, 3, time="time", **HOW)
+    found = dh.count_file(path, DOMAIN, clock=clock, steps=3, time="time", **HOW)
     day = (frame["time"] - pd.Timestamp("2026-03-02")).dt.days
     for step in range(3):
         assert (found.counts_of(step).array == counts_of(frame[day == step])).all()
     assert (found.before, found.after) == ((day < 0).sum(), (day > 2).sum())
-    bounded = count_steps(path, DOMAIN, clock, 3, time="time", **HOW, user="who", max_per_user=2)
+    bounded = dh.count_file(path, DOMAIN, clock=clock, steps=3, time="time", **HOW, user="who", max_per_user=2)
     assert [bounded.counts_of(step).sum() for step in range(3)] == [6, 6, 6]
     with pytest.raises(dh.InputError):
-        count_steps(path, DOMAIN, clock, 3, time="time", **HOW, where="time > '2026-03-03'")
+        dh.count_file(path, DOMAIN, clock=clock, steps=3, time="time", **HOW, where="time > '2026-03-03'")
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_steps_are_one_more_key(tmp_path, frame, form):
 def test_times_are_read(tmp_path, texts, every, format, first):
     pd.DataFrame({"x": 1.0, "y": 1.0, "t": texts}).to_csv(tmp_path / "p.csv", index=False)
     clock = Clock.of("2026-03-01" if every else "0", every, format)
-    found = count_steps(tmp_path / "p.csv", DOMAIN, clock, 3, time="t", x="x", y="y")
+    found = dh.count_file(tmp_path / "p.csv", DOMAIN, clock=clock, steps=3, time="t", x="x", y="y")
     assert [found.counts_of(step).sum() for step in range(3)] == [first, 1, 1]
     with (tmp_path / "p.csv").open("a") as file:
         file.write("1,1,never\n")
     with pytest.raises(dh.InputError, match="1 of 5"):
-        count_steps(tmp_path / "p.csv", DOMAIN, clock, 3, time="t", x="x", y="y")
+        dh.count_file(tmp_path / "p.csv", DOMAIN, clock=clock, steps=3, time="t", x="x", y="y")
 
 
 def test_points_of_a_line_are_on_the_lattice(tmp_path):

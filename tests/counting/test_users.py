@@ -11,7 +11,7 @@ from postgres import postgres_url  # noqa: F401
 from scipy import stats
 
 import deltahist as dh
-from deltahist.counting import count_steps, counts as module
+from deltahist.counting import counts as module
 from deltahist.counting.counts import UserBound
 from deltahist.noise.exact import KeyStream
 from deltahist.preprocessing import Clock, Preprocessing
@@ -73,7 +73,7 @@ def test_postgresql_bounds_users_in_each_step(request):
         connection.execute("CREATE TABLE stepped AS SELECT u, k + 0.5 AS x, day FROM generate_series(0, 4) AS k, "
                            "generate_series(1, 9) AS u, generate_series(0, 2) AS day")  # fmt: skip
     how = {"table": "stepped", "x": "x", "user": "u", "max_per_user": 2, "time": "day"}
-    found = count_steps(url, LINE, Clock.of("0", None), 3, **how)
+    found = dh.count_file(url, LINE, clock=Clock.of("0", None), steps=3, **how)
     assert [found.counts_of(step).sum() for step in range(3)] == [18, 18, 18]
 
 
@@ -82,7 +82,7 @@ def test_postgresql_bounds_users_in_each_step(request):
 def test_the_choice_does_not_look_at_places(monkeypatch, order, batch):
     """With the same random numbers the same rows stay, wherever they lie: the places are those of these rows."""
     monkeypatch.setattr("deltahist.noise.exact.KeyStream", _Told)
-    monkeypatch.setattr("deltahist.counting.reading._ROWS", batch)
+    monkeypatch.setattr("deltahist.counting.reading.ROWS", batch)
     rng = np.random.default_rng(0)
     who = np.repeat(np.arange(20), 6)
     seen = []

@@ -9,7 +9,6 @@ from points import DOMAINS, nasty_coordinates
 from visits import DOMAIN, counts_of
 
 import deltahist as dh
-from deltahist.counting import count_steps
 from deltahist.counting.databases import _Spark
 from deltahist.counting.sql import place_sql, places_of
 from deltahist.preprocessing import Clock
@@ -54,7 +53,7 @@ def test_places_are_those_of_numpy(spark, fill, domain):
     fill("points", {"n": np.arange(20_000), "chosen": chosen, **dict(zip("xy", columns, strict=False))})
     with _Spark.open(spark) as engine:
         statement = place_sql("SELECT *, n AS u FROM points", domain, users=True)
-        found = engine.fetch(statement).sort_by("u")["place"].to_numpy()
+        found = pa.Table.from_batches(engine.batches(statement)).sort_by("u")["place"].to_numpy()
     assert (found == places_of(columns, domain, chosen, None, None)).all()
 
 
@@ -70,7 +69,7 @@ def test_counts_are_those_of_arrays(spark, frame):
     found = dh.count_file(spark, DOMAIN, **HOW, user="who", max_per_user=7)
     assert (found.kept, found.users) == (21, 3)
     assert (found.counts.array <= counts_of(frame)).all()
-    steps = count_steps(spark, DOMAIN, Clock.of("2026-05-02", "1d"), 2, time="time", **HOW)
+    steps = dh.count_file(spark, DOMAIN, clock=Clock.of("2026-05-02", "1d"), steps=2, time="time", **HOW)
     day = (frame["time"] - pd.Timestamp("2026-05-02")).dt.days
     assert all((steps.counts_of(step).array == counts_of(frame[day == step])).all() for step in range(2))
     for wrong in ({"table": "nowhere"}, {"x": "who"}, {"y": "up"}, {"where": "north > 1"}):
