@@ -50,8 +50,6 @@ class _Engine:
         return 0
 
 
-# --- PostgreSQL ---------------------------------------------------------------------------------------------
-
 #: Settings that statements rely on.
 _SETTINGS = (
     "SET standard_conforming_strings = on; SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; "
@@ -93,9 +91,6 @@ class _PostgreSQL(_Engine):
                 columns = zip(*rows, strict=True)
                 arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-# --- Spark --------------------------------------------------------------------------------------------------
 
 
 class _Spark(_Engine):

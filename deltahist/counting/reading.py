@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.counting import sql
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
 from deltahist.counting.sources import ROWS, is_stream, open_source
-from deltahist.errors import InputError, OutsideBounds, normal_name, one_of, whole
+from deltahist.errors import InputError, OutsideBounds, normal_name, one_of
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain, check_room
@@ -52,8 +52,6 @@ class Reading:
                 object.__setattr__(self, name, str(getattr(self, name)))
         if (self.user is None) != (self.max_per_user is None):
             raise InputError(f"max_per_user is {self.max_per_user!r}: it requires user, and the reverse")
-        if self.max_per_user is not None:
-            whole(max_per_user=self.max_per_user)
 
     @property
     def coordinates(self) -> list[str]:
@@ -65,7 +63,8 @@ class Reading:
         could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
         dropped = tuple(kind for kind, is_left_out in could if is_left_out)
         projection = None if operation is None else operation.projection
-        return Preprocessing(self.max_per_user or 1, self.user is not None, dropped, projection, self.where)
+        most = 1 if self.max_per_user is None else self.max_per_user
+        return Preprocessing(most, self.user is not None, dropped, projection, self.where)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -211,9 +210,6 @@ def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> Non
         )
 
 
-# --- arrays and frames ------------------------------------------------------------------------------------------
-
-
 def count(
     points: ArrayLike | Any,
     domain: Domain,
@@ -317,9 +313,6 @@ def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDAr
         known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 if there is none
         codes = np.append(known, 0)[codes] - 1
     return codes.astype(np.int64), codes >= 0
-
-
-# --- files and databases ----------------------------------------------------------------------------------------
 
 
 def count_file(

@@ -160,9 +160,6 @@ def _types(connection: Any, relation: str) -> dict[str, str]:
     return dict(row[:2] for row in connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall())
 
 
-# --- text -------------------------------------------------------------------------------------------------
-
-
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     """Open a file of lines with a delimiter: each column as text.
 
@@ -182,17 +179,19 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         delimiter = ";" if reading.decimal == "," else ","
     quoted = delimiter != "\t" or '"' in lines[0]
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
-    rows, before = [], 0  # the first rows that are not blank, and the lines before each
-    for row in itertools.islice(parsed, 100):
-        if any(row) and before >= (_PLT_LINES if path.suffix == ".plt" else 0):
-            rows.append((before, [field.strip() for field in row]))
-        before = parsed.line_num
+    begun = _PLT_LINES if path.suffix == ".plt" else 0
+    rows = (  # those that are not blank, each with the number of lines before it
+        (before, [field.strip() for field in row])
+        for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
+        if any(row) and before >= begun
+    )
+    top = next(rows, (0, [""]))
     wanted = {c for c in (*reading.coordinates, reading.user, reading.time) if c and not c.isdigit()}
-    at = next((i for i, (_, row) in enumerate(rows) if wanted <= set(row)), 0)
-    skipped, first = rows[at]
+    skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
     names, header = _names(first, reading)
-    if len(rows) > at + 1 and len(rows[at + 1][1]) > len(first):
-        raise InputError(f"input {name!r} has {len(first)} names and {len(rows[at + 1][1])} fields: name every column")
+    _, second = next(rows, (0, []))
+    if len(second) > len(first):
+        raise InputError(f"input {name!r} has {len(first)} names and {len(second)} fields: name every column")
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
     rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""
@@ -244,9 +243,6 @@ def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack:
     file = Path(stack.enter_context(tempfile.TemporaryDirectory()), "sheet.csv")
     sheets[layer].to_csv(file, index=False, header=False)
     return _open_csv(file, name, reading, connection, stack)
-
-
-# --- Parquet, lakes, geometries -------------------------------------------------------------------------------
 
 
 def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:

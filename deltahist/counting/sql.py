@@ -254,9 +254,6 @@ def read_sql(
     return f"SELECT {', '.join(columns)} FROM {given.relation}"
 
 
-# --- places ---------------------------------------------------------------------------------------------------
-
-
 def place_sql(rows: str, domain: Domain, *, steps: int = 0, users: bool = False) -> str:
     """Return a statement for the place of each row of a statement with x (and y), chosen, and maybe step and u."""
     axes = "xy"[: domain.ndim]
