@@ -122,6 +122,8 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
     if opener is None:
         endings = ", ".join(itertools.chain(*_OPENERS.values()))
         raise InputError(f"input {name!r} has the ending {path.suffix!r}: it must be {endings}; or say table=")
+    if reading.layer is not None and opener not in (_open_excel, _open_geo):
+        raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
     source = opener(path, name, reading, connection, stack)
 
     def finish() -> int:
