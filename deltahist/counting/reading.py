@@ -181,7 +181,8 @@ class Rows:
         if reading.outside is None:
             refuse_outside(outside, int(numbers.sum()), self.zeros, self.domain)
         if bad and not (reading.drop_bad_rows and bad < rows):
-            what = "coordinates" + " or user" * (reading.user is not None) + " or time" * bool(self.steps)
+            what = "coordinates" + " or time" * bool(self.steps)
+            what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
             cure = "" if rows_of == "points" else ", or leave them out with drop_bad_rows=True"
             cure = ": are these the right columns?" if bad == rows else f": mend them{cure}"
             raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}{cure}")

@@ -202,7 +202,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         f"read_csv({_file(path)}, auto_detect = false, delim = {literal(delimiter)}, quote = {quotes}, escape = "
         f"{quotes}, header = {header}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
     )
-    given = Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal, header)
+    given = Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
 
     def finish() -> int:
         if not rejects:

@@ -113,7 +113,7 @@ class Given:
     ----------
     label : in messages. relation : what follows FROM. types : of columns by name, in order.
     aliases : what columns are called in the relation, if not by their names. decimal : mark of numbers in text; None
-        where text holds no numbers. header : whether names are names.
+        where text holds no numbers.
     """
 
     label: str
@@ -122,12 +122,11 @@ class Given:
     dialect: Dialect
     aliases: dict[str, str] | None = None
     decimal: str | None = None
-    header: bool = True
 
     def column(self, asked: str) -> str:
         """Return the name of a column that is given by its name, in a structure ("loc.x"), or by its number from 0."""
         names = list(self.types)
-        if asked in names and (self.header or not asked.isdigit()):
+        if asked in names:
             return asked
         if asked.isdigit() and int(asked) < len(names):
             return names[int(asked)]
