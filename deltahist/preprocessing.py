@@ -193,7 +193,7 @@ class Clock:
             return
         try:
             zoneinfo.ZoneInfo(self.tz)
-        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        except (TypeError, ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
             raise InputError(f"tz is {self.tz!r}: it must be a time zone, such as Europe/Berlin") from None
         if not self.every or (self.every % 86_400 and not self.months):
             raise InputError(f"tz is {self.tz!r}: it requires steps of whole days, weeks or months")

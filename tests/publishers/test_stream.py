@@ -141,6 +141,21 @@ def test_a_second_run_publishes_what_is_new_alone(folder):
     assert list(Ledger(folder / "s.ledger").charges("stream")) == [0, 1, 2, 3]
 
 
+def test_a_later_run_counts_the_steps_that_are_due_and_tells_of_late_rows(tmp_path):
+    """Membership is fixed, so that each step's number of points is published exactly."""
+    plan = Stream(dh.Neighbourhood(LINE, 1), dh.Budget(1), 2, Clock.of("0", None), tmp_path / "s.ledger", "identity",
+                  time="when")  # fmt: skip
+    for times, steps in (([0, 0, 1], 2), ([0, 0, 0, 1, 2, 2, 2, 2, 9], 3)):
+        said = []
+        pd.DataFrame({"when": times, "x": 1.5}).to_csv(tmp_path / "in.csv", index=False)
+        plan.publish(tmp_path / "in.csv", tmp_path / "out", steps, x="x", tell=said.append)
+    assert [dh.load(tmp_path / "out" / f"{step}.parquet").total for step in range(3)] == [2, 1, 4]
+    assert [text.split(":")[0] for text in said] == [
+        "9 rows read, 4 points kept",
+        *["4 rows left out", "1 rows left out"],
+    ]
+
+
 def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
     run(stream(folder), folder)
     ledger = Ledger(folder / "s.ledger")
