@@ -190,6 +190,8 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     top = next(rows, (0, [""]))
     wanted = {c for c in (*reading.coordinates, reading.user, reading.time) if c and not c.isdigit()}
     skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
+    if len(first) == len(top[1]):  # or rows before a second header would vanish
+        skipped, first = top
     names, header = _names(first, reading)
     _, second = next(rows, (0, []))
     if len(second) > len(first):

@@ -37,6 +37,7 @@ TEXTS = {
     "line break in the header": ("p.csv", '"x\n(east)",y\n1,1\n', {"x": "x\n(east)", "y": "y"}, (1, None)),
     "blank lines before the header": ("p.csv", "\n\nx,y\n1,1\n", XY, (1, None)),
     "lines before the header": ("p.csv", "Exported by X, 2026\n\nid;x;y\n1;1;1\n2;2;2\n", XY, (2, None)),
+    "rows before the header": ("p.csv", "1,1,1\n2,2,2\nid,x,y\n3,3,3\n", XY, None),
     "GeoLife": ("p.plt", GEOLIFE + "3.9,6.3,0,492,39744.2,2009-10-11,14:00:00\n" * 5, {"x": "1", "y": "0"}, (5, None)),
     "fewer names than fields": ("p.csv", "x,y\n\n1,1,,\n2,2,,\n", XY, None),
     "two columns of one name": ("p.csv", "x,y,x\n1,1,99\n", {"x": "0", "y": "1"}, (1, None)),
