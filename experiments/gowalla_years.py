@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.counting import count_steps
+from deltahist.counting import count_file
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import Clock
 from experiments._common import (
@@ -45,7 +45,9 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
     if small:
         days = min(days, 2 * length)
     # One check-in a day of each person: an entity's sequence has one element per step.
-    stepped = count_steps(data, domain, clock, days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1)
+    stepped = count_file(
+        data, domain, clock=clock, steps=days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
+    )
     window = dh.Window(length=length, epsilon=EPSILON)
     # The strategy is chosen for a day's share, from public figures.
     by_window = mechanism_for(near, epsilon=window.equal).strategy
