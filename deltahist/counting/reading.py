@@ -404,7 +404,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
     with open_source(Path(path), reading) as source:
         axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
         given, label = source.given, source.given.label
-        owner = f"CAST({given.name(given.column(user))} AS VARCHAR) AS owner, "
+        owner = f"{given.name(given.column(user))} AS owner, "
         statement = sql.read_sql(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
         operation = operation_of(reading.crs, None if reading.coordinates else source.crs, area, label)
         rows = source.batches(statement).read_all().combine_chunks().to_batches()
