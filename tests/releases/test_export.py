@@ -149,7 +149,7 @@ def test_geotiff_without_rasterio_names_the_extra(monkeypatch, release, tmp_path
 def test_of_a_full_disk_nothing_is_left(tmp_path, ending):
     release = make(shape=(40, 40))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, before[1]))
     try:
         with pytest.raises(InputError):
             export(release, tmp_path / f"cells.{ending}")
