@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _HEAD, _DELIMITERS = 1 << 18, "\t,;|"
 #: Rows of a batch.
 ROWS = 1 << 17
+#: Bytes of the longest line that DuckDB reads.
+_LONGEST_LINE = 1 << 21
 #: Lines that a GeoLife or OziExplorer track has before its first row.
 _PLT_LINES = 6
 _PARQUET = (".parquet", ".pq", ".geoparquet")
@@ -92,7 +94,7 @@ def _readable(name: str) -> Iterator[None]:
         raise
     except (*damages, ValueError, BadZipFile, Zlib, csv.Error) as why:
         said = next(iter(str(why).splitlines()), "")[:300] or type(why).__name__  # further lines quote rows
-        hint = "a quote that does not close, or a line cut short?" if "CSV" in said else "cut short?"
+        hint = "a quote that does not close, mixed line ends, or a line cut short?" if "CSV" in said else "cut short?"
         raise InputError(f"input {name!r} cannot be read: {said} ({hint})") from None
 
 
@@ -127,10 +129,17 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
     source = opener(path, name, reading, connection, stack)
 
     def finish() -> int:
+        tail = b""
         if path.name.endswith(".gz"):
             with gzip.open(path) as packed:  # DuckDB reads half of a file without a word
-                while packed.read(1 << 22):
-                    pass
+                while part := packed.read(_LONGEST_LINE):
+                    tail = (tail + part)[-_LONGEST_LINE:]
+        elif opener is _open_csv:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _LONGEST_LINE))
+                tail = file.read()
+        if len(tail) == _LONGEST_LINE and not re.search(rb"[\r\n]", tail[:-2]):  # and it skips a long last line
+            raise InputError(f"input {name!r} ends in a line of more than {_LONGEST_LINE:,} bytes: is it a table?")
         return source.finish()
 
     return replace(source, finish=finish)

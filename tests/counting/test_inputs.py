@@ -1,6 +1,7 @@
 """Inputs as people have them: each is counted right, or refused, from Python and by the command alike."""
 
 import datetime
+import gzip
 import subprocess
 import sys
 import uuid
@@ -23,6 +24,7 @@ XY = {"x": "x", "y": "y"}
 USERS = {**XY, "user": "u", "max_per_user": 9}
 DROPPED = {**USERS, "drop_bad_rows": True}
 ROWS = "".join(f"{i},{i % 10}.5,{i % 7}.5,name\n" for i in range(300))
+LINES = "1,1,z\n" * 30_000
 BROKEN = ROWS.replace("5,name\n150", '5,"name\n150')
 GEOLIFE = "Geolife trajectory\nWGS 84\nAltitude is in Feet\nReserved 3\n0,2,255,My Track,0,0,2,8421376\n0\n"
 
@@ -48,6 +50,7 @@ TEXTS = {
     "numbers in JSON": ("p.jsonl", '{"x":1,"y":1,"n":3}\n{"x":2,"y":1,"n":4.0}\n', XY | {"where": "n = 4"}, (1, None)),
     "users in JSON": ("p.jsonl", '{"x":1,"y":1,"u":3}\n{"x":1.5,"y":1,"u":"3"}\n', USERS, (2, 1)),
     "a line of 5 MB": ("p.csv", f"x,y,n\n1,1,z\n{'1,1,z' + 'z' * 5_000_000}\n", XY, None),
+    "a last line of 40 MB": ("p.csv", f"x,y,n\n{LINES}1,1,{'z' * 40_000_000}\n", XY, None),
     "a header of 5 MB": ("p.csv", f"x,y,{'n' * 5_000_000}\n1,1,z\n", XY, None),
     "a value of 40 MB in JSON": ("p.jsonl", '{"x":1,"y":1,"n":"' + "z" * 40_000_000 + '"}\n', XY, None),
 }  # fmt: skip
@@ -94,6 +97,12 @@ def test_text(tmp_path, name):
     file, text, how, expected = TEXTS[name]
     (tmp_path / file).write_text(text)
     _check(tmp_path / file, how, *(expected or (None,)))
+
+
+def test_a_long_last_line_is_refused_in_gzip(tmp_path):
+    with gzip.open(tmp_path / "p.csv.gz", "wt", compresslevel=1) as file:
+        file.write(TEXTS["a last line of 40 MB"][1])
+    _check(tmp_path / "p.csv.gz", XY, None)
 
 
 @pytest.mark.parametrize("name", IDS)
