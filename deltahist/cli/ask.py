@@ -38,10 +38,11 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
     from deltahist.accounts.ledger import Ledger
+    from deltahist.accounts.rules import check_text
     from deltahist.personal import People
     from deltahist.personal.question import Question
 
-    asked = Question.read(question)
+    asked, account = Question.read(question), check_text(account=account)
     where: dict[str, Any] = {"table": table or asked.table, "owner": owner or asked.owner}
     for name, value in where.items():
         if value is None:
@@ -54,8 +55,7 @@ def ask(
         raise InputError(f"--database {database!r} does not exist")
     if limit is None and not (Ledger.exists(ledger) and account in Ledger(ledger).accounts()):
         raise InputError(f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1")
-    unit = "epsilon" if asked.answer.rho is None else "rho"
-    people = People(database, **where, ledger=ledger, name=account, **{unit: limit})  # type: ignore[arg-type]
+    people = People(database, **where, ledger=ledger, name=account, **{asked.aggregate.unit: limit})  # type: ignore[arg-type]
     if limit is not None:
         people.enrol()
     answer = asked.ask(people.records, key)

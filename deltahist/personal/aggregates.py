@@ -1,7 +1,7 @@
-"""Aggregates of derived records: what each one fetches, measures and draws, and its answer.
+"""Aggregates of derived records: what each adds up for each person, measures and draws, and its answer.
 
 An aggregate is private for adding or removing one derived record: a person with k of them pays k times its ε, or k²
-times its ρ (`deltahist.personal.asking`). Every public parameter is checked when an aggregate is made, since a failure
+times its ρ (`deltahist.personal.people`). Every public parameter is checked when an aggregate is made, since a failure
 once records are read is charged to everybody.
 """
 
@@ -22,22 +22,20 @@ from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed, finite, positive
 from deltahist.mechanisms.base import scale_noise
-from deltahist.personal.expressions import LARGEST, SMALLEST
+from deltahist.personal.expressions import LARGEST, SMALLEST, write_float
 from deltahist.personal.query import Query, list_values
 from deltahist.privacy import Law
 from deltahist.publishers.publication import draw
 
-#: Probability of the intervals.
-LEVEL = 0.95
-#: Steps of a value: sums over any number of records stay within 64 bits.
-_MOST_STEPS = 10**9
-#: Steps between the bounds of a value, if no resolution is given.
+#: Probability of the intervals, and what every answer is about.
+LEVEL, _ABOUT = 0.95, "records whose owners could pay; the true number of records may be larger"
+#: The least number of steps that values are rounded to.
 _STEPS = 10**6
 #: The column that says which value of a histogram a record has.
 _CELL = "_cell"
 
-#: Fetched values (n,) by name.
-Columns: TypeAlias = Mapping[str, NDArray[Any]]
+#: Whole numbers (n,) by name, a row for each person (and value): "number" of records, "total" of steps, _CELL.
+Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Answer:
     unit : "epsilon" or "rho". amount : of it, that one record costs.
 
     >>> print(Answer("number of records", 120.0, 14.1, 90.0, 150.0, "epsilon", Fraction(1, 10)))
-    number of records: 120 ± 14, from 90 to 150 with probability 95%
+    number of records whose owners could pay: 120 ± 14, from 90 to 150 with probability 95%
     """
 
     what: str
@@ -65,23 +63,19 @@ class Answer:
     def __str__(self) -> str:
         estimate, low, high = (_written(value) for value in (self.estimate, self.low, self.high))
         error = _written(self.std_error, digits=2)
-        return f"{self.what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
+        what = f"{self.what} whose owners could pay"
+        return f"{what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
 
     @property
     def words(self) -> str:
-        """Who paid, in words that reveal nobody."""
+        """What the answer is about, and who paid, in words that reveal nobody."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
-        return f"each person paid {price}; records of people who could not pay were left out"
+        return f"the answer is about {_ABOUT}; each person paid {price}"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answer as JSON."""
-        return {**vars(self), "amount": str(self.amount)}
-
-    @classmethod
-    def from_json(cls, kept: dict[str, Any]) -> Answer:
-        """Return the answer that `to_json` described."""
-        return cls(**{**kept, "amount": Fraction(kept["amount"])})
+        return {**vars(self), "amount": str(self.amount), "about": _ABOUT}
 
 
 class Answers(dict[Any, Answer]):
@@ -92,7 +86,7 @@ class Answers(dict[Any, Answer]):
 
     @property
     def words(self) -> str:
-        """Who paid, in words that reveal nobody."""
+        """What the answers are about, and who paid, in words that reveal nobody."""
         return next(iter(self.values())).words
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +112,8 @@ class Aggregate(ABC):
                 object.__setattr__(self, name, read_amount(**{name: positive(**{name: given})}))
         Budget(self.epsilon, self.rho)
         # A budget that is too small, or a range too wide, is refused before anything is fetched.
-        self.decode(self.measure({_CELL: np.zeros(0), "value": np.zeros(0)}, 0))
+        nothing = np.zeros(0, np.int64)
+        self.decode(self.measure({"number": nothing, "total": nothing, _CELL: nothing}))
 
     @property
     def unit(self) -> str:
@@ -145,17 +140,17 @@ class Aggregate(ABC):
         """The most that one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
         return 1
 
-    def answer(self, columns: Columns, number: int) -> Any:
-        """Measure the values of a number of records that are paid for, exactly, and draw the noise."""
-        measured = self.measure(columns, number)
-        return self.decode(measured + draw(self.law, len(measured), None))
+    def release(self, sums: Sums) -> NDArray[np.int64]:
+        """Measure the sums of people who paid, exactly, and add noise."""
+        measured = self.measure(sums)
+        return measured + draw(self.law, len(measured), None)
 
     @abstractmethod
-    def records(self, query: Query) -> tuple[Query, Mapping[str, str]]:
-        """Return the derived records that are used, and the values to fetch of them, by name."""
+    def add_up(self, query: Query) -> Any:
+        """Return an Ibis table of the sums of each person's derived records that are used (`Query.add_up`)."""
 
     @abstractmethod
-    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
+    def measure(self, sums: Sums) -> NDArray[np.int64]:
         """Return the whole numbers that get noise."""
 
     @abstractmethod
@@ -165,10 +160,6 @@ class Aggregate(ABC):
     def describe(self) -> dict[str, Any]:
         """Describe the aggregate as JSON: two with the same description ask the same of the same values."""
         return {"question": type(self).__name__.lower(), self.unit: str(self.amount)}
-
-    def from_json(self, kept: dict[str, Any]) -> Any:
-        """Return the answer that its `to_json` described."""
-        return Answer.from_json(kept)
 
     def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
         """Return the answer of one number of steps with one draw of noise."""
@@ -185,11 +176,11 @@ class Count(Aggregate):
     Laplace(parameter=Fraction(10, 1))
     """
 
-    def records(self, query: Query) -> tuple[Query, Mapping[str, str]]:
-        return query, {}
+    def add_up(self, query: Query) -> Any:
+        return query.add_up()
 
-    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
-        return np.array([number])
+    def measure(self, sums: Sums) -> NDArray[np.int64]:
+        return sums["number"].sum(keepdims=True)
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
         return self._decode_one("number of records", int(noisy[0]))
@@ -210,24 +201,23 @@ class Histogram(Aggregate):
         object.__setattr__(self, "values", tuple(list_values(self.values)))
         super().__post_init__()
 
-    def records(self, query: Query) -> tuple[Query, Mapping[str, str]]:
+    def add_up(self, query: Query) -> Any:
         import pandas as pd
 
         public = pd.DataFrame({self.column: list(self.values), _CELL: np.arange(len(self.values))})
-        return query.select(self.column).join(public, self.column), {_CELL: _CELL}
+        return query.select(self.column).join(public, self.column).add_up(_CELL)
 
-    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
-        return np.bincount(columns[_CELL].astype(np.int64), minlength=len(self.values))
+    def measure(self, sums: Sums) -> NDArray[np.int64]:
+        out = np.zeros(len(self.values), np.int64)
+        np.add.at(out, sums[_CELL], sums["number"])
+        return out
 
     def decode(self, noisy: NDArray[np.int64]) -> Answers:
-        what, pairs = f"number of records with {self.column}", zip(self.values, noisy, strict=True)
-        return Answers({value: self._decode_one(f"{what} {value}", int(number)) for value, number in pairs})
+        what, pairs = f"records with {self.column}", zip(self.values, noisy, strict=True)
+        return Answers({value: self._decode_one(f"number of {what} {value}", int(number)) for value, number in pairs})
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"values": [str(value) for value in self.values]}
-
-    def from_json(self, kept: dict[str, Any]) -> Answers:
-        return Answers(zip(self.values, map(Answer.from_json, kept["answers"]), strict=True))
 
 
 @dataclass(frozen=True)
@@ -236,13 +226,12 @@ class ValueAggregate(Aggregate):
 
     Parameters
     ----------
-    column : the value, an expression. clip : the least and the greatest value, public.
-    resolution : values are rounded to multiples of it, at most 10^9 of them; when None, to about a millionth.
+    column : the value, an expression.
+    clip : the least and the greatest value, public. Values are rounded to about a millionth of what one can change.
     """
 
     column: str
     clip: tuple[float, float]
-    resolution: float | Fraction | None = None
 
     @functools.cached_property
     def bounds(self) -> tuple[Fraction, Fraction]:
@@ -252,21 +241,19 @@ class ValueAggregate(Aggregate):
         except (TypeError, ValueError):
             raise InputError(f"clip is {self.clip!r}: it must be (low, high), two finite numbers") from None
         sizes = [float(abs(each)) for each in (low, high) if each]
-        if low >= high or any(not SMALLEST <= size <= LARGEST for size in sizes):
-            raise InputError(f"clip is {self.clip!r}: it must be low < high, each 0 or of a size of 1e-100 to 1e100")
+        if float(low) >= float(high) or any(not SMALLEST <= size <= LARGEST for size in sizes):
+            raise InputError(f"clip is {self.clip!r}: low < high must hold, each 0 or 1e-100 to 1e100 in size")
         return low, high
 
     @functools.cached_property
     def step(self) -> Fraction:
-        """The resolution, exactly."""
-        low, high = self.bounds
-        step = _round_to_ten(self.change / _STEPS)
-        if self.resolution is not None:
-            step = as_printed(positive(resolution=self.resolution))
-        if not self.change / _MOST_STEPS <= step <= high - low:
-            least, most = float(self.change / _MOST_STEPS), float(high - low)
-            raise InputError(f"resolution is {float(step):g}: it must be from {least:g} to {most:g}")
-        return step
+        """What values are rounded to multiples of: the power of ten up to a millionth of what a record changes."""
+        return Fraction(10) ** math.floor(math.log10(self.change / _STEPS))
+
+    @property
+    def origin(self) -> Fraction:
+        """The value at which steps begin."""
+        return self.bounds[0]
 
     @property
     def change(self) -> Fraction:
@@ -278,22 +265,24 @@ class ValueAggregate(Aggregate):
         """The most that one record changes, in steps."""
         return round(self.change / self.step)
 
-    def records(self, query: Query) -> tuple[Query, Mapping[str, str]]:
+    def add_up(self, query: Query) -> Any:
         made = query.select(value=self.column)
         if made.columns["value"] not in ("number", "whole"):
             raise InputError(f"column is {self.column!r}, a {made.columns['value']}: it must hold numbers")
-        return made.where("value is not null"), {"value": "value"}
+        made = made.where("value is not null")
+        return made.add_up(total=self.steps(made.table["value"]))
+
+    def steps(self, values: Any) -> Any:
+        """Return an Ibis column of values as whole steps from the origin, clipped, the same in every database."""
+        low, high = self.bounds
+        clipped = values.cast("float64").clip(*(write_float(float(each)) for each in self.bounds))
+        steps = (clipped - write_float(float(self.origin))) / write_float(float(self.step)) + write_float(0.5)
+        # Rounding may put a value a step beyond its bound.
+        ends = (round((each - self.origin) / self.step) for each in (low, high))
+        return steps.floor().cast("int64").clip(*ends)
 
     def describe(self) -> dict[str, Any]:
-        return super().describe() | {"clip": [str(bound) for bound in self.bounds], "resolution": str(self.step)}
-
-    def steps(self, columns: Columns, origin: Fraction) -> NDArray[np.int64]:
-        """Return the values (n,) as whole steps from an origin, clipped."""
-        low, high = self.bounds
-        values = np.clip(columns["value"].astype(np.float64), float(low), float(high))
-        steps = np.rint((values - float(origin)) / float(self.step)).astype(np.int64)
-        # Rounding may put a value a step beyond its bound.
-        return np.clip(steps, round((low - origin) / self.step), round((high - origin) / self.step))
+        return super().describe() | {"clip": [str(bound) for bound in self.bounds]}
 
 
 @dataclass(frozen=True)
@@ -305,14 +294,18 @@ class Sum(ValueAggregate):
     """
 
     @property
+    def origin(self) -> Fraction:
+        return Fraction(0)
+
+    @property
     def change(self) -> Fraction:
         return max(map(abs, self.bounds))
 
-    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
-        return self.steps(columns, Fraction(0)).sum(keepdims=True)
+    def measure(self, sums: Sums) -> NDArray[np.int64]:
+        return sums["total"].sum(keepdims=True)
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
-        return self._decode_one(f"sum of {self.column}", int(noisy[0]), self.step)
+        return self._decode_one(f"sum of {self.column} of records", int(noisy[0]), self.step)
 
 
 @dataclass(frozen=True)
@@ -326,30 +319,21 @@ class Mean(ValueAggregate):
     5000000
     """
 
-    def measure(self, columns: Columns, number: int) -> NDArray[np.int64]:
-        above = self.steps(columns, self.bounds[0])
-        return np.array([above.sum(), len(above) * self.sensitivity - above.sum()])
+    def measure(self, sums: Sums) -> NDArray[np.int64]:
+        above = sums["total"].sum(keepdims=True)
+        return np.append(above, sums["number"].sum(keepdims=True) * self.sensitivity - above)
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
         low, high = map(float, self.bounds)
         share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
-        return Answer(
-            f"mean of {self.column}",
-            *(low + width * share, width * error, low + width * least, low + width * most),
-            *(self.unit, self.amount),
-        )
+        numbers = (low + width * share, width * error, low + width * least, low + width * most)
+        return Answer(f"mean of {self.column} of records", *numbers, self.unit, self.amount)
 
 
 def _written(value: float, digits: int = 6) -> str:
     """Print a number to some digits, but write whole ones out up to 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
-
-
-def _round_to_ten(most: Fraction) -> Fraction:
-    """Return the largest power of ten up to a limit."""
-    power = Fraction(10) ** math.floor(math.log10(most))
-    return power / 10 if power > most else power * 10 if power * 10 <= most else power
 
 
 @functools.lru_cache(maxsize=64)

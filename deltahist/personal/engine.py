@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,49 +16,66 @@ from typing import Any, NoReturn
 
 from deltahist._postgres import own_schemas, settle
 from deltahist.errors import InputError
-from deltahist.personal.expressions import DTYPES, LARGEST, SMALLEST, bound_number, check_column, kind_of
+from deltahist.personal.expressions import DTYPES, LARGEST, LONGEST_TEXT, SMALLEST, bound_number, check_column, kind_of
 from deltahist.personal.query import OWNER, Query, check_names
 
 #: Ibis makes its compilers at first use, which is not safe for two threads at once.
 _COMPILING = threading.Lock()
 #: Decimals of at most so many digits are floats, whatever their scale.
 _DIGITS = 38
+#: Stands for the collation that compares bytes, until SQL is written for PostgreSQL.
+_BYTEWISE = "bytewise"
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
 
 
 class Session:
-    """One read-only transaction in a database."""
+    """One transaction in a database, which is undone in the end."""
 
-    def __init__(self, connection: Any, database: Database) -> None:
-        self._connection, self._database = connection, database
+    def __init__(self, database: Database, connection: Any) -> None:
+        self._database, self._connection = database, connection
+        self._public: set[str] = set()
 
-    def fetch(self, expression: Any) -> Any:
-        """Return an unbound Ibis table as an Arrow table."""
+    def put(self, name: str, rows: Any) -> None:
+        """Put Arrow rows into a temporary table, which is new or has been empty so far."""
         with self._database.failures():
-            return self._run(self._statement(expression), expression)
+            self._database.put(self._connection, name, rows)
+
+    def create(self, name: str, expression: Any) -> None:
+        """Create a temporary view for an Ibis table, past which no database moves what is asked of it (OFFSET 0)."""
+        with self._database.failures():
+            self._connection.execute(f"CREATE TEMPORARY VIEW {name} AS {self._write(expression)} OFFSET 0")
 
     def plan(self, expression: Any) -> Callable[[], Any]:
         """Plan an unbound Ibis table, without reading a record, and return a function that fetches it."""
         with self._database.failures():
-            statement = self._statement(expression)
+            statement = self._write(expression)
             self._connection.execute(f"EXPLAIN {statement}")
-        return lambda: self._run(statement, expression)
+        schema = expression.schema().to_pyarrow()
+        return lambda: self._database.run(self._connection, statement, schema)
+
+    def fetch(self, expression: Any) -> Any:
+        """Return an unbound Ibis table as an Arrow table."""
+        with self._database.failures():
+            return self.plan(expression)()
+
+    def _write(self, expression: Any) -> str:
+        """Return an expression as SQL, and put the public tables that it carries into the database."""
+        for name, rows in carried_tables(expression).items():
+            if name not in self._public:
+                self.put(name, rows)
+                self._public.add(name)
+        return self._database.write_sql(self._connection, expression)
 
     @contextmanager
     def until(self, end: float) -> Iterator[None]:
         """Stop what runs here, in the block, when a time has come (`time.monotonic`)."""
-        if end == math.inf:
-            yield
-            return
         over = threading.Event()
 
         def watch() -> None:
-            wait = end - time.monotonic()
             # Again and again: a statement may begin just after it was stopped.
-            while not over.wait(max(wait, 0)):
+            while not over.wait(min(max(end - time.monotonic(), 0.05), threading.TIMEOUT_MAX)):
                 with suppress(Exception):
-                    self._stop()
-                wait = 0.1
+                    self._database.stop(self._connection)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -69,32 +85,20 @@ class Session:
             over.set()
             watcher.join()
 
-    #: An Ibis table as SQL, with the public tables that it carries; its rows as an Arrow table; the end of what runs.
-    _statement: Callable[[Any], str]
-    _run: Callable[[str, Any], Any]
-    _stop: Callable[[], None]
-
 
 class Database:
-    """A database with records of people, safe to use from several threads. Private: it fetches data.
+    """A database with records of people, safe to use from several threads. Private: it fetches data."""
 
-    `schema` returns the Ibis schema of a table or view, or raises InputError. `connection` opens a transaction that is
-    undone at the end of the block. `without_collation` returns a column of text that is compared by its bytes.
-
-    >>> import duckdb
-    >>> connection = duckdb.connect()
-    >>> _ = connection.execute("CREATE TABLE visits AS SELECT 'ann' AS person, 'bar' AS place")
-    >>> database = Database.open(connection)
-    >>> bars = database.query("visits", "person").where("place = 'bar'")
-    >>> with database.snapshot() as look:
-    ...     look.fetch(bars.rows()).to_pydict()
-    {'_person': ['ann']}
-    """
-
-    session: type[Session]
+    #: The Ibis schema of a table or view, or InputError; a transaction that is undone at the end of a block.
     schema: Callable[[str], Any]
     connection: Callable[[], AbstractContextManager[Any]]
-    without_collation: Callable[[Any], Any]
+    #: A column as text that is compared by its bytes, whatever collation it has.
+    as_bytes: Callable[[Any], Any]
+    #: For a connection: make or fill a temporary table, write and run SQL, stop what runs.
+    put: Callable[[Any, str, Any], None]
+    write_sql: Callable[[Any, Any], str]
+    run: Callable[[Any, str, Any], Any]
+    stop: Callable[[Any], None]
     #: The database in messages, and the driver's exceptions that mean a lost connection or too little room.
     name: str
     losses: tuple[type[Exception], ...]
@@ -104,7 +108,7 @@ class Database:
         """Open a path, an address ("postgresql://user@host/city") or a DuckDB connection; InputError if it fails."""
         is_address = isinstance(where, str) and "://" in where
         if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
-            raise InputError(f"database is {where.split(':')[0]!r}:…: it must be a DuckDB file or postgresql://…")
+            raise InputError(f"database is {where.split(':')[0]}://…: it must be a DuckDB file or postgresql://…")
         is_server = is_address and where.startswith("postgres")
         try:
             import ibis  # noqa: F401
@@ -118,7 +122,7 @@ class Database:
     def snapshot(self) -> Iterator[Session]:
         """Open a consistent look, which ends with the block."""
         with self.connection() as connection:
-            yield self.session(connection, self)
+            yield Session(self, connection)
 
     def close(self) -> None:
         """Close the connections that were opened here."""
@@ -138,14 +142,13 @@ class Database:
         except self.losses:
             text = "went away, or ran out of room, while records were read: nothing was answered"
         except Exception:
-            text = "cannot evaluate this: was a table or a column changed meanwhile? What it says is not shown"
+            text = "cannot evaluate this: was a table or a column changed meanwhile? Its words are not shown"
         raise_alone(InputError(f"the database {self.name} {text}"))
 
     def query(self, table: str, owner: str) -> Query:
         """Return a query of all records of a table or view, "visits" or "part.visits".
 
-        Owners are texts, whole numbers or UUIDs, compared by their bytes. Raises InputError if the table or the column
-        is not there.
+        Owners are texts, whole numbers or UUIDs. Raises InputError if the table or the column is not there.
         """
         import ibis
 
@@ -159,13 +162,8 @@ class Database:
         records = ibis.table(schema, name=own, database=part)
         readable = [name for name, dtype in schema.items() if kind_of(dtype) and name != owner]
         columns = {name: self._normalize(records[name]) for name in readable}
-        made = records.select(**{OWNER: self.without_collation(records[owner])}, **columns)
+        made = records.select(**{OWNER: self.as_bytes(records[owner])}, **columns)
         return Query(made.filter(made[OWNER].notnull()), (table, owner))
-
-    def owners(self, table: str, owner: str) -> list[str]:
-        """Return the names of all owners of a table's records."""
-        with self.snapshot() as look:
-            return list(look.fetch(self.query(table, owner).rows().distinct())[OWNER].to_pylist())
 
     def _normalize(self, column: Any) -> Any:
         """Return a column as one of its kind: NaN, too large numbers and times are NULL, tiny numbers are zero."""
@@ -174,7 +172,7 @@ class Database:
         dtype = column.type()
         kind = str(kind_of(dtype))
         if kind == "text":
-            return self.without_collation(column)
+            return self.as_bytes(column).substr(0, LONGEST_TEXT)
         if kind == "number":
             if dtype.is_decimal() and (dtype.precision is None or dtype.precision > _DIGITS):
                 # Such decimals may be too long for floats, which PostgreSQL takes for an error.
@@ -218,12 +216,14 @@ def _split_name(table: str) -> tuple[str | None, str]:
     return (part, own) if dot else (None, table)
 
 
-def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = None, *, pretty: bool = False) -> str:
+def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = None, pretty: bool = False) -> str:
     """Return an expression of unbound tables as SQL; `text` writes text constants where a database has its own way."""
     from ibis.backends.sql import compilers
     from sqlglot import exp
 
     def written(node: Any) -> Any:
+        if text is not None and isinstance(node, exp.Anonymous) and node.name == _BYTEWISE:
+            return exp.Collate(this=node.expressions[0], expression=exp.to_identifier("C", quoted=True))  # type: ignore[misc]
         is_text = text is not None and isinstance(node, exp.Literal) and node.is_string
         return exp.Var(this=text(node.this)) if is_text else node  # type: ignore[misc]
 
@@ -234,13 +234,11 @@ def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = No
 
 
 @functools.cache
-def _function(name: str, *kinds: str) -> Any:
-    """Return a function of the database, of arguments of some Ibis types, and of its result's."""
+def _function(name: str, taken: str, given: str) -> Any:
+    """Return a function of the database from one Ibis type to another."""
     import ibis
 
-    *taken, given = kinds
-    python = (lambda one: ...) if len(taken) == 1 else (lambda one, other: ...)
-    return ibis.udf.scalar.builtin(python, name=name, signature=(tuple(taken), given))
+    return ibis.udf.scalar.builtin(lambda one: ..., name=name, signature=((taken,), given))
 
 
 def carried_tables(expression: Any) -> dict[str, Any]:
@@ -253,23 +251,8 @@ def carried_tables(expression: Any) -> dict[str, Any]:
 # --- DuckDB -------------------------------------------------------------------------------------------------
 
 
-class _DuckDBSession(Session):
-    def _statement(self, expression: Any) -> str:
-        for name, rows in carried_tables(expression).items():
-            self._connection.register(name, rows)
-        return sql_of(expression, "duckdb")
-
-    def _run(self, statement: str, expression: Any) -> Any:
-        return self._connection.execute(statement).to_arrow_table().cast(expression.schema().to_pyarrow())
-
-    def _stop(self) -> None:
-        self._connection.interrupt()
-
-
 class DuckDB(Database):
     """A DuckDB file, or an open connection; every block has a cursor of its own."""
-
-    session = _DuckDBSession
 
     def __init__(self, where: Any) -> None:
         import duckdb
@@ -288,7 +271,7 @@ class DuckDB(Database):
         if not path.startswith(":memory:"):
             # DuckDB would read files of other kinds, and fetch from the network what reads them.
             start = b""
-            with suppress(OSError), Path(path).open("rb") as file:  # DuckDB says what is wrong with it, or makes it
+            with suppress(OSError), Path(path).open("rb") as file:
                 start = file.read(16)
             if not path or (start and start[8:12] != b"DUCK"):
                 raise InputError(f"database is {path!r}: it must be a DuckDB file")
@@ -296,7 +279,8 @@ class DuckDB(Database):
         try:
             self._connection = duckdb.connect(path)
         except duckdb.Error as problem:
-            raise InputError(f"database {where!r} cannot be opened: {str(problem).splitlines()[0][:200]}") from None
+            said = str(problem).splitlines()[0][:200]
+            raise InputError(f"database {where!r} cannot be opened: {said}") from None
         if Path(path).is_file():
             # Records that memory does not hold go there. DuckDB would make a folder that others can read.
             self._beside = Path(f"{path}.tmp")
@@ -338,8 +322,20 @@ class DuckDB(Database):
         # DuckDB's times of seconds and milliseconds reach further than those of microseconds.
         return column.try_cast("timestamp(6)") if column.type().scale in (0, 3) else column
 
-    def without_collation(self, column: Any) -> Any:
+    def as_bytes(self, column: Any) -> Any:
         return _function("decode", "binary", "string")(_function("encode", "string", "binary")(column.cast("string")))
+
+    def put(self, connection: Any, name: str, rows: Any) -> None:
+        connection.register(name, rows)
+
+    def write_sql(self, connection: Any, expression: Any) -> str:
+        return sql_of(expression, "duckdb")
+
+    def run(self, connection: Any, statement: str, schema: Any) -> Any:
+        return connection.execute(statement).to_arrow_table().cast(schema)
+
+    def stop(self, connection: Any) -> None:
+        connection.interrupt()
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
@@ -355,64 +351,8 @@ class DuckDB(Database):
 # --- PostgreSQL ---------------------------------------------------------------------------------------------
 
 
-class _PostgreSQLSession(Session):
-    """Rows come as CSV by COPY, which is quick and keeps every digit. Public tables are temporary ones."""
-
-    def __init__(self, connection: Any, database: Database) -> None:
-        super().__init__(connection, database)
-        self._there: set[str] = set()
-
-    def _statement(self, expression: Any) -> str:
-        from psycopg.sql import Literal
-
-        for name, rows in carried_tables(expression).items():
-            if name not in self._there:
-                self._create(name, rows)
-        # COPY takes no parameters: the driver writes text constants for this connection.
-        return sql_of(expression, "postgres", lambda text: Literal(text).as_string(self._connection))
-
-    def _run(self, statement: str, expression: Any) -> Any:
-        from pyarrow import csv
-
-        text, schema = io.BytesIO(), expression.schema().to_pyarrow()
-        with self._connection.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows:
-            for row in rows:
-                text.write(row)
-        if not text.tell():
-            return schema.empty_table()
-        text.seek(0)
-        convert = csv.ConvertOptions(
-            column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
-            true_values=["t"], false_values=["f"],
-        )  # fmt: skip
-        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-        return csv.read_csv(text, csv.ReadOptions(column_names=schema.names), lines, convert).cast(schema)
-
-    def _stop(self) -> None:
-        self._connection.cancel_safe(timeout=1)
-
-    def _create(self, name: str, rows: Any) -> None:
-        """Create a temporary table of public rows, which ends with the transaction."""
-        import ibis
-        from ibis.backends.sql.datatypes import PostgresType
-        from pyarrow import csv
-
-        columns = ", ".join(
-            f"{quote(column)} {PostgresType.to_string(ibis.dtype(kind))}"
-            for column, kind in zip(rows.column_names, rows.schema.types, strict=True)
-        )
-        text = io.BytesIO()
-        csv.write_csv(rows, text, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
-        self._connection.execute(f"CREATE TEMPORARY TABLE {quote(name)} ({columns}) ON COMMIT DROP")
-        with self._connection.cursor() as cursor, cursor.copy(f"COPY {quote(name)} FROM STDIN (FORMAT csv)") as copy:
-            copy.write(text.getbuffer())
-        self._there.add(name)
-
-
 class PostgreSQL(Database):
-    """A PostgreSQL database; every block has a connection of its own."""
-
-    session = _PostgreSQLSession
+    """A PostgreSQL database; every block has a connection of its own. Rows go as CSV, by COPY."""
 
     def __init__(self, where: str) -> None:
         import psycopg
@@ -420,7 +360,7 @@ class PostgreSQL(Database):
 
         self._url = where
         self.losses = (psycopg.OperationalError, psycopg.InterfaceError)
-        unread = InputError("database is an unreadable address: write postgresql://user@host/name (@ as %40, / as %2F)")
+        unread = InputError("database is an unreadable address: it must be postgresql://user@host/name (@ as %40)")
         try:
             # The address may hold a password: messages show the rest.
             parts = conninfo_to_dict(where)
@@ -444,9 +384,48 @@ class PostgreSQL(Database):
             except ibis.common.exceptions.TableNotFound:
                 raise InputError(f"the database {self.name} has no table {table!r}") from None
 
-    def without_collation(self, column: Any) -> Any:
-        data = _function("convert_to", "string", "string", "binary")(column.cast("string"), "UTF8")
-        return _function("convert_from", "binary", "string", "string")(data, "UTF8")
+    def as_bytes(self, column: Any) -> Any:
+        return _function(_BYTEWISE, "string", "string")(column.cast("string"))
+
+    def put(self, connection: Any, name: str, rows: Any) -> None:
+        import ibis
+        from ibis.backends.sql.datatypes import PostgresType
+        from pyarrow import csv
+
+        kinds = zip(rows.column_names, rows.schema.types, strict=True)
+        typed = {name: PostgresType.to_string(ibis.dtype(kind)) for name, kind in kinds}
+        columns = ", ".join(f"{quote(name)} {kind}" for name, kind in typed.items())
+        text = io.BytesIO()
+        csv.write_csv(rows, text, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
+        connection.execute(f"CREATE TEMPORARY TABLE IF NOT EXISTS {quote(name)} ({columns}) ON COMMIT DROP")
+        with connection.cursor() as cursor, cursor.copy(f"COPY {quote(name)} FROM STDIN (FORMAT csv)") as copy:
+            copy.write(text.getbuffer())
+
+    def write_sql(self, connection: Any, expression: Any) -> str:
+        from psycopg.sql import Literal
+
+        # COPY takes no parameters: the driver writes text constants for this connection.
+        return sql_of(expression, "postgres", lambda text: Literal(text).as_string(connection))
+
+    def run(self, connection: Any, statement: str, schema: Any) -> Any:
+        from pyarrow import csv
+
+        text = io.BytesIO()
+        with connection.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows:
+            for row in rows:
+                text.write(row)
+        if not text.tell():
+            return schema.empty_table()
+        text.seek(0)
+        convert = csv.ConvertOptions(
+            column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
+            true_values=["t"], false_values=["f"],
+        )  # fmt: skip
+        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+        return csv.read_csv(text, csv.ReadOptions(column_names=schema.names), lines, convert).cast(schema)
+
+    def stop(self, connection: Any) -> None:
+        connection.cancel_safe(timeout=1)
 
     @contextmanager
     def connection(self) -> Iterator[Any]:

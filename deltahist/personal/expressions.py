@@ -31,9 +31,8 @@ _FACTOR = (1e-150, 1e150)
 _EXACT = 2.0**53
 #: Parts of an expression, guards included, and how deeply they may be nested.
 _MOST_NODES, _MOST_DEEP = 4000, 60
-#: Characters of an expression and of a pattern.
-_LONGEST, _LONGEST_PATTERN = 1 << 16, 1000
-_YEAR_FIRST = re.compile(r"\d{4}-\d\d?-\d\d?(?!\d)", re.ASCII)
+#: Characters of an expression, and of any text: in records the rest is cut off, so that no record takes long.
+_LONGEST, LONGEST_TEXT = 1 << 16, 1000
 _CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
 _DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
@@ -67,21 +66,32 @@ def kind_of(dtype: Any) -> str | None:
 
 def check_column(name: Any, known: Any) -> None:
     """Raise InputError unless a name is one of the known columns."""
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         listed = ", ".join(repr(each) for each in sorted(known)) or "none"
         raise InputError(f"column is {name!r}: it must be one of {listed}")
+
+
+def write_float(value: float) -> Any:
+    """Return a constant that every database reads as the same float."""
+    import ibis
+
+    return ibis.literal(repr(value)).cast("float64")
 
 
 def bound_number(value: Any, least: float, most: float) -> Any:
     """Return a number: zero where its size is below `least`, NULL where it is above `most`, infinite or NaN."""
     import ibis
 
-    low, high, zero = (ibis.literal(repr(each)).cast("float64") for each in (least, most, 0.0))
+    low, high, zero = (write_float(each) for each in (least, most, 0.0))
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
 
-def read_expression(text: str, records: Any, columns: Mapping[str, str]) -> SafeExpression:
+def read_expression(
+    text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int] | None = None
+) -> SafeExpression:
     """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
+
+    `sizes` are the parts of the expressions behind columns (1 by default), which a database may write out.
 
     Raises InputError if it cannot be read, names unknown columns, could fail, or differs between databases.
 
@@ -101,7 +111,7 @@ def read_expression(text: str, records: Any, columns: Mapping[str, str]) -> Safe
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {_LONGEST:,} characters")
     try:
-        made = _Reader(text, records, columns).read(sqlglot.parse_one(text, into=exp.Condition))
+        made = _Reader(text, records, columns, sizes or {}).read(sqlglot.parse_one(text, into=exp.Condition))
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError):
         raise InputError(f"expression is {text[:60]!r}: it must be SQL; {_RULE}") from None
     except RecursionError:
@@ -177,11 +187,12 @@ def make_constant(value: Any) -> SafeExpression:
     if isinstance(value, float):
         if not math.isfinite(value) or (value and not SMALLEST <= abs(value) <= LARGEST):
             raise InputError(f"constant is {value}: numbers must be 0 or of a size of 1e-100 to 1e100")
-        written, size = ibis.literal(repr(value)).cast("float64"), abs(value) or 1.0
-        return SafeExpression(written, "number", least=size, most=size, constant=value)
+        size = abs(value) or 1.0
+        return SafeExpression(write_float(value), "number", least=size, most=size, constant=value)
     if isinstance(value, str):
-        if "\0" in value:
-            raise InputError(f"constant is {value!r}: text must not hold the character 0")
+        if "\0" in value or len(value) > LONGEST_TEXT:
+            rule = f"text must have at most {LONGEST_TEXT:,} characters, none of them the character 0"
+            raise InputError(f"constant is {value[:60]!r}: {rule}")
         return SafeExpression(ibis.literal(value, "string"), "text", constant=value)
     if not isinstance(value, datetime.date):
         raise InputError(f"constant is {value!r}: it must be a number, text, a truth value, a time or a date")
@@ -191,21 +202,15 @@ def make_constant(value: Any) -> SafeExpression:
 
 def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
     """Return a text as a time (in UTC, if it has a zone) or a date; InputError if it is neither."""
-    import pandas as pd
-
     try:
-        # 01/05/2026 is a day in January to some and in May to others.
-        if not _YEAR_FIRST.match(value):
-            raise ValueError
-        time = pd.Timestamp(value)
-    except (ValueError, TypeError):
+        time = datetime.datetime.fromisoformat(value)
+        if time.tzinfo is not None:
+            time = time.astimezone(datetime.UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
         raise InputError(f"{kind} is {value!r}: write 2026-05-01, or 2026-05-01 22:30:00") from None
-    if time.tzinfo is not None:
-        time = time.tz_convert("UTC").tz_localize(None)
-    whole: datetime.datetime = time.to_pydatetime(warn=False)
-    if kind == "date" and whole.time() != datetime.time(0):
+    if kind == "date" and time.time() != datetime.time(0):
         raise InputError(f"date is {value!r}: it must have no hours and minutes")
-    return whole if kind == "time" else whole.date()
+    return time if kind == "time" else time.date()
 
 
 def _too_long() -> InputError:
@@ -241,8 +246,9 @@ def _clip(part: SafeExpression, least: float, most: float) -> SafeExpression:
 class _Reader:
     """Builds a safe expression from sqlglot's tree: for each type of node there is a method `_read_…`."""
 
-    def __init__(self, text: str, records: Any, columns: Mapping[str, str]) -> None:
-        self.shown, self.records, self.columns = f"expression is {text[:60]!r}", records, columns
+    def __init__(self, text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> None:
+        self.shown, self.records = f"expression is {text[:60]!r}", records
+        self.columns, self.sizes = columns, sizes
 
     def read(self, node: Any) -> SafeExpression:
         """Return the safe expression of a node; InputError if the language has no such node."""
@@ -269,7 +275,7 @@ class _Reader:
         check_column(node.name, self.columns)
         kind = self.columns[node.name]
         least, most = (1.0, 2.0**63) if kind == "whole" else (SMALLEST, LARGEST)
-        return SafeExpression(self.records[node.name], kind, least, most)
+        return SafeExpression(self.records[node.name], kind, least, most, self.sizes.get(node.name, 1))
 
     def _read_boolean(self, node: Any) -> SafeExpression:
         return make_constant(bool(node.this))
@@ -301,7 +307,8 @@ class _Reader:
     def _read_between(self, node: Any) -> SafeExpression:
         if node.args.get("symmetric"):
             raise self.refusal(node)
-        value, low, high = parts = unify([self.read(each) for each in (node.this, node.args["low"], node.args["high"])])
+        given = (node.this, node.args["low"], node.args["high"])
+        value, low, high = parts = unify([self.read(each) for each in given])
         self._check_order(value.kind, node, False)
         return _combine(value.value.between(low.value, high.value), "truth", parts)
 
@@ -335,11 +342,11 @@ class _Reader:
     def _read_like(self, node: Any) -> SafeExpression:
         part, pattern = self.as_kind(node.this, "text"), self.read(node.expression).constant
         # Databases take other patterns in different ways, and may need very long for some texts.
-        is_short = isinstance(pattern, str) and len(pattern) <= _LONGEST_PATTERN
-        if not is_short or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
-            rule = f"a constant such as 'bus%' or '%bus%', without _ and \\, of at most {_LONGEST_PATTERN:,} characters"
-            raise InputError(f"pattern is {str(pattern)[:60]!r}: it must be {rule}")
-        return _combine(part.value.like(pattern), "truth", [part], more=2)
+        if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
+            rule = "it must be a constant such as 'bus%' or '%bus%', without _ and \\"
+            raise InputError(f"pattern is {str(pattern)[:60]!r}: {rule}")
+        # PostgreSQL compares the whole pattern at every place of a text.
+        return _combine(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
 
     # --- numbers
 
@@ -361,7 +368,8 @@ class _Reader:
     def _read_div(self, node: Any) -> SafeExpression:
         one, other = parts = self._factors(node)
         value = one.value / other.value.nullif(make_constant(0.0).value)
-        return _combine(value, "number", parts, one.least / other.most / 2, one.most / other.least * 2, more=3)
+        least, most = one.least / other.most / 2, one.most / other.least * 2
+        return _combine(value, "number", parts, least, most, more=3)
 
     def _factors(self, node: Any) -> list[SafeExpression]:
         return [_clip(self.as_kind(each, "number"), *_FACTOR) for each in (node.this, node.expression)]
@@ -369,7 +377,7 @@ class _Reader:
     def _read_mod(self, node: Any) -> SafeExpression:
         left, right = parts = [self.read(node.this), self.read(node.expression)]
         if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
-            raise InputError(f"{self.shown}: % takes a whole number (floor makes one) and a constant from 1 to 2^31")
+            raise InputError(f"{self.shown}: % takes a whole number (from floor) and a constant, 1 to 2^31")
         return _combine(left.value % right.value, "whole", parts, 1.0, right.most)
 
     def _read_neg(self, node: Any) -> SafeExpression:
@@ -377,7 +385,7 @@ class _Reader:
         if isinstance(part.constant, int | float) and not isinstance(part.constant, bool):
             return make_constant(-part.constant)
         part = convert(part, "number")
-        return _combine(make_constant(0.0).value - part.value, "number", [part], part.least, part.most, more=2)
+        return _combine(write_float(0.0) - part.value, "number", [part], part.least, part.most, more=2)
 
     def _read_abs(self, node: Any) -> SafeExpression:
         part = self.as_kind(node.this, "number")
@@ -483,7 +491,7 @@ class _Reader:
         return _combine(part.value.substr(start - 1, length), "text", [part])
 
 
-def _either(value: Any, results: Sequence[SafeExpression], others: Sequence[SafeExpression]) -> SafeExpression:
+def _either(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
     """Return a value that is one of the results."""
     least, most = min(p.least for p in results), max(p.most for p in results)
     return _combine(value, results[0].kind, [*results, *others], least, most)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,14 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import JSON, Column, Connection, LargeBinary, MetaData, String, Table, insert, select, update
 
-from deltahist.accounts.ledger import Ledger, open_account
+from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
 from deltahist.accounts.rules import check_text
 from deltahist.errors import NANO, DamagedFile, InputError, one_of
+from deltahist.personal.query import NAME, OWNER
 
 #: Billionths of the largest limit: sums of a limit and a charge that it pays stay within 64 bits.
 _MOST = 10**9 * NANO
-#: Bytes of the digest of a name.
-_BYTES = 16
+#: Bytes of the digest of a name, and of all amounts; the account keeps the latter as a note.
+_BYTES, _SEAL = 16, "purses"
 _TABLES = MetaData()
 #: Who has a purse: a secret of the account, and for each person a digest of the name and the limit.
 _PEOPLE = Table(
@@ -31,8 +33,9 @@ _PEOPLE = Table(
 )  # fmt: skip
 #: What each has spent, in the same order: the only column that a charge writes.
 _SPENT = Table(
-    "purse_spent", _TABLES, Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False)
-)
+    "purse_spent", _TABLES,
+    Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False),
+)  # fmt: skip
 #: Requests that were answered under a key.
 _ANSWERS = Table(
     "purse_answers", _TABLES,
@@ -48,27 +51,15 @@ class KeyReuseError(InputError):
 class Purses:
     """The purses of an account.
 
-    People are known by name. The ledger keeps a keyed digest of each name (BLAKE2b, 128 bits): whoever joins again has
-    the purse of before, whatever database their records are in. A limit never changes, and a spent amount stays spent.
+    People are known by the normal form of their names. The ledger keeps a keyed digest of it (BLAKE2b, 128 bits):
+    people who join again have the purse of before, whatever database their records are in. A limit never changes, and
+    a spent amount stays spent.
 
     Parameters
     ----------
     ledger : the purses are in. name : of the account. unit : "epsilon" or "rho".
 
     Raises InputError if the account was opened as something else.
-
-    >>> import tempfile, deltahist as dh
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> purses = Purses(dh.Ledger(f"{folder.name}/city.ledger"), "people")
-    >>> with purses.turn() as turn:
-    ...     turn.join(["Ada", "Bob"], [10**9, 10**8])
-    >>> with purses.turn() as turn:
-    ...     turn.charge([1, 2], price=10**8).tolist()
-    [True, False]
-    >>> with purses.turn() as turn:
-    ...     turn.spent.tolist()
-    [100000000, 0]
-    >>> folder.cleanup()
     """
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
@@ -95,26 +86,38 @@ class Turn:
 
     def __init__(self, connection: Connection, name: str) -> None:
         self._connection, self._name = connection, name
-        both = select(_PEOPLE, _SPENT.c.spent).where(_PEOPLE.c.account == name, _SPENT.c.account == _PEOPLE.c.account)
-        found = connection.execute(both).first()
+        both = select(_PEOPLE, _SPENT.c.spent).join(_SPENT, _SPENT.c.account == _PEOPLE.c.account)
+        found = connection.execute(both.where(_PEOPLE.c.account == name)).first()
         self._is_new = found is None
         if found is None:
             self._secret, self._marks = secrets.token_bytes(32), b""
             self.limits = self.spent = np.zeros(0, np.int64)
             return
         self._secret, self._marks = bytes(found.secret), bytes(found.marks)
-        self.limits, self.spent = (np.frombuffer(each, "<i8").astype(np.int64) for each in (found.limits, found.spent))
-        same_length = len(self.limits) == len(self.spent) == len(self._marks) / _BYTES
-        if not same_length or ((self.spent < 0) | (self.spent > self.limits) | (self.limits > _MOST)).any():
-            raise DamagedFile(f"account {name!r} of the ledger is damaged: people have spent more than their limits")
+        self.limits = np.frombuffer(found.limits, "<i8").astype(np.int64)
+        self.spent = np.frombuffer(found.spent, "<i8").astype(np.int64)
+        if not len(self.limits) == len(self.spent) == len(self._marks) / _BYTES:
+            raise DamagedFile(f"account {name!r} is damaged: its columns differ in length")
+        if ((self.spent < 0) | (self.spent > self.limits) | (self.limits > _MOST)).any():
+            raise DamagedFile(f"account {name!r} is damaged: people have spent more than their limits")
+        if get_note(connection, name, _SEAL) != _seal(found.spent):
+            raise DamagedFile(f"account {name!r} is damaged: purses were changed after a charge (by a trigger?)")
 
     def find(self, names: Sequence[str]) -> NDArray[np.int64]:
-        """Return the places (k,) of people by name; -1 for people who have not joined."""
+        """Return the places (k,) of people by name, in any form of it; -1 for people who have not joined."""
         import pyarrow.compute as pc
 
         asked, there = self._digest(names), _as_array(self._marks)
-        places: NDArray[np.int64] = pc.index_in(_as_array(asked), there).fill_null(-1).to_numpy().astype(np.int64)
-        return places
+        places = pc.index_in(_as_array(asked), there).fill_null(-1).to_numpy()
+        return np.asarray(places, dtype=np.int64)
+
+    def find_payers(self, names: Sequence[str], price: int) -> Any:
+        """Return an Arrow table of the names of people who can pay a price, and their places."""
+        import pyarrow as pa
+
+        places = self.find(names)
+        able = np.append(self.limits - self.spent, 0)[places] >= price
+        return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
 
     def charge(self, times: ArrayLike, price: int) -> NDArray[np.bool_]:
         """Charge the people who can pay, and return who could, (m,): the others are not charged.
@@ -127,7 +130,7 @@ class Turn:
         # By division, since a product might overflow.
         pays = np.asarray((often > 0) & (often <= (self.limits - self.spent) // price))
         self.spent = self.spent + np.where(pays, often, 0) * price
-        self._write(_SPENT, spent=self.spent.astype("<i8").tobytes())
+        self._write_spent()
         return pays
 
     def join(self, names: Sequence[str], limits: ArrayLike) -> None:
@@ -136,8 +139,9 @@ class Turn:
         if given.shape != (len(names),) or (len(given) and not 0 <= given.min() <= given.max() <= _MOST):
             raise InputError("limits must be one for each person, from 0 to 10^9")
         different: dict[str, int] = {}
-        for name, limit in zip(names, given.tolist(), strict=True):
+        for name, limit in zip(map(_normalize, names), given.tolist(), strict=True):
             different.setdefault(name, limit)
+        different.pop("", None)
         fresh = [name for name, place in zip(different, self.find(list(different)), strict=True) if place < 0]
         self._marks += self._digest(fresh)
         self.limits = np.append(self.limits, np.array([different[name] for name in fresh], np.int64))
@@ -148,7 +152,7 @@ class Turn:
             self._connection.execute(insert(_PEOPLE), empty)
             self._connection.execute(insert(_SPENT), {"account": self._name, "spent": b""})
         self._write(_PEOPLE, marks=self._marks, limits=self.limits.astype("<i8").tobytes())
-        self._write(_SPENT, spent=self.spent.astype("<i8").tobytes())
+        self._write_spent()
 
     def find_answer(self, key: str, request: dict[str, Any]) -> Any:
         """Return the answer under a key, None if the key is new; KeyReuseError if it was used for another request."""
@@ -157,7 +161,7 @@ class Turn:
         if found is None:
             return None
         if found.request != request:
-            raise KeyReuseError(f"key {key!r} was used for another question: take a new key for a new question")
+            raise KeyReuseError(f"key {key!r} was used for another question: take a new key")
         return found.answer
 
     def keep_answer(self, key: str, request: dict[str, Any], answer: Any) -> None:
@@ -167,15 +171,30 @@ class Turn:
 
     def _digest(self, names: Sequence[str]) -> bytes:
         """Return the keyed digests of names, one after another."""
-        key = self._secret
-        return b"".join(hashlib.blake2b(name.encode(), key=key, digest_size=_BYTES).digest() for name in names)
+        texts, key = (_normalize(name).encode() for name in names), self._secret
+        return b"".join(hashlib.blake2b(text, key=key, digest_size=_BYTES).digest() for text in texts)
+
+    def _write_spent(self) -> None:
+        spent = self.spent.astype("<i8").tobytes()
+        self._write(_SPENT, spent=spent)
+        set_note(self._connection, self._name, _SEAL, _seal(spent))
 
     def _write(self, table: Table, **columns: bytes) -> None:
         self._connection.execute(update(table).where(table.c.account == self._name).values(columns))
+
+
+def _normalize(name: str) -> str:
+    """Return a text in the form that is compared (`normal_name`); an empty one, which is nobody's, if it is blank."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def _seal(spent: bytes) -> str:
+    return hashlib.blake2b(spent, digest_size=_BYTES).hexdigest()
 
 
 def _as_array(marks: bytes) -> Any:
     """Return digests as an Arrow array."""
     import pyarrow as pa
 
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(_BYTES), len(marks) // _BYTES, [None, pa.py_buffer(marks)])
+    buffers = [None, pa.py_buffer(marks)]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(_BYTES), len(marks) // _BYTES, buffers)

@@ -7,7 +7,7 @@ only: size(F(D_o)) · ε for an ε-private question. Source: ProPer, Lemma 1, Co
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ from deltahist.errors import InputError, whole
 from deltahist.personal.expressions import (
     DTYPES,
     LARGEST,
+    LONGEST_TEXT,
     SMALLEST,
     SafeExpression,
     check_column,
@@ -25,14 +26,17 @@ from deltahist.personal.expressions import (
     unify,
 )
 
-#: The hidden column: the name of the person whose record it is.
-OWNER = "_person"
-#: Records that one record may become, by all steps of a query together: memory that ends would reveal records.
-_MOST_COPIES = 1000
+#: Hidden columns: the person whose record it is (by name, or by the place of their purse), names, and what stays.
+OWNER, NAME, _STAYS = "_person", "_person_name", "_person_stays"
+#: Records that one record may become, and parts of expressions that are evaluated for it, by all steps of a query
+#: together: memory or time that ends would reveal records.
+_MOST_COPIES, _MOST_PARTS = 1000, 10_000
 #: Bytes of a column's name; PostgreSQL cuts off what is longer.
 _LONGEST_NAME = 63
 #: Rows of a public table: it goes to the database with the query.
 _MOST_ROWS = 1_000_000
+#: Sums of a person's values stay within 64 bits.
+_MOST_SUM = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,7 @@ class Query:
     source : the table and the owner's column that the records come from.
     copies : records that one record of the table may become.
     most : records that one person may have; None if nothing bounds their number.
+    parts : of expressions that are evaluated for one record of the table. sizes : parts behind each column.
 
     >>> import ibis
     >>> table = ibis.table({OWNER: "string", "kind": "string", "stay": "float64"}, name="visits")
@@ -58,9 +63,8 @@ class Query:
     source: tuple[str, str]
     copies: int = 1
     most: int | None = None
-
-    def __repr__(self) -> str:
-        return f"<Query of {self.source[0]}: {self.columns}>"
+    parts: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> dict[str, str]:
@@ -72,7 +76,8 @@ class Query:
 
         Other records cost nothing (ProPer, selection principle). Raises InputError as `read_expression` does.
         """
-        return replace(self, table=self.table.filter(self._read_condition(condition).value))
+        made = self._read_condition(condition)
+        return self._derive(self.table.filter(made.value), made.nodes)
 
     def select(self, *names: str, **columns: str) -> Self:
         """Return records with the columns named, and columns made by expressions; InputError if one cannot be made."""
@@ -81,7 +86,9 @@ class Query:
         made = {name: self._read_value(each) for name, each in columns.items()}
         check_names([*names, *made])
         values = {name: self.table[name] for name in (OWNER, *names)}
-        return replace(self, table=self.table.select(**values, **{name: each.value for name, each in made.items()}))
+        table = self.table.select(**values, **{name: each.value for name, each in made.items()})
+        sizes = {**self.sizes, **{name: each.nodes for name, each in made.items()}}
+        return self._derive(table, sum(each.nodes for each in made.values()), sizes=sizes)
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
         """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
@@ -91,18 +98,21 @@ class Query:
         """
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
-            raise InputError(f"flat_map has rows of the columns {columns}: it needs rows, all with the same columns")
+            raise InputError(f"flat_map has rows of the columns {columns}: all rows must have the same")
         copies = _check_copies(self.copies * len(rows))
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
         made = {name: unify([self._read(row[name]) for row in rows]) for name in names}
-        parts = []
+        tables, parts = [], sum(each.nodes for column in made.values() for each in column)
         for number, row in enumerate(rows):
-            table = self.table.filter(self._read_condition(row["where"]).value) if "where" in row else self.table
+            condition = self._read_condition(row.get("where", "true"))
+            parts += condition.nodes
+            table = self.table.filter(condition.value) if "where" in row else self.table
             values = {name: _check_kind(made[name][number]).value for name in names}
-            parts.append(table.select(**{OWNER: table[OWNER]}, **values))
+            tables.append(table.select(**{OWNER: table[OWNER]}, **values))
         most = None if self.most is None else self.most * len(rows)
-        return replace(self, table=_unite(parts), copies=copies, most=most)
+        sizes = {name: max(each.nodes for each in column) for name, column in made.items()}
+        return self._derive(_unite(tables), parts, copies=copies, most=most, sizes=sizes)
 
     def union(self, other: Query) -> Self:
         """Return the records of both; a record that is in both comes twice, and is paid for twice.
@@ -111,12 +121,14 @@ class Query:
         """
         copies = _check_copies(self.copies + other.copies)
         if other.source != self.source:
-            raise InputError(f"union of {self.source} and {other.source}: both must have the same table and owners")
+            raise InputError(f"union of {self.source} and {other.source}: both must be of one table and owner")
         if other.columns != self.columns:
             raise InputError(f"union of columns {self.columns} and {other.columns}: both must have the same")
         most = None if self.most is None or other.most is None else self.most + other.most
         table = self.table.union(other.table.select(*self.table.columns))
-        return replace(self, table=table, copies=copies, most=most)
+        sizes = {name: max(each.sizes.get(name, 1) for each in (self, other)) for name in self.columns}
+        made = replace(self, parts=self.parts + other.parts, copies=1)
+        return made._derive(table, copies, copies=copies, most=most, sizes=sizes)
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Return a query for each value of a column; records with other values are in none of them.
@@ -129,13 +141,13 @@ class Query:
         out = {}
         for value in list_values(values):
             one, other = unify([own, make_constant(value)])
-            out[value] = replace(self, table=self.table.filter(one.value == other.value))
+            out[value] = self._derive(self.table.filter(one.value == other.value), 1)
         return out
 
     def distinct(self, *columns: str) -> Self:
         """Return each person's different records, with the columns named (all by default); InputError on others."""
-        kept = self.select(*columns) if columns else self
-        return replace(kept, table=kept.table.distinct())
+        kept = self.select(*(columns or self.columns))
+        return kept._derive(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """Choose at most a number of records of each person: the first ones by some columns.
@@ -157,11 +169,10 @@ class Query:
         own = ibis.window(group_by=OWNER, order_by=order)
         before = (ibis.row_number() if alike else ibis.rank()).over(own)
         peers = ibis.literal(1) if alike else table.count().over(ibis.window(group_by=[OWNER, *names]))
-        taken = {name.casefold() for name in self.columns}
-        stay = next(name for name in map("stay{}".format, range(len(taken) + 1)) if name not in taken)
-        kept = table.mutate(**{stay: before + peers <= most})
-        chosen = kept.filter(kept[stay]).drop(stay)
-        return replace(self, table=chosen, most=most if self.most is None else min(most, self.most))
+        kept = table.mutate(**{_STAYS: before + peers <= most})
+        chosen = kept.filter(kept[_STAYS]).drop(_STAYS)
+        most = most if self.most is None else min(most, self.most)
+        return self._derive(chosen, len(names), most=most)
 
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Add the columns of a public table to the records; records without a partner in it are left out.
@@ -175,16 +186,28 @@ class Query:
         beside = _read_public(public, {name: self.columns[name] for name in keys})
         fresh = [name for name in beside.columns if name not in keys]
         check_names([*self.columns, *fresh])
-        return replace(self, table=self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]])
+        table = self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]]
+        return self._derive(table, len(keys))
 
     def rows(self, **columns: str) -> Any:
         """Return an Ibis table of OWNER and the values given, with one row for each derived record."""
-        made = {name: self._read_value(each) for name, each in columns.items()}
-        check_names(list(made))
-        return self.table.select(**{OWNER: self.table[OWNER]}, **{name: each.value for name, each in made.items()})
+        made = self.select(**columns)
+        return made.table.select(OWNER, *columns)
+
+    def add_up(self, *by: str, **values: Any) -> Any:
+        """Return an Ibis table with a row for each person (and values of columns): the number of records, and sums."""
+        sums = {name: value.sum().clip(-_MOST_SUM, _MOST_SUM) for name, value in values.items()}
+        return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
+
+    def _derive(self, table: Any, parts: int, **changes: Any) -> Self:
+        """Return the records of another table, made by parts of expressions; InputError if they are too many."""
+        total = self.parts + self.copies * parts
+        if total > _MOST_PARTS:
+            raise InputError(f"query has {total:,} parts of expressions for a record, at most {_MOST_PARTS:,} can be")
+        return replace(self, table=table, parts=total, **changes)
 
     def _read(self, expression: str) -> SafeExpression:
-        return read_expression(expression, self.table, self.columns)
+        return read_expression(expression, self.table, self.columns, self.sizes)
 
     def _read_value(self, expression: str) -> SafeExpression:
         return _check_kind(self._read(expression))
@@ -192,7 +215,7 @@ class Query:
     def _read_condition(self, condition: str) -> SafeExpression:
         made = self._read(condition)
         if made.kind not in ("truth", "null"):
-            raise InputError(f"condition is {condition!r}, a {made.kind}: it must be true or false, as kind = 'bus' is")
+            raise InputError(f"condition is {condition!r}, a {made.kind}: it must be true or false")
         return convert(made, "truth")
 
 
@@ -203,10 +226,10 @@ def check_names(names: Sequence[str]) -> None:
         if not isinstance(name, str) or not name or len(name.encode()) > _LONGEST_NAME or "\0" in name:
             raise InputError(f"a column is called {name!r}: names are texts of 1 to {_LONGEST_NAME} bytes")
         folded = name.casefold()
-        if folded == OWNER:
+        if folded.startswith(OWNER):
             raise InputError(f"a column is called {name!r}: the name is taken, rename the column")
         if folded in seen:
-            raise InputError(f"columns are called {seen[folded]!r} and {name!r}: names must differ by more than case")
+            raise InputError(f"columns are {seen[folded]!r} and {name!r}: names must differ by more than case")
         seen[folded] = name
 
 
@@ -223,7 +246,7 @@ def list_values(values: Sequence[Any]) -> list[Any]:
 def _check_copies(copies: int) -> int:
     """Return the number of records that a query makes of one; InputError if they may not fit into memory."""
     if copies > _MOST_COPIES:
-        raise InputError(f"the query makes up to {copies:,} records of one: it must make at most {_MOST_COPIES:,}")
+        raise InputError(f"query makes up to {copies:,} records of one: at most {_MOST_COPIES:,} can be")
     return copies
 
 
@@ -247,6 +270,7 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
     import numpy as np
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if not isinstance(frame, pd.DataFrame):
         raise InputError(f"join with {type(frame).__name__}: it must be a pandas frame, which is public")
@@ -263,10 +287,12 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
         column = table[name]
         kind = None if pa.types.is_null(column.type) else kind_of(ibis.dtype(column.type))
         if kind is None:
-            raise InputError(f"the public table has {name!r} of type {column.type}, which queries do not take")
+            raise InputError(f"the public table has {name!r} of type {column.type}, which is not taken")
         if name in keys and (kind == "number" or kind != keys[name] or column.null_count):
-            raise InputError(f"join on {name!r}: keys must be {keys[name]} on both sides, no floats, none missing")
+            raise InputError(f"join on {name!r}: keys must be {keys[name]} on both sides, not floats or missing")
         column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
+        if kind == "text" and (pc.max(pc.utf8_length(column)).as_py() or 0) > LONGEST_TEXT:
+            raise InputError(f"the public table has texts {name!r} of more than {LONGEST_TEXT:,} characters")
         if kind == "number":
             size = np.abs(column.drop_null().to_numpy())
             if ((size != 0) & ~((size >= SMALLEST) & (size <= LARGEST))).any():
@@ -274,5 +300,5 @@ def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
         columns[name] = column.combine_chunks()
     keyed = pa.table({name: columns[name] for name in keys})
     if keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
-        raise InputError(f"the public table has keys {list(keys)} that repeat: each record would come several times")
+        raise InputError(f"the public table has keys {list(keys)} that repeat: each must come once")
     return ibis.memtable(pa.table(columns))

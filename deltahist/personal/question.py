@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deltahist.errors import InputError
-from deltahist.personal.asking import Records
+from deltahist.personal.aggregates import Aggregate, Count, Histogram, Mean, Sum
+from deltahist.personal.people import Records
 
 #: Bytes of the longest file that is read.
 _LONGEST = 1 << 20
+_KINDS: dict[str, type[Aggregate]] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -39,7 +42,7 @@ class Step(Strict):
     def _check_one(self) -> Step:
         given = self.model_fields_set - {"by"}
         if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
-            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by) and union")
+            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by), union")
         return self
 
     def derive(self, records: Records) -> Records:
@@ -47,7 +50,7 @@ class Step(Strict):
         (name,) = self.model_fields_set - {"by"}
         given: Any = getattr(self, name)
         if name == "union":
-            return functools.reduce(lambda one, other: one.union(other), (_derive(records, part) for part in given))
+            return functools.reduce(Records.union, (_derive(records, part) for part in given))
         if name == "at_most":
             return records.at_most(given, by=self.by)
         if isinstance(given, dict):
@@ -56,48 +59,14 @@ class Step(Strict):
         return derived
 
 
-class _Priced(Strict):
-    epsilon: float | None = None
-    rho: float | None = None
-
-    @model_validator(mode="after")
-    def _check_budget(self) -> _Priced:
-        if (self.epsilon is None) == (self.rho is None):
-            raise ValueError("it must have either epsilon or rho")
-        return self
-
-
-class CountQuestion(_Priced):
-    """The number of records."""
-
-    kind: Literal["count"]
-
-
-class ValueQuestion(_Priced):
-    """The sum or mean of a value."""
-
-    kind: Literal["sum", "mean"]
-    column: str
-    clip: Annotated[list[float], Field(min_length=2, max_length=2)]
-    resolution: float | None = None
-
-
-class HistogramQuestion(_Priced):
-    """The number of records with each of some values."""
-
-    kind: Literal["histogram"]
-    column: str
-    values: Annotated[list[Any], Field(min_length=1)]
-
-
 class Question(Strict):
     """A question in writing: steps lead to the records that its answer is about.
 
-    >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).answer.kind
-    'count'
+    >>> Question.of({"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}).aggregate
+    Count(epsilon=Fraction(1, 10), rho=None)
     """
 
-    answer: Annotated[CountQuestion | ValueQuestion | HistogramQuestion, Field(discriminator="kind")]
+    answer: dict[str, Any]
     steps: list[Step] = []
     table: str | None = None
     owner: str | None = None
@@ -110,7 +79,23 @@ class Question(Strict):
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Question:
         """Return the question that a mapping describes; InputError if it describes none."""
-        return check_model(cls, given, "question")
+        made = check_model(cls, given, "question")
+        _ = made.aggregate
+        return made
+
+    @functools.cached_property
+    def aggregate(self) -> Aggregate:
+        """What is asked of the records, with its price."""
+        named = {name: value for name, value in self.answer.items() if name != "kind"}
+        kind = _KINDS.get(str(self.answer.get("kind")))
+        if kind is None:
+            raise InputError(f"answer is {str(self.answer)[:80]}: its kind must be one of {', '.join(_KINDS)}")
+        if unknown := named.keys() - {field.name for field in fields(kind)}:
+            raise InputError(f"answer.{min(unknown)} is refused: a {self.answer['kind']} does not take it")
+        try:
+            return kind(**named)
+        except TypeError as problem:
+            raise InputError(f"answer is refused: {problem}") from None
 
     def records(self, records: Records) -> Records:
         """Derive records from a table's records by the steps."""
@@ -118,8 +103,7 @@ class Question(Strict):
 
     def ask(self, records: Records, key: str | None = None) -> Any:
         """Answer the question about the records of a table, by an `Answer` or `Answers` (`Records.ask`)."""
-        given = {name: getattr(self.answer, name) for name in self.answer.model_fields_set - {"kind"}}
-        return getattr(self.records(records), self.answer.kind)(**given, key=key)
+        return self.records(records).ask(self.aggregate, key)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:

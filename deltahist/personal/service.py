@@ -1,17 +1,15 @@
 """The private service: questions that people pay for, over HTTP, from clients with keys.
 
-Each request is one transaction of the ledger. Every answer leaves one step after its question was read, whatever the
-records are. A question that has not ended by then is interrupted, and everybody pays.
+Each request is one transaction of the ledger. Every answer leaves one step after its question was read, and holds the
+ledger for one share of the step, whatever the records are. A question that needs longer is interrupted, and everybody
+pays.
 `deltahist serve --private CONFIG` runs it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import hmac
-import ipaddress
 import json
 import logging
 import math
@@ -21,7 +19,7 @@ import secrets
 import stat
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -34,21 +32,23 @@ from pydantic import Field, model_validator
 
 from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
-from deltahist.personal.asking import INTERRUPTED, InterruptedQuestionError, UnusableError
 from deltahist.personal.engine import Database
-from deltahist.personal.people import People
+from deltahist.personal.people import INTERRUPTED, InterruptedQuestionError, People, UnusableError
 from deltahist.personal.purses import KeyReuseError
 from deltahist.personal.question import Question, Strict, check_model, read_toml
 
 _LOG = logging.getLogger("deltahist.personal")
-_HASH = re.compile(r"sha256\$[0-9a-f]{32}\$[0-9a-f]{64}")
-#: The part of a step in which questions are answered, and the last part, in which none is.
-_WORKED, _FOR_CHARGES = 0.8, 0.1
+_HASH = re.compile(r"sha256\$[0-9a-f]{64}")
+#: Addresses that other machines cannot reach.
+_HERE = ("127.0.0.1", "::1", "localhost")
+#: The part of a step in which records are read, and the last part, in which they are not; plans are made in the rest.
+_READ, _LAST = 0.64, 0.1
 #: Questions that are worked on at a time.
 _AT_ONCE = 16
 #: Characters of a client's name and of a request's key: both together are the key in the ledger.
 _LONGEST_NAME, _LONGEST_KEY = 60, 100
-_NOT_NOW = "the ledger or the database cannot be used just now: ask again later, with the same Idempotency-Key"
+_LATE = "the question did not end in its step: everybody may have been charged the most that it may cost them"
+_NOT_NOW = "ledger and database cannot be used just now: ask again later, with the same Idempotency-Key"
 
 _Text = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[int, Field(ge=1)]
@@ -77,8 +77,8 @@ class PrivateSettings(Strict):
     database, ledger : where they are, as `People` takes them.
     accounts : by their names in the ledger. clients : by name.
     host, port : where to listen. tls_in_front : whether a proxy encrypts what goes to other machines.
-    step : seconds; every answer leaves when they have passed. max_seconds : in which a question's body must come.
-    max_bytes : of a question. max_waiting : questions in any step, which share its time alike; more are put off.
+    step : seconds; every answer leaves when they have passed. max_bytes : of a question.
+    max_waiting : questions in any step, which share its time alike; more are put off.
     """
 
     database: _Text
@@ -89,7 +89,6 @@ class PrivateSettings(Strict):
     port: Annotated[int, Field(ge=0, le=65535)] = 8001
     tls_in_front: bool = False
     step: Annotated[float, Field(gt=0, le=60)] = 10.0
-    max_seconds: _Positive = 20
     max_bytes: _Positive = 64 << 10
     max_waiting: _Positive = 16
 
@@ -105,52 +104,40 @@ class PrivateSettings(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> PrivateSettings:
-        if not self.tls_in_front and not _is_loopback(self.host):
-            raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true), or listen at 127.0.0.1")
+        if not self.tls_in_front and self.host not in _HERE:
+            raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true) or take 127.0.0.1")
         seen: set[str] = set()
         for name, client in self.clients.items():
             if not 0 < len(name) <= _LONGEST_NAME or ":" in name or not name.isprintable():
-                raise ValueError(f"client is {name!r}: a name has 1 to {_LONGEST_NAME} characters and no colon")
+                raise ValueError(f"client is {name!r}: a name has 1 to {_LONGEST_NAME} characters, no colon")
             if unknown := set(client.accounts) - set(self.accounts):
-                raise ValueError(f"clients.{name}.accounts has {min(unknown)!r}: it must be one of the accounts")
+                raise ValueError(f"clients.{name}.accounts has {min(unknown)!r}, which is not there")
             for hashed in client.keys:
                 if not _HASH.fullmatch(hashed) or hashed in seen:
-                    raise ValueError(f"clients.{name}.keys: each must be a different hash of --new-key, never the key")
+                    raise ValueError(f"clients.{name}.keys: a different hash of --new-key, never the key")
                 seen.add(hashed)
         return self
 
     @property
     def share(self) -> float:
-        """Seconds in which a question has the records: all that come in a step end within most of it."""
-        return _WORKED * self.step / self.max_waiting
+        """Seconds for which a question has the records: those of all that come in a step are most of it."""
+        return _READ * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:
-        """Return the client of a key, or None; it compares with all keys, each in constant time."""
-        found = [name for name, client in self.clients.items() for each in client.keys if fits(key, each)]
-        return found[0] if found else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+        """Return the client of a key, or None; the time that it takes reveals hashes at most, never keys."""
+        hashed = hash_key(key)
+        return next((name for name, client in self.clients.items() if hashed in client.keys), None)
 
 
 def make_key() -> tuple[str, str]:
-    """Return a new key of 256 random bits, and the salted hash by which it is known."""
-    key, salt = f"dhk_{secrets.token_urlsafe(32)}", secrets.token_hex(16)
-    return key, f"sha256${salt}${_digest(key, salt)}"
+    """Return a new key of 256 random bits, and the hash by which it is known."""
+    key = f"dhk_{secrets.token_urlsafe(32)}"
+    return key, hash_key(key)
 
 
-def fits(key: str, hashed: str) -> bool:
-    """Return whether a key is the one of a hash; in constant time."""
-    _, salt, digest = hashed.split("$")
-    return hmac.compare_digest(_digest(key, salt), digest)
-
-
-def _digest(key: str, salt: str) -> str:
-    return hashlib.sha256(bytes.fromhex(salt) + key.encode(errors="replace")).hexdigest()
+def hash_key(key: str) -> str:
+    """Return the hash of a key; it needs no salt, since nobody can guess a key."""
+    return f"sha256${hashlib.sha256(key.encode(errors='replace')).hexdigest()}"
 
 
 class _Refusal(Exception):  # noqa: N818
@@ -165,16 +152,16 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     there = Ledger(settings.ledger).accounts() if Ledger.exists(settings.ledger) else {}
     for name in settings.accounts:
         if there.get(name, {}).get("kind") != "purses":
-            raise InputError(f"the ledger has no people in account {name!r}: let them join first (deltahist ask)")
+            raise InputError(f"the ledger has no people in account {name!r}: let them join (deltahist ask)")
     ledger, database = Ledger(settings.ledger), Database.open(settings.database)
     people = {
         name: People(database, about.table, owner=about.owner, ledger=ledger, name=name)
         for name, about in settings.accounts.items()
     }
     for one in people.values():
-        # What is imported at the first use must not take the time of the first question.
-        with database.snapshot() as look:
-            look.plan(one.records.rows())
+        # What is imported at the first use must not take the time of the first question; damaged purses are noticed.
+        with one.purses.turn(), database.snapshot() as look:
+            look.plan(one.names)
     return people
 
 
@@ -183,12 +170,8 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
 
-    @contextlib.asynccontextmanager
-    async def run(_: FastAPI) -> AsyncIterator[None]:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_AT_ONCE))
-        yield
-
-    app = FastAPI(title="deltahist, people's own budgets", lifespan=run, openapi_url=None)
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    app = FastAPI(title="deltahist, people's own budgets", openapi_url=None)
 
     def admit(request: Request) -> tuple[str, str]:
         """Return the client and the account of a request."""
@@ -196,7 +179,7 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         client = settings.find_client(key.strip()) if scheme.lower() == "bearer" else None
         if client is None:
             named = {"www-authenticate": 'Bearer realm="deltahist"'}
-            raise _Refusal(401, "Authorization", "Authorization has no key that is known: send Bearer KEY", **named)
+            raise _Refusal(401, "Authorization", "Authorization has no known key: send Bearer KEY", **named)
         allowed = settings.clients[client].accounts
         account = request.query_params.get("account", allowed[0] if len(allowed) == 1 else None)
         if account not in allowed:
@@ -220,22 +203,26 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
             rule = f"send 1 to {_LONGEST_KEY} printable characters, new for each new question"
             raise _Refusal(400, "Idempotency-Key", f"Idempotency-Key has {len(key)} characters: {rule}")
-        body = await _read_body(request, settings)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > settings.max_bytes:
+                raise _Refusal(413, "body", f"body is longer than {settings.max_bytes:,} bytes")
         # Each request is here for one step: whether one is put off depends on when others came, and on nothing else.
         if at_work >= settings.max_waiting:
-            raise _Refusal(503, "body", "too many questions wait: ask again in a second", **{"retry-after": "1"})
+            raise _Refusal(503, "body", "too many questions wait: ask again later", **{"retry-after": "1"})
         due = time.monotonic() + settings.step
-        until = due - _FOR_CHARGES * settings.step
+        until = due - _LAST * settings.step
         at_work += 1
-        work = asyncio.to_thread(_ask, people[name], settings, name, body, f"{client}: {key}", until)
-        thread = asyncio.ensure_future(work)
+        given = (people[name], settings, name, body, f"{client}: {key}", until)
+        thread = asyncio.get_running_loop().run_in_executor(pool, _ask, *given)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await _pass_step(thread, due)
         finally:
             at_work -= 1
         if not thread.done():
-            raise _Refusal(500, "body", INTERRUPTED)
+            raise _Refusal(500, "body", _LATE)
         return thread.result()
 
     @app.exception_handler(_Refusal)
@@ -250,20 +237,6 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         return response
 
     return app
-
-
-async def _read_body(request: Request, settings: PrivateSettings) -> bytes:
-    """Return the body of a request; refuse one that is too long or comes too slowly."""
-    body = b""
-    try:
-        async with asyncio.timeout(settings.max_seconds):
-            async for part in request.stream():
-                body += part
-                if len(body) > settings.max_bytes:
-                    raise _Refusal(413, "body", f"body is longer than {settings.max_bytes:,} bytes")
-    except TimeoutError:
-        raise _Refusal(408, "body", f"body took longer than {settings.max_seconds} seconds") from None
-    return body
 
 
 async def _pass_step(thread: asyncio.Future[Response], due: float) -> None:
@@ -285,24 +258,14 @@ def _count(times: deque[float], most: int) -> None:
 
 def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:
     """Answer a question; raise _Refusal, which reveals nothing of records, files or the machine."""
-    with _explained():
-        try:
-            given = json.loads(body)
-        except (ValueError, RecursionError):
-            raise InputError("body is no JSON") from None
-        question = Question.of(given)
+    try:
+        question = Question.of(_read_json(body))
         for field, there in (("table", people.table), ("owner", people.owner)):
             asked = getattr(question, field)
             if asked not in (None, there):
                 raise InputError(f"{field} is {asked!r}: account {name!r} has {there!r}; leave it out")
         records = replace(people.records, seconds=settings.share, until=until)
         return JSONResponse(question.ask(records, key).to_json())
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
     except KeyReuseError:
         refusal = _Refusal(422, "Idempotency-Key", "Idempotency-Key was used for another question: take a new one")
     except InterruptedQuestionError:
@@ -317,9 +280,22 @@ def _explained() -> Iterator[None]:
     except Exception as wrong:  # its message may quote records
         _LOG.error("a question failed: %s", type(wrong).__name__)
         refusal = _Refusal(500, "body", "the question failed; the log of the service has the time")
-    else:
-        return
-    raise refusal from None
+    raise refusal
+
+
+def _read_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        raise InputError("body is no JSON") from None
+
+
+class _Lines(logging.Formatter):
+    """Lines of this service and of uvicorn as they are, of errors and of other libraries without what they say."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        is_own = record.name.startswith(("uvicorn", _LOG.name)) and not record.exc_info
+        return record.getMessage() if is_own else f"{record.levelname} of {record.name}: its text is not shown"
 
 
 def run_private(config: Path, check: bool = False) -> None:
@@ -328,10 +304,19 @@ def run_private(config: Path, check: bool = False) -> None:
     app = create_app(settings, open_people(settings))
     if check:
         return
-    _LOG.setLevel(logging.INFO)
-    _LOG.addHandler(logging.StreamHandler())
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lines())
+    logging.basicConfig(handlers=[handler])
+    for name in ("uvicorn", _LOG.name):
+        logging.getLogger(name).setLevel(logging.INFO)
     most = 4 * settings.max_waiting
     server = uvicorn.Config(
-        app, settings.host, settings.port, access_log=False, limit_concurrency=most, server_header=False
+        app,
+        settings.host,
+        settings.port,
+        access_log=False,
+        limit_concurrency=most,
+        server_header=False,
+        log_config=None,
     )
     uvicorn.Server(server).run()

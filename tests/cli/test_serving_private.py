@@ -18,7 +18,7 @@ import pytest
 
 from deltahist.cli import main
 from deltahist.personal import People
-from deltahist.personal.service import fits
+from deltahist.personal.service import hash_key
 
 QUESTION = json.dumps({"answer": {"kind": "count", "epsilon": 0.01}}).encode()
 
@@ -53,7 +53,7 @@ def night(tmp_path, capsys):
 def test_a_key_is_shown_once_and_only_its_hash_is_for_the_file(night):
     file, key = night
     hashed = re.search(r'"(sha256[^"]*)"', file.read_text())[1]
-    assert fits(key, hashed)
+    assert hash_key(key) == hashed
     assert key not in file.read_text()
 
 

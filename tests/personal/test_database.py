@@ -48,7 +48,12 @@ def test_records_are_read_alike(address):
     at = pd.Timestamp("2026-05-01 22:30:00.123456").to_pydatetime(warn=False)
     assert rows == [("ann", 'it\'s "x",\n', 1.5, 1, at, at.date(), True), ("bob", *[None] * 6)]
     assert _rows(database, query.where("place = ''")) == []
-    assert sorted(database.owners("t a", "who")) == ["ann", "bob"]
+
+
+def test_long_texts_are_read_up_to_a_thousand_characters(address):
+    run(address, "CREATE TABLE t (who TEXT, name TEXT)", "INSERT INTO t VALUES ('a', repeat('\u00e9', 2000))")
+    database = Database.open(address)
+    assert _rows(database, database.query("t", "who"), v="length(name)") == [("a", 1000)]
 
 
 def test_whole_numbers_are_names(address):
@@ -99,7 +104,7 @@ def test_failures_on_private_rows_say_nothing_of_them(address):
     )
     database = Database.open(address)
     query = database.query("risky", "who")
-    with pytest.raises(InputError, match=r"cannot evaluate this: .* What it says is not shown") as caught:
+    with pytest.raises(InputError, match=r"cannot evaluate this: .* Its words are not shown") as caught:
         _rows(database, query, n="n")
     assert "zoo" not in str(caught.value)
     assert caught.value.__context__ is None
@@ -267,3 +272,15 @@ def test_a_server_that_does_not_keep_settings_is_refused(postgres_url, monkeypat
     for ask in (lambda: Database.open(postgres_url), lambda: database.query("t", "who"), database.snapshot().__enter__):
         with pytest.raises(InputError, match="has standard_conforming_strings = 'off' although 'on' was set"):
             ask()
+
+
+def test_a_server_in_another_encoding_is_refused(postgres_url):
+    """Some texts of SQL_ASCII are none in UTF-8, and would end a question."""
+    name = f"{postgres_url.rpartition('/')[2]}_ascii"
+    with psycopg.connect(postgres_url, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name} ENCODING SQL_ASCII TEMPLATE template0 LOCALE 'C'")
+        try:
+            with pytest.raises(InputError):
+                Database.open(f"{postgres_url}_ascii")
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,8 +1,11 @@
 """Purses: nobody spends more than their limit, whatever happens in between, and nothing is charged twice."""
 
+import contextlib
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -123,3 +126,30 @@ def test_many_charge_at_once_and_nobody_overspends(tmp_path, request, server):
         paid = list(pool.map(pay, range(20)))
     assert held(purses)[1] == [24, 60]
     assert [sum(each) for each in zip(*paid, strict=True)] == [12, 20]
+
+
+@pytest.mark.parametrize("server", [False, True])
+def test_a_trigger_that_undoes_charges_is_noticed(tmp_path, request, server):
+    where = request.getfixturevalue("postgres_url") if server else tmp_path / "l"
+    purses = Purses(dh.Ledger(where), "people")
+    with purses.turn() as turn:
+        turn.join(["a"], [5])
+    if server:
+        with psycopg.connect(where) as other:
+            other.execute(
+                "CREATE FUNCTION deltahist.undo() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'"
+            )
+            other.execute(
+                "CREATE TRIGGER undo BEFORE UPDATE ON deltahist.purse_spent FOR EACH ROW"
+                " EXECUTE FUNCTION deltahist.undo()"
+            )
+    else:
+        with contextlib.closing(sqlite3.connect(where)) as other:
+            other.execute(
+                "CREATE TRIGGER undo AFTER UPDATE ON purse_spent WHEN new.spent <> old.spent BEGIN"
+                " UPDATE purse_spent SET spent = old.spent; END"
+            )
+    with purses.turn() as turn:
+        turn.charge([1], 1)
+    with pytest.raises(DamagedFile, match="changed after a charge"), purses.turn():
+        pass

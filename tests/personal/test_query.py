@@ -136,6 +136,26 @@ def test_steps_together_make_a_thousand_records_of_one_at_most():
         query.union(QUERY.select("kind"))
 
 
+def test_what_is_evaluated_for_one_record_is_bounded():
+    """Columns count as what is behind them, since a database may write it out again at each use."""
+    query = QUERY.select("kind", "x")
+    sizes = [query.parts]
+    for _ in range(2):
+        query = query.select("kind", x="x * x + x")
+        sizes.append(query.parts)
+    assert sizes[2] - sizes[1] > 2 * (sizes[1] - sizes[0])
+    with pytest.raises(InputError, match="expression is too long"):
+        query.select(x="x * x + x").select(x="x * x + x").select(x="x * x + x")
+    few = _times(QUERY, 100)
+    assert few.where("kind like 'a%'").parts == few.parts + 100 * 3
+    with pytest.raises(InputError, match="parts of expressions for a record"):
+        few.where(" or ".join(f"kind like '{number}%'" for number in range(50)))
+
+
+def test_distinct_records_differ_in_all_columns(derived):
+    assert derived(QUERY.distinct(), _OWN) == [dict.fromkeys(_OWN, 1)]
+
+
 def test_a_query_knows_how_many_records_of_a_person_there_are_at_most():
     few, all_of = QUERY.select("kind").at_most(4), QUERY.select("kind")
     assert (all_of.most, few.most, few.at_most(9).most, few.at_most(2).most) == (None, 4, 4, 2)
@@ -187,6 +207,8 @@ def test_a_query_knows_how_many_records_of_a_person_there_are_at_most():
         lambda q: q.join(SEATS.assign(x=1), "kind"),
         lambda q: q.join(SEATS.assign(seats=[1, "two"]), "kind"),
         lambda q: q.join(SEATS.assign(seats=[1, np.inf]), "kind"),
+        lambda q: q.join(SEATS.assign(seats=["a", "x" * 1001]), "kind"),
+        lambda q: q.select(long=f"case when a = 1 then '{'x' * 1001}' else kind end"),
         lambda q: q.where(3),
         lambda q: q.where([]),
     ],

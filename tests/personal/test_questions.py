@@ -49,8 +49,9 @@ def test_the_command_asks_and_charges(night, capsys):
     assert json.loads(capsys.readouterr().out)["estimate"] == 2
     assert main([*ASK, "--limit", "1", "--key", "k"]) == 0
     first = capsys.readouterr().out
-    assert "number of records: 2 ± " in first
+    assert "number of records whose owners could pay: 2 ± " in first
     assert "person paid ε = 0.5 times the number of their records" in first
+    assert "the true number of records may be larger" in first
     assert main([*ASK, "--key", "k", "--out", "answer.txt"]) == 0
     assert (night / "answer.txt").read_text() == first
     people = People("city.duckdb", "visits", owner="who", ledger="city.ledger")
@@ -110,13 +111,13 @@ def test_questions_that_are_none(given):
 
 @pytest.mark.parametrize("values", [[[1]], [{}], [None], ["a", "a"], [1, "a"]])
 def test_values_that_are_none(tmp_path, values):
-    question = Question.of({"answer": {"kind": "histogram", "column": "kind", "values": values, "epsilon": 1}})
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t AS SELECT 'Ada' AS who, 'a' AS kind")
     people = People(connection, "t", owner="who", ledger=tmp_path / "l", epsilon=1)
     people.enrol()
+    answer = {"kind": "histogram", "column": "kind", "values": values, "epsilon": 1}
     with pytest.raises(dh.InputError):
-        question.ask(people.records)
+        Question.of({"answer": answer}).ask(people.records)
     assert people.spent(["Ada"]) == [0]
 
 
