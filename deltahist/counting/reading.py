@@ -284,7 +284,7 @@ def _columns(
     array = np.ma.asarray(points)
     if array.dtype.kind not in "iuf":
         raise InputError(f"points are of type {array.dtype}: coordinates must be numbers")
-    plain = np.ma.filled(array.astype(np.float64), np.nan)
+    plain = np.ma.filled(array.astype(np.float64, copy=False), np.nan)
     if plain.ndim < 2 and (domain.ndim == 1 or not plain.size):
         plain = plain.reshape(-1, domain.ndim)
     if plain.ndim != 2 or plain.shape[1] != domain.ndim:
