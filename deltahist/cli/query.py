@@ -68,6 +68,9 @@ def query(
     compare: Annotated[
         tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: the change from these steps.")
     ] = None,
+    overlapping: Annotated[
+        bool, typer.Option("--overlapping", help="Of a folder: take steps whole that the ends of a period cut.")
+    ] = False,
     each: Annotated[bool, typer.Option("--each", help="Of a folder: a row for each step, not their sum.")] = False,
     mean: Annotated[bool, typer.Option("--mean", help="Of a folder: the mean per step, not the sum.")] = False,
     skip_missing: Annotated[
@@ -117,6 +120,7 @@ def query(
     steps = {
         "--between": between,
         "--compare": compare,
+        "--overlapping": overlapping,
         "--each": each,
         "--mean": mean,
         "--skip-missing": skip_missing,
@@ -128,7 +132,8 @@ def query(
     published: Any
     how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
     if shared.is_folder(release) and quantiles is None:
-        published = _choose_steps(shared.open_series(release), between, compare, each, mean, skip_missing)
+        whole = shared.open_series(release)
+        published = _choose_steps(whole, between, compare, overlapping, each, mean, skip_missing)
     else:
         if given := [option for option, value in steps.items() if value]:
             raise InputError(f"{given[0]} requires a folder of `deltahist stream`: {str(release)!r} is one release")
@@ -175,6 +180,7 @@ def _choose_steps(
     series: Series,
     between: tuple[str, str] | None,
     compare: tuple[str, str] | None,
+    overlapping: bool,
     each: bool,
     mean: bool,
     skip_missing: bool,
@@ -182,7 +188,8 @@ def _choose_steps(
     """Return the steps that are asked, or the change between two periods."""
 
     def period(ends: tuple[str, str] | None) -> Series:
-        found = series if ends is None else series.between(*ends)
+        found = series if ends is None else series.between(*ends, overlapping=overlapping)
+        note(f"note: steps {found.labels[0]} to {found.labels[-1]}")
         if found.missing and (each or skip_missing):
             note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.missing_words)}")
         found = found.present() if skip_missing else found

@@ -294,18 +294,33 @@ class Series:
         """Return each step's name and its release, None where it is missing."""
         return ((self.clock.label(s), self.releases.get(s)) for s in range(self.first, self.last + 1))
 
-    def between(self, first: str, last: str) -> Series:
+    def between(self, first: str, last: str, *, overlapping: bool = False) -> Series:
         """Return the steps from that of `first` to that of `last`, both included.
 
-        A date without a time of day means the whole day: its first step, or its last.
+        A date without a time of day means the whole day: its first step, or its last. A step's name means the step.
 
-        Raises InputError if they cannot be read, are reversed, or no step between them has a release.
+        Raises InputError if they cannot be read, are reversed, or no step between them has a release; and if they cut
+        a step, such as a week of which some days are asked, unless `overlapping` takes it whole.
         """
-        one, other = self.clock.step(first, "the first step"), self.clock.step(last, "the last step")
-        if 0 < self.clock.every < _DAY and re.fullmatch(r"\d{4}-\d\d-\d\d", last.strip()):
-            other = (seconds(last, "the last step") + _DAY - 1 - self.clock.start) // self.clock.every
+        clock = self.clock
+        one, other = clock.step(first, "the first step"), clock.step(last, "the last step")
+        cut = []
+        if clock.every:
+            begin, end = seconds(first, "the first step"), seconds(last, "the last step")
+            whole_day = re.fullmatch(r"\d{4}-\d\d-\d\d", last.strip()) is not None
+            named = (end - clock.start) % clock.every == 0 and not (whole_day and clock.every < _DAY)
+            if whole_day and not named:
+                end += _DAY
+                other = (end - 1 - clock.start) // clock.every
+            cut = [first] * bool((begin - clock.start) % clock.every)
+            cut += [last] * bool(not named and (end - clock.start) % clock.every)
         if one > other:
             raise InputError(f"the first step is {first!r} and the last one {last!r}: they are reversed")
+        if cut and not overlapping:
+            raise InputError(
+                f"{cut[0]!r} cuts a step: the steps that overlap are {clock.label(one)} to {clock.label(other)}, of "
+                f"{clock.period} each; name whole steps, or take those (--overlapping)"
+            )
         return self.cut(one, other)
 
     def cut(self, first: int, last: int) -> Series:

@@ -368,6 +368,30 @@ def test_tables_of_all_noises_of_a_sum_are_made_when_it_is_prepared():
     assert alone == ask(corners)[:5].tolist()
 
 
+@pytest.mark.parametrize(
+    ("every", "first", "last", "named", "overlapping"),
+    [
+        ("1w", "2010-05-03", "2010-05-17", (0, 2), (0, 2)),  # names of steps
+        ("1w", "2010-05-03", "2010-05-16", (0, 1), (0, 1)),  # whole weeks by their days
+        ("1w", "2010-05-04", "2010-05-16", None, (0, 1)),
+        ("1w", "2010-05-03", "2010-05-22", None, (0, 2)),
+        ("6h", "2010-05-03", "2010-05-03", (0, 3), (0, 3)),
+        ("6h", "2010-05-03T01:00", "2010-05-03", None, (0, 3)),
+        ("7h", "2010-05-03", "2010-05-03", None, (0, 3)),
+        ("1d", "2010-05-03", "2010-05-04T12:00", None, (0, 1)),
+    ],
+)
+def test_a_period_that_cuts_a_step_is_refused(every, first, last, named, overlapping):
+    city = series(made(4, strategy="identity"), Clock.of("2010-05-03", every))
+    found = city.between(first, last, overlapping=True)
+    assert (found.first, found.last) == overlapping
+    if named is None:
+        with pytest.raises(dh.InputError, match="cuts a step"):
+            city.between(first, last)
+    else:
+        assert (city.between(first, last).first, city.between(first, last).last) == named
+
+
 # ---------------------------------------------------------------------------------- what a series costs
 
 
