@@ -264,6 +264,25 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
     return form
 
 
+def _make_part(target: Path) -> Path:
+    """Make the empty temporary file beside a target; InputError if its folder or its name does not allow one."""
+    if not target.parent.is_dir():
+        raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
+    if target.is_dir():
+        raise InputError(f"output {str(target)!r} is a folder: it must be a file")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
+    except OSError as problem:
+        raise InputError(f"output {str(target)!r} cannot be written: {problem.strerror}") from None
+    os.close(handle)
+    return Path(name)
+
+
+def check_creatable(target: str | Path) -> None:
+    """Raise InputError unless `write_whole` can write a file: to be called before anything is charged."""
+    _make_part(Path(target)).unlink()
+
+
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
 
@@ -274,17 +293,8 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
     Raises InputError if the folder does not exist or cannot be written.
     """
     target = target.resolve() if secret else target
-    if not target.parent.is_dir():
-        raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
-    if target.is_dir():
-        raise InputError(f"output {str(target)!r} is a folder: it must be a file")
     _sweep(target)
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
-    except OSError as problem:
-        raise InputError(f"output folder {str(target.parent)!r} cannot be written: {problem.strerror}") from None
-    os.close(handle)
-    part = Path(name)
+    part = _make_part(target)
     try:
         try:
             write(part)

@@ -200,9 +200,10 @@ class Population:
 
     Parameters
     ----------
-    name : of the people. accounts : how many they have.
+    name : of the people. accounts : how many they have, but for people's own budgets.
     sums : for each unit, what has been spent, the most that may ever be (None without a limit), and the most in any one
         window of each stream.
+    own_budgets : whether people pay from budgets of their own, too: what these have spent is private, and comes on top.
 
     >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
     the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (in any window at most 2)
@@ -211,6 +212,7 @@ class Population:
     name: str
     accounts: int
     sums: tuple[tuple[str, Fraction, Fraction | None, Fraction], ...]
+    own_budgets: bool = False
 
     def __str__(self) -> str:
         """Say what the accounts have spent, and what they may spend."""
@@ -223,13 +225,14 @@ class Population:
                 parts[-1] += f", without a limit (in any window at most {say_amount(window, window)})"
         who = "the only account" if self.accounts == 1 else f"the {self.accounts:,} accounts"
         has = "has" if self.accounts == 1 else "have"
-        return f"{who} of population {self.name!r} {has} spent {' and '.join(parts)}"
+        own = "; people's own budgets come on top" if self.own_budgets else ""
+        return f"{who} of population {self.name!r} {has} spent {' and '.join(parts) or 'nothing'}{own}"
 
     def describe(self) -> dict[str, Any]:
         """Describe the population as JSON."""
         names = ("unit", "spent", "most", "in_any_window")
         texts = [[None if each is None else str(each) for each in one] for one in self.sums]
-        return {"name": self.name, "accounts": self.accounts, "sums": [dict(zip(names, t, strict=True)) for t in texts]}
+        return {**vars(self), "sums": [dict(zip(names, each, strict=True)) for each in texts]}
 
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Population:
@@ -239,7 +242,8 @@ class Population:
             spent, most, window = (each[name] for name in ("spent", "most", "in_any_window"))
             limit = None if most is None else Fraction(most)
             sums.append((one_of(("epsilon", "rho"), unit=each["unit"]), Fraction(spent), limit, Fraction(window)))
-        return cls(str(description["name"]), whole(accounts=description["accounts"]), tuple(sums))
+        accounts = whole(least=0, accounts=description["accounts"])
+        return cls(str(description["name"]), accounts, tuple(sums), bool(description["own_budgets"]))
 
 
 @dataclass(frozen=True)

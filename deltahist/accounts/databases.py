@@ -330,6 +330,8 @@ class PostgreSQL(Database):
         self.place = shown.render_as_string()
         # A pooler of connections may know nothing of statements that were prepared.
         settings = {"prepare_threshold": None} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
+        if rest.endswith(("?password=", "&password=")):  # SQLAlchemy drops it, and PGPASSWORD would be sent
+            settings["password"] = ""
         pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}
         self._keep_connections(sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool))
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
 from deltahist.accounts.rules import ChainCharge, Rule, check_text
 from deltahist.budget import Charge, Population, say_amount
-from deltahist.errors import NANO, BudgetExceeded, InputError
+from deltahist.errors import NANO, BudgetExceeded, DamagedFile, InputError
 
 if TYPE_CHECKING:
     from deltahist.budget import Budget
@@ -41,6 +41,7 @@ _ACCOUNT = (
     .join(POPULATIONS, POPULATIONS.c.name == ACCOUNTS.c.population)
     .where(ACCOUNTS.c.name == bindparam("account"))
 )
+_BOUND = select(POPULATIONS.c.rule).where(POPULATIONS.c.name == bindparam("people"))
 _OF_CHARGE = CHARGES.c.account == bindparam("of")
 _KEYED = select(CHARGES.c.nano).where(_OF_CHARGE, CHARGES.c.key == bindparam("named"))
 _LAST = select(func.max(CHARGES.c.step)).where(_OF_CHARGE)
@@ -65,12 +66,8 @@ class Ledger:
         extra "postgresql"), in which the ledger has a schema `deltahist` of its own. The ledger is made if it does not
         exist. None keeps it in memory.
 
-    Raises
-    ------
-    DamagedFile
-        If the file is cut short, damaged, or no ledger. It is left unchanged.
-    InputError
-        If it is of another version, or cannot be used.
+    Raises DamagedFile, and changes nothing, if the file is cut short, damaged, changed by triggers, or no ledger;
+    InputError if it is of another version, or cannot be used.
 
     >>> import tempfile, deltahist as dh
     >>> folder = tempfile.TemporaryDirectory()
@@ -170,14 +167,9 @@ class Ledger:
             another key to publish again, with other noise. A text of at most 200 printable characters. Without a key
             every call charges.
 
-        Raises
-        ------
-        BudgetExceeded
-            If the account has less left. Nothing is charged then.
-        InputError
-            On an account that is not there, an amount that is not above zero or in another unit, or a key that was
-            used with another amount. Nothing is charged then. If a server goes away during the commit, ask again with
-            the same key.
+        Raises BudgetExceeded if the account or its population has less left; InputError on an account that is not
+        there, an amount that is not above zero or in another unit, or a key that was used with another amount. Nothing
+        is charged then. If a server goes away during the commit, ask again with the same key.
         """
         key = None if key is None else check_text(key=key)
         with self.transaction() as connection:
@@ -245,6 +237,8 @@ def find_account(connection: Connection, account: str) -> Any:
     if found is None:
         names = ", ".join(map(repr, list_accounts(connection)))
         raise InputError(f"account {account!r} is not there: open it first" + (names and f"; there are {names}"))
+    if not isinstance(found.rule, dict) or not isinstance(found.notes, dict):
+        raise DamagedFile(f"the ledger is damaged: account {account!r} has no rule or no notes")
     return found
 
 
@@ -269,38 +263,31 @@ def open_account(
     A new account joins a population, "everyone" when None. `bound` is the limit of a population that is new.
     """
     found = connection.execute(_ACCOUNT, {"account": account}).first()
-    if found is None:
-        people = EVERYONE if population is None else check_text(population=population)
-        unit = rule["unit"] if rule["kind"] == "purses" else Rule.read(rule).unit
-        limits = _join_population(connection, people, unit, rule, bound)
-        row = {"name": account, "population": people, "unit": unit, **limits, "spent": 0, "rule": rule, "notes": {}}
-        connection.execute(_OPEN, row)
-        return find_account(connection, account)
-    check_same_rule(account, found.rule, rule)
-    if population is not None and check_text(population=population) != found.population:
-        raise InputError(f"account {account!r} is of population {found.population!r}, not {population!r}")
-    if bound is not None:
-        check_same_rule(f"of population {found.population!r}", found.bound, bound.describe())
-    return found
-
-
-def _join_population(
-    connection: Connection, people: str, unit: str, rule: dict[str, Any], bound: Rule | None
-) -> dict[str, int | None]:
-    """Open a population unless it is there, and return the limits of a new account of it, in billionths."""
-    own = None if rule["kind"] == "purses" else Rule.read(rule)
-    known = connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
+    people = None if population is None else check_text(population=population)
+    if found is not None:
+        check_same_rule(account, found.rule, rule)
+        if people not in (None, found.population):
+            raise InputError(f"account {account!r} is of population {found.population!r}, not {people!r}")
+        if bound is None:
+            return found
+    people = people or (EVERYONE if found is None else found.population)
+    known = connection.scalar(_BOUND, {"people": people})
     if known is None:
         known = {} if bound is None else bound.describe()
         connection.execute(insert(POPULATIONS), {"name": people, "rule": known})
     elif bound is not None:
         check_same_rule(f"of population {people!r}", known, bound.describe())
+    if found is not None:
+        return found
+    own = None if rule["kind"] == "purses" else Rule.read(rule)
     if known and (own is None or own.unit != Rule.read(known).unit):
-        kind = "people's own budgets" if own is None else unit
-        raise InputError(
-            f"population {people!r} has a limit in {Rule.read(known).unit}: an account of {kind} cannot be added to it"
-        )
-    return {"share": own and own.limit, "most": own and own.most}
+        kind = "people's own budgets" if own is None else own.unit
+        unit = Rule.read(known).unit
+        raise InputError(f"population {people!r} has a limit in {unit}: it cannot have an account of {kind}")
+    row = {"name": account, "population": people, "unit": rule["unit"] if own is None else own.unit}
+    row |= {"share": own and own.limit, "most": own and own.most, "spent": 0, "rule": rule, "notes": {}}
+    connection.execute(_OPEN, row)
+    return find_account(connection, account)
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -373,12 +360,12 @@ def list_limits(connection: Connection, found: Any, rule: Rule, step: int) -> li
 
 def sum_population(connection: Connection, people: str) -> Population:
     """Return what all accounts of a population have spent, and may spend: costs add up."""
-    bound = connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
+    bound = connection.scalar(_BOUND, {"people": people})
     columns = (ACCOUNTS.c.unit, ACCOUNTS.c.spent, ACCOUNTS.c.share, ACCOUNTS.c.most)
-    rows = connection.execute(select(*columns).where(ACCOUNTS.c.population == people)).all()
-    sums = []
-    for unit in sorted({row.unit for row in rows if row.share is not None}):
-        own = [row for row in rows if row.unit == unit and row.share is not None]
+    every = connection.execute(select(*columns).where(ACCOUNTS.c.population == people)).all()
+    rows, sums = [row for row in every if row.share is not None], []  # the others are people's own budgets
+    for unit in sorted({row.unit for row in rows}):
+        own = [row for row in rows if row.unit == unit]
         most = None if any(row.most is None for row in own) else sum(row.most for row in own)
         share = sum(row.share for row in own)
         if bound:
@@ -386,7 +373,7 @@ def sum_population(connection: Connection, people: str) -> Population:
             most, share = min(limit, limit if most is None else most), min(limit, share)
         figures = (sum(row.spent for row in own), most, share)
         sums.append((unit, *(None if each is None else Fraction(each, NANO) for each in figures)))
-    return Population(people, len(rows), tuple(sums))  # type: ignore[arg-type]
+    return Population(people, len(rows), tuple(sums), len(rows) < len(every))  # type: ignore[arg-type]
 
 
 def charge_chain(
@@ -402,7 +389,11 @@ def charge_chain(
 
 def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
     """Return the charge of a chain; an empty one of a chain that the account does not know."""
-    return ChainCharge(**(get_note(connection, account, CHAIN + chain) or {}))
+    note = get_note(connection, account, CHAIN + chain)
+    try:
+        return ChainCharge(**(note or {}))
+    except TypeError:
+        raise DamagedFile(f"the ledger is damaged: chain {chain} has the note {str(note)[:80]}") from None
 
 
 def get_note(connection: Connection, account: str, key: str) -> Any:
@@ -526,11 +517,10 @@ def audit(connection: Connection) -> Iterator[str]:
     for name in accounts:
         try:
             standing = Standing.of(connection, name)
-        except InputError as problem:
-            yield str(problem)
-        else:
             if standing.kind != "purses":
                 yield from _audit_charges(connection, standing)
+        except InputError as problem:
+            yield str(problem)
 
 
 def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
@@ -547,7 +537,8 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
         if most > limit * NANO:
             steps = "" if length is None else f" in {length:,} steps in a row"
             yield f"{who} has spent {most / NANO:.10g}{steps}, more than its limit, {float(limit):.10g}"
-    chains = sum(note["nano"] for key, note in row.notes.items() if key.startswith(CHAIN))
+    found = [read_chain(connection, name, key.removeprefix(CHAIN)) for key in row.notes if key.startswith(CHAIN)]
+    chains = sum(each.nano for each in found)
     if chains > row.spent:
         yield f"{who} has spent {row.spent / NANO:.10g}, but its chains paid {chains / NANO:.10g}"
 

@@ -53,6 +53,8 @@ PROJECT = Path("deltahist.toml")
 _SHARING = ("publish", "stream", "plan")
 #: A password in a URL: between a user's name and the host, or among the settings.
 _PASSWORD = re.compile(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
+#: A database on a server; and the empty password of one from a project file.
+_SERVER, _WITHOUT = re.compile(r"postgres(ql)?(\+psycopg)?://", re.IGNORECASE), re.compile(r"[?&]password=$")
 #: Exit status of every error that the user can correct.
 FAILED = 2
 
@@ -184,6 +186,12 @@ class Command(TyperCommand):
         for name in ("epsilon", "rho"):
             if name in ctx.params and ctx.get_parameter_source(name).name == "DEFAULT_MAP":
                 console.note(f"{name} is {ctx.params[name]}, from {file or PROJECT}")
+        for name, value in ctx.params.items():
+            source = ctx.get_parameter_source(name)
+            if source is not None and source.name == "DEFAULT_MAP" and _SERVER.match(str(value)):
+                # An empty password keeps the driver from sending PGPASSWORD to whatever host the file names.
+                ctx.params[name] = f"{value}{'&' if '?' in value else '?'}password="
+                console.note(f"{name} is a server from {file or PROJECT}: PGPASSWORD is not sent to it")
         return rest
 
 
@@ -199,7 +207,7 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
         found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)
     except OSError as problem:
         raise InputError(f"--config is {str(file)!r}: {problem.strerror}") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise InputError(f"--config is {str(file)!r}: it must be TOML in UTF-8 ({problem})") from None
     check_passwords(found)
     headings = {key: found.pop(key) for key in [*found] if isinstance(found[key], dict)}
@@ -234,6 +242,8 @@ def write_project(context: typer.Context, file: Path) -> None:
             continue
         if typed is not None and typed.name in ("COMMANDLINE", "DEFAULT_MAP"):
             given[name] = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            if isinstance(value, str):
+                given[name] = _WITHOUT.sub("", value)
     check_passwords(given)
     lines = [f"[{context.command.name}]"]
     for name, value in given.items():

@@ -100,12 +100,13 @@ def check_target(out: Path | None, *sources: str | Path | None, replace: bool = 
     """
     if out is None:
         return
+    from deltahist._files import check_creatable
+
     said = f"{option} is {str(out)!r}"
-    if not out.parent.is_dir():
-        raise InputError(f"{said}: its folder does not exist: make it first")
-    if out.is_dir():
-        raise InputError(f"{said}: that is a folder, it must be a file")
-    check_writable(out.parent, said)
+    try:
+        check_creatable(out)
+    except InputError as problem:
+        raise InputError(f"{option}: {problem}") from None
     for source in (Path(each) for each in sources if each is not None):
         if out.exists() and source.exists() and out.samefile(source):
             raise InputError(f"{said}, which is the file that is read: choose another name")

@@ -234,6 +234,8 @@ def quantile(
     budget = shared.read_budget(epsilon, rho)
     payer = shared.Payer(ledger, account, account_limit)
     payer.check(budget, out=out)
+    if ledger is not None and out is None:
+        raise InputError("--ledger requires --out: what was paid for must not be lost with a terminal")
     check_target(out, source, replace=False)
     if len(bounds) != 2:
         raise InputError(f"--bounds has {len(bounds)} numbers: a quantile takes two, LOW,HIGH")

@@ -106,13 +106,17 @@ def withdraw(
     Example:
       deltahist withdraw city.parquet --reason "the column of longitudes was wrong" --ledger city.ledger
     """
+    from deltahist.accounts.ledger import Ledger
     from deltahist.kinds import read_release
     from deltahist.publishers.withdrawal import withdraw as enter
     from deltahist.releases.notices import notice_path
 
     notice = enter(release, reason, ledger=ledger)
     payment = read_release(release).payment
-    print(facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release)))
+    left = None
+    if payment is not None and ledger is not None:
+        left = f"{payment.account!r}: {Ledger(ledger).standing(payment.account).binding}"
+    print(facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release), account=left))
     if payment is not None and ledger is None:
         note(f"note: account {payment.account!r} paid for {release}: run this again with its --ledger")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import secrets
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import check_format, check_secret, exclusive, write_whole
+from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
 from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget
@@ -412,10 +411,7 @@ def check_new(path: str | Path) -> None:
     """Raise InputError unless a new state can be written."""
     if Path(path).exists():
         _refuse_existing(path)
-    folder = Path(path).parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        why = "cannot be written" if folder.is_dir() else "does not exist: make it first"
-        raise InputError(f"folder {str(folder)!r} of the state {why}")
+    check_creatable(path)
 
 
 def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:

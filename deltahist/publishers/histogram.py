@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist._files import check_creatable
 from deltahist.accounts.window import Account
 from deltahist.budget import floor_nano
 from deltahist.checks import check_foreign
@@ -131,6 +132,8 @@ def publish(
             counting=counting,
         )
     check_public(mechanism, weak_protection_accepted, rng)
+    if out is not None:
+        check_creatable(out)
     if rng is None:
         _check_window_pays(mechanism, account)
     private = _checked(counts, mechanism.neighbourhood)

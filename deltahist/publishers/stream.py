@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from deltahist._files import check_creatable
 from deltahist.accounts.ledger import differences, get_note, set_note
 from deltahist.accounts.rules import Rule
 from deltahist.accounts.window import Account, Window
@@ -152,6 +153,8 @@ class Stream:
         due = [step for step in range(done + 1, steps) if shares[step]]
         counts_of = self._counter(source, due, steps, tell, reading) if due else None
         out.mkdir(exist_ok=True)
+        for step in due[:1]:
+            check_creatable(files[step])
         for step in range(steps):
             advance()
             if step not in due or counts_of is None:

@@ -140,7 +140,7 @@ def test_how_accounts_stand(where):
     found = {each.account: each for each in with_accounts(where).standings()}
     assert (found["city"].spent, found["city"].left) == (Fraction(1, 2), Fraction(1, 2))
     assert (found["days"].unit, found["days"].spans[0][0], found["days"].left) == ("rho", 2, Fraction(1, 5))
-    together = {"name": "everyone", "accounts": 3, "sums": [
+    together = {"name": "everyone", "accounts": 2, "own_budgets": True, "sums": [
         {"unit": "epsilon", "spent": "1/2", "most": "1", "in_any_window": "1"},
         {"unit": "rho", "spent": "8/5", "most": None, "in_any_window": "1"},
     ]}  # fmt: skip
@@ -241,6 +241,9 @@ def _alter(table, owner, **values):
         (_alter(ACCOUNTS, "days", rule={"kind": "stock"}), "is of kind 'stock'"),
         (_alter(ACCOUNTS, "days", rule={"kind": "total"}), "has the rule"),
         (_alter(ACCOUNTS, "days", most=2 * 10**9), "other limits than its rule"),
+        (_alter(ACCOUNTS, "days", rule=[]), "has no rule"),
+        (_alter(ACCOUNTS, "days", notes=7), "no notes"),
+        (lambda c: set_note(c, "city", "chain c", {"paid": 1}), "chain c has the note"),
         (lambda c: set_note(c, "city", "chain c", {"nano": 10**9}), "but its chains paid"),
         (lambda c: c.execute(update(POPULATIONS).values(rule={"kind": "total", "epsilon_nano": 1})), "'everyone' has"),
     ],

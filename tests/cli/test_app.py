@@ -2,8 +2,11 @@
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
 
@@ -245,3 +248,43 @@ def test_a_signal_leaves_nothing_half_written(folder, told):
         process.send_signal(told)
         assert process.wait(20) == 128 + told
     assert [each.name for each in folder.iterdir()] == ["v.csv"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, 'x = "x"\nweak-protection-accepted = true'])
+def test_what_a_project_file_may_not_hold(refused, folder, text):
+    (folder / "deltahist.toml").write_text(text)
+    refused(
+        ["publish", "v.csv", "--epsilon", "50", "--x", "x", "--y", "y", *PLACE, "-o", "r.parquet"], "deltahist.toml"
+    )
+
+
+def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypatch):
+    """Whoever wrote the file chose the host; a server that asks for a password in clear text must not hear it."""
+    heard, asks = [], struct.pack(">cII", b"R", 8, 3)  # AuthenticationCleartextPassword
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def listen():
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(5)
+                while len(received := connection.recv(4096)) == 8:  # may they speak TLS, or GSSAPI? no
+                    connection.sendall(b"N")
+                connection.sendall(asks)
+                heard.append(received + connection.recv(4096))
+
+    threading.Thread(target=listen, daemon=True).start()
+    where = f"postgresql://ann@127.0.0.1:{server.getsockname()[1]}/city"
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    line = ["publish", "v.csv", "--x", "x", "--y", "y", *PLACE, "--epsilon", "1", "-o", "r.parquet"]
+    line += ["--account", "visits", "--account-limit", "1"]
+    refused([*line, "--ledger", where])
+    assert b"s3cret" in heard.pop()  # typed: it is meant
+    (folder / "deltahist.toml").write_text(f'ledger = "{where}"')
+    refused(line, "PGPASSWORD is not sent")
+    server.close()
+    assert heard
+    assert b"s3cret" not in b"".join(heard)

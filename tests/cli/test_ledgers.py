@@ -50,8 +50,9 @@ def test_show_is_the_default(where, capsys):
     ]
     people, stream, _ = json.loads(run(capsys, "show", where, "--json").out)
     together = people.pop("population")
-    assert (together["name"], together["accounts"]) == ("everyone", 3)
+    assert (together["name"], together["accounts"]) == ("everyone", 2)
     assert stream.pop("population") == together
+    assert together["own_budgets"]
     assert people == {"account": "people", "unit": "epsilon", "steps": None, "kind": "purses"}
     assert stream == {"account": "stream", "unit": "rho", "steps": 7, "limit": 0.5, "spent": 0.1, "left": 0.4}
 

@@ -139,6 +139,17 @@ def test_an_account_pays_and_refuses(run, refused, folder):
     assert [each["account"] for each in found] == ["visits"]
 
 
+def test_a_name_that_is_too_long_is_refused_before_the_charge(refused, folder):
+    """The temporary file beside it, from which it is renamed, has a longer name."""
+    account = ["--ledger", "l", "--account", "visits", "--account-limit", "3"]
+    refused(["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "n" * 231 + ".parquet", *account], "too long")
+    near, total = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1), dh.Account.total(3, ledger="l", name="visits")
+    for named in ({"out": "n" * 250}, {"state": "n" * 250}):
+        with pytest.raises(dh.InputError, match="too long"):
+            dh.publish(np.zeros(8, int), near, "identity", 1, account=total, **named)
+    assert total.spent == 0
+
+
 def test_a_run_that_fails_after_its_charge_says_so(refused, folder, monkeypatch):
     def fail(*given, **named):
         raise OSError("disk on fire")
@@ -186,7 +197,8 @@ def test_a_quantile(run, refused, folder):
     found = json.loads((folder / "q.json").read_text())
     assert float(out.split()[0]) == pytest.approx(found["value"])
     assert 30 < found["value"] < 90
-    refused([*line, *account])  # 0.5 is left
+    refused([*line, *account])  # its answer would be lost with the terminal
+    refused([*line, *account, "--out", "more.json"])  # 0.5 is left
     refused([*line, "--out", "q.json"])
     refused([*line, "--method", "mean"])
 

@@ -192,7 +192,8 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, run, monkeypat
 
 def test_longer_changes_are_limited_too(folder, run):
     """Eight steps in a row spend three, so that each gets 3/8 and not 1/2; going on takes the same limit."""
-    run(*stream(folder, "--window-limit", "8:1.5"))
+    said = run(*stream(folder, "--window-limit", "8:1.5")).out
+    assert "in each step any move at all costs at most ε = 0.375 " in said
     release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
     assert (release.epsilon, release.facts()["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert charges(folder) == dict.fromkeys(range(12), 375_000_000)
@@ -285,6 +286,29 @@ def test_a_release_that_the_ledger_does_not_know_is_refused(begun, refused):
     (begun / "out" / "2020-03-06.parquet").write_bytes(b"")
     refused(stream(begun), "2020-03-06.parquet")
     assert len(charges(begun)) == 5
+
+
+def test_a_stream_says_what_all_accounts_of_the_same_people_cost(folder, run):
+    """1 for a map, 6 for twelve steps; in any window of steps at most 1 and 2. All steps cost less than one may."""
+    ledger = Ledger(folder / "city.ledger")
+    ledger.open("visits", epsilon=1)
+    ledger.charge("visits", 1)
+    said = run(*stream(folder, "--account", "days"))
+    assert "'days' is new" in said.err
+    people = (
+        "the 2 accounts of population 'everyone' have spent ε = 7 together, without a limit (in any window at most 3)"
+    )
+    assert people in said.out
+    assert people in " ".join(run("statement", folder / "out" / f"{DAYS[-1]}.parquet").out.split())
+    rows = [" ".join(line.split()) for line in run("ledger", "show", folder / "city.ledger").out.splitlines()]
+    assert rows[-2:] == ["all of everyone altogether no limit ε = 7", "in any window ε = 3 ε = 3 ε = 0"]
+
+
+def test_a_stream_that_costs_more_than_one_release_may_says_so(folder, run):
+    """Twelve steps of 0.6 are 7.2, above ln 999 = 6.91."""
+    said = run(*stream(folder, window="5", epsilon="3"))
+    assert "all steps together cost ε = 7.2" in said.err
+    assert "WEAK PROTECTION: from all 12 releases together" in " ".join(run("statement", folder / "out").out.split())
 
 
 # ---------------------------------------------------------------------------------- the page of figures

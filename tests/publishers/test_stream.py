@@ -1,5 +1,6 @@
 """Streams in Python: what is promised is what is read; nothing is charged for what cannot be published."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pandas as pd
@@ -165,6 +166,62 @@ def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
     with pytest.raises(dh.InputError):
         stream(folder).publish(folder / "in", folder / "out", 4, x="x")
     assert list(ledger.charges("stream")) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("clock", "differs"),
+    [
+        (("2020-03-01", "2d"), "every was 86400, is 172800"),
+        (("2020-03-01", "1d", "%d/%m/%Y"), "time_format"),
+        (("2020-03-02", "1d"), "start"),
+    ],
+)
+def test_a_stream_goes_on_with_the_steps_that_it_began_with(tmp_path, clock, differs):
+    """Else a row would be in two steps, of which each may be outside the other's window."""
+    near, where = dh.Neighbourhood(LINE, 1, "left"), tmp_path / "s.ledger"
+    Stream(near, dh.Budget(1), 2, Clock.of("2020-03-01", "1d"), where, "identity").window().charge(0, 0.5)
+    with pytest.raises(dh.InputError, match=differs):
+        Stream(near, dh.Budget(1), 2, Clock.of(*clock), where, "identity").window()
+
+
+def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
+    assert run(stream(folder), folder)["published"] == 3
+    before = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
+    (folder / "s.ledger").rename(folder / "old.ledger")
+    with pytest.raises(dh.InputError, match="has not paid"):
+        run(stream(folder), folder)
+    assert Ledger(folder / "s.ledger").charges("stream") == {}
+    assert {file.name: file.read_bytes() for file in (folder / "out").iterdir()} == before
+
+
+def test_the_next_step_is_due_and_not_lost(folder):
+    """Two of three days, then the third: nothing is lost, nothing is left out."""
+    plan, said = stream(folder), []
+    for number in (2, 3):
+        found = plan.publish(folder / "in", folder / "out", number, gaps="empty", x="x", tell=said.append)
+        assert found == {"published": 4 - number if number == 3 else 2, "lost": 0, "skipped": 0}
+    assert list(Ledger(folder / "s.ledger").charges("stream")) == [0, 1, 2]
+    assert not [text for text in said if "warning" in text]
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
+    def full(target):
+        raise dh.InputError("no space left")
+
+    monkeypatch.setattr("deltahist._files._make_part", full)
+    with pytest.raises(dh.InputError, match="no space left"):
+        run(stream(folder), folder)
+    assert not Ledger(folder / "s.ledger").accounts()
+
+
+def test_streams_of_one_ledger_have_accounts_of_their_own(folder):
+    """A second account adds to what the same people may lose, and releases say so."""
+    run(stream(folder), folder)
+    other = replace(stream(folder), account="evenings")
+    assert other.publish(folder / "in", folder / "evenings", 3, gaps="empty", x="x")["published"] == 3
+    people = dh.load(folder / "evenings" / "2.parquet").payment.population
+    assert people == Ledger(folder / "s.ledger").population("stream")
+    assert people.sums == (("epsilon", 3, None, 2),)
 
 
 def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
