@@ -308,12 +308,11 @@ class Series:
         if clock.every:
             begin, end = seconds(first, "the first step"), seconds(last, "the last step")
             whole_day = re.fullmatch(r"\d{4}-\d\d-\d\d", last.strip()) is not None
-            named = (end - clock.start) % clock.every == 0 and not (whole_day and clock.every < _DAY)
-            if whole_day and not named:
-                end += _DAY
-                other = (end - 1 - clock.start) // clock.every
-            cut = [first] * bool((begin - clock.start) % clock.every)
-            cut += [last] * bool(not named and (end - clock.start) % clock.every)
+            named = clock.begin(other) == end and not (whole_day and clock.every < _DAY)
+            end += _DAY * (whole_day and not named)
+            while not named and clock.begin(other + 1) < end:
+                other += 1
+            cut = [first] * (clock.begin(one) != begin) + [last] * (not named and clock.begin(other + 1) != end)
         if one > other:
             raise InputError(f"the first step is {first!r} and the last one {last!r}: they are reversed")
         if cut and not overlapping:

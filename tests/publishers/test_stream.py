@@ -198,7 +198,7 @@ def test_the_next_step_is_due_and_not_lost(folder):
     """Two of three days, then the third: nothing is lost, nothing is left out."""
     plan, said = stream(folder), []
     for number in (2, 3):
-        found = plan.publish(folder / "in", folder / "out", number, gaps="empty", x="x", tell=said.append)
+        found = plan.publish(folder / "in", folder / "out", number, x="x", tell=said.append)
         assert found == {"published": 4 - number if number == 3 else 2, "lost": 0, "skipped": 0}
     assert list(Ledger(folder / "s.ledger").charges("stream")) == [0, 1, 2]
     assert not [text for text in said if "warning" in text]
@@ -218,7 +218,7 @@ def test_streams_of_one_ledger_have_accounts_of_their_own(folder):
     """A second account adds to what the same people may lose, and releases say so."""
     run(stream(folder), folder)
     other = replace(stream(folder), account="evenings")
-    assert other.publish(folder / "in", folder / "evenings", 3, gaps="empty", x="x")["published"] == 3
+    assert other.publish(folder / "in", folder / "evenings", 3, x="x")["published"] == 3
     people = dh.load(folder / "evenings" / "2.parquet").payment.population
     assert people == Ledger(folder / "s.ledger").population("stream")
     assert people.sums == (("epsilon", 3, None, 2),)

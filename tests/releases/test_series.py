@@ -379,10 +379,13 @@ def test_tables_of_all_noises_of_a_sum_are_made_when_it_is_prepared():
         ("6h", "2010-05-03T01:00", "2010-05-03", None, (0, 3)),
         ("7h", "2010-05-03", "2010-05-03", None, (0, 3)),
         ("1d", "2010-05-03", "2010-05-04T12:00", None, (0, 1)),
+        ("month", "2010-05", "2010-06", (0, 1), (0, 1)),
+        ("month", "2010-05-01", "2010-06-30", (0, 1), (0, 1)),
+        ("month", "2010-05-01", "2010-06-29", None, (0, 1)),
     ],
 )
 def test_a_period_that_cuts_a_step_is_refused(every, first, last, named, overlapping):
-    city = series(made(4, strategy="identity"), Clock.of("2010-05-03", every))
+    city = series(made(4, strategy="identity"), Clock.of("2010-05" if every == "month" else "2010-05-03", every))
     found = city.between(first, last, overlapping=True)
     assert (found.first, found.last) == overlapping
     if named is None:
