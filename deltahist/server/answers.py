@@ -49,6 +49,10 @@ class BoxQuery:
         found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
         return fitted.spread_over_regions(found)
 
+    def answer_alone(self, corners: NDArray[np.float64]) -> Columns:
+        """Return the columns (1,) of the answer to one box (4,), or (2,) on a line."""
+        return _row(self.answer(corners[None]), 0)
+
 
 def _check_boxes(corners: NDArray[np.float64]) -> None:
     """Raise InputError if a box (m, 4) is empty, or nowhere in longitude and latitude, or south above north."""

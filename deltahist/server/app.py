@@ -41,15 +41,6 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     """Return the application that answers range queries from the releases of a catalogue.
 
     While its lifespan runs, it looks for files that change.
-
-    >>> import tempfile, numpy as np, deltahist as dh
-    >>> from fastapi.testclient import TestClient
-    >>> near = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), delta=1)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     dh.publish(np.ones((4, 4), dtype=int), near, epsilon=1).save(f"{folder}/city.parquet")
-    ...     with TestClient(create_app(Catalogue([folder]))) as client:
-    ...         client.get("/releases/city/answer?bbox=0,0,4,4").json()["estimate"]
-    16.0
     """
     settings = settings or Settings()
     app = FastAPI(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 
+from deltahist.decode import stands_out
 from deltahist.errors import InputError
 from deltahist.plots.ground import block_areas, unit_of_area
+from deltahist.releases.histogram import CountEstimates
+from deltahist.releases.sums import Difference
 from deltahist.server.answers import Source, asks_degrees
 from deltahist.server.models import Cells, CellsAsked, returns
 from deltahist.server.queries import read_box
@@ -19,15 +22,17 @@ from deltahist.space.crs import Operation, degrees_east
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
+from deltahist.strategies.base import sum_blocks
 
-#: Blocks of an answer, and parts of the mesh along an axis.
-_MOST, _MESH = 20_000, 32
+#: Blocks of an answer; and how often they are doubled to find larger ones that stand out.
+_MOST, _LARGER = 20_000, 4
 #: Level of intervals; digits of degrees, a centimetre on the ground.
 LEVEL, DIGITS = 0.95, 7
 #: Parts along each axis into which a map is cut to find those that a box in degrees meets.
 _PARTS = 64
 #: A first and a last cell along each axis; the last one does not belong to it.
 Extent: TypeAlias = list[tuple[int, int]]
+Index: TypeAlias = NDArray[np.int64]
 
 router = APIRouter(tags=["maps"])
 
@@ -39,11 +44,11 @@ async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Q
     source, _ = service.find_source(name, asked.compare)
     degrees = asks_degrees(source, asked.crs)
     box = None if asked.bbox is None else read_box(asked.bbox, source.domain)
-    content = await service.run(_encode, source, box, degrees, asked)
+    content = await service.run(encode_blocks, source, box, degrees, asked)
     return Response(content, media_type=JSON, headers={"cache-control": "no-cache"})
 
 
-def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
+def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
     """Return the JSON of the blocks that meet a box."""
     domain = source.domain
     extent: Extent = [(0, n) for n in domain.shape]
@@ -53,37 +58,57 @@ def _encode(source: Source, box: NDArray[np.float64] | None, degrees: bool, aske
             raise InputError(f"bbox is {box.tolist()}: each low end must be below its high end")
         extent = extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
     ends, width = _block_ends(domain, extent, min(asked.width, max(domain.shape)))
-    places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
-    first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
-    work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
-    found = source.answers(work, level=LEVEL, nonnegative=False)
-    strict = source.answers(work, level=1 - (1 - LEVEL) / max(1, len(work)), nonnegative=False)
-    columns = {"density": found["estimate"] / block_areas(domain, ends).ravel()}
-    if asked.errors:
-        columns |= {name: found[name] for name in ("estimate", "std_error", "low", "high")}
-    nodes = [np.unique(each[np.linspace(0, len(each) - 1, _MESH + 1).round().astype(int)]) for each in ends]
-    x, y = _corners(domain, nodes)
-    about = {"width": width, "shape": [len(each) - 1 for each in ends], "unit": f"points per {unit_of_area(domain)}"}
-    about |= {"ends": ends, "nodes": nodes, "x": x, "y": y, "stands_out": (strict["low"] > 0) | (strict["high"] < 0)}
-    # Seven digits are enough for figures.
-    about |= {name: each.astype(np.float32) for name, each in columns.items()}
+    density, signal = _test_blocks(source, ends)
+    x, y = _corners(domain, ends)
+    about = {"width": width, "shape": signal.shape, "unit": f"points per {unit_of_area(domain)}"}
+    about |= {"ends": ends, "x": x, "y": y, "stands_out": signal.ravel(), "larger": _find_larger(source, ends, signal)}
+    about["density"] = density.astype(np.float32).ravel()  # seven digits are enough
     return orjson.dumps(about, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _block_ends(domain: Domain, extent: Extent, width: int) -> tuple[list[NDArray[np.int64]], int]:
+def _block_ends(domain: Domain, extent: Extent, width: int) -> tuple[list[Index], int]:
     """Return the cells at which blocks begin along each axis, and where the last one ends; and the blocks' width."""
     while True:
-        spans = [(first // width, -(-last // width)) for first, last in extent]
-        if np.prod([last - first for first, last in spans]) <= _MOST:
-            break
+        most = width << _LARGER  # the largest blocks fit in, too
+        pairs = zip(extent, domain.shape, strict=True)
+        spans = [(i - i % most, min(j + -j % most, n)) if i < j else (i, j) for (i, j), n in pairs]
+        ends = [np.append(np.arange(i, j, width), j) for i, j in spans]
+        if np.prod([len(each) - 1 for each in ends]) <= _MOST:
+            return ends, width
         width *= 2
-    ends = [np.arange(first, last + 1) * width for first, last in spans]
-    return [np.minimum(each, n) for each, n in zip(ends, domain.shape, strict=True)], width
 
 
-def _corners(domain: Domain, nodes: list[NDArray[np.int64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of the corners of cells, in degrees if the map has a CRS."""
-    places = [domain.edges(axis)[each] for axis, each in enumerate(nodes)]
+def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the density of each block, and whether it stands out when blocks of all sizes are taken together."""
+    places = [source.domain.edges(axis)[each] for axis, each in enumerate(ends)]
+    first, last = (np.meshgrid(*(each[part] for each in places), indexing="ij") for part in (slice(-1), slice(1, None)))
+    work = boxes(np.column_stack([each.ravel() for each in (*first, *last)]))
+    found, either = source.answers(work, level=LEVEL, nonnegative=False), isinstance(source, Difference)
+    counted = either or isinstance(source, CountEstimates)  # and no sorted points
+    kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
+    level = (1 - LEVEL) / (1 + _LARGER)
+    signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)
+    areas = block_areas(source.domain, ends)
+    return found["estimate"].reshape(areas.shape) / areas, signal.reshape(areas.shape)
+
+
+def _find_larger(source: Source, ends: list[Index], signal: NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """Return larger blocks that stand out while none of their parts does: their corners in the mesh, and densities."""
+    found, corners = [], [np.arange(len(each)) for each in ends]
+    for _ in range(_LARGER if signal.size else 0):
+        parts = sum_blocks(signal, tuple(np.arange(0, n, 2) for n in signal.shape)) > 0
+        corners = [np.append(each[:-1:2], each[-1]) for each in corners]
+        density, signal = _test_blocks(source, [each[at] for each, at in zip(ends, corners, strict=True)])
+        for place in np.argwhere(signal & ~parts):
+            first, last = ([each[at + k] for each, at in zip(corners, place, strict=True)] for k in (0, 1))
+            found.append({"first": first, "last": last, "density": float(density[tuple(place)])})
+        signal |= parts
+    return found
+
+
+def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return x and y of the corners of blocks, the mesh, in degrees if the map has a CRS."""
+    places = [domain.edges(axis)[each] for axis, each in enumerate(ends)]
     if domain.ndim == 1:
         return places[0], np.zeros(0)
     x, y = np.meshgrid(*places, indexing="ij")

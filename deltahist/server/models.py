@@ -59,7 +59,6 @@ class CellsAsked(Asked):
     crs: str | None = Field(None, description="CRS of bbox: CRS84 (longitude, latitude), or the release's")
     width: int = Field(1, ge=1, le=1 << 20, description="cells along a block's side; more if there are too many blocks")
     compare: str | None = Field(None, description="another release: its cells minus this release's")
-    errors: bool = Field(False, description="add estimate, std_error, low and high (95%) of each block")
 
 
 class ItemsAsked(Asked):
@@ -73,8 +72,9 @@ class ItemsAsked(Asked):
 
 
 class BoxAnswer(BaseModel):
-    """The number of points in a box, in points."""
+    """The number of points in a box, in points, with what it is an answer of."""
 
+    model_config = ConfigDict(extra="allow")
     estimate: float | None
     std_error: float | None = Field(description="of the noise and of the places of points in cut cells together")
     low: float | None
@@ -88,21 +88,10 @@ class BoxAnswer(BaseModel):
     unresolved: float | None = Field(None, description="share of the query that was not measured")
     estimator: str | None = None
     note: str | None = Field(None, description="that the box was clipped")
-    before: float | None = None
-    after: float | None = None
-    steps: int | list[int] | None = None
     bbox: list[float]
     unit: str
     level: float
     estimates: str = Field(description="unbiased (where cells are cut, by noise alone) or non-negative")
-    release: str | None = None
-    digest: str | None = None
-    series: str | None = None
-    between: list[str] | None = None
-    compare: str | list[str] | None = None
-    difference: str | None = Field(None, description="what is subtracted from what")
-    per: str | None = None
-    missing: list[str] | None = None
 
 
 class BoxAnswers(BaseModel):
@@ -153,18 +142,22 @@ class Described(BaseModel):
 
 
 class Cells(BaseModel):
-    """Blocks of cells, x varying slowest; x and y are the corners of a mesh of cells, the nodes."""
+    """Blocks of cells, x varying slowest."""
 
     model_config = ConfigDict(extra="allow")
     width: int = Field(description="cells along a block's side; at the map's upper edges blocks are cut")
     shape: list[int] = Field(description="blocks along each axis")
     unit: str = Field(description="unit of density")
     ends: list[list[int]] = Field(description="cells between which the blocks lie, along each axis")
-    nodes: list[list[int]] = Field(description="cells at whose lower left corners the mesh is, along each axis")
-    x: list[float] = Field(description="of the mesh: longitude, or the plane's coordinate")
+    x: list[float] = Field(description="of the blocks' corners: longitude, or the plane's coordinate")
     y: list[float]
     density: list[float]
-    stands_out: list[bool] = Field(description="differs from zero; 95% confidence for all blocks together")
+    stands_out: list[bool] = Field(
+        description="surely not empty, or for a difference not zero; 95% confidence for all blocks together, larger too"
+    )
+    larger: list[dict[str, Any]] = Field(
+        description="larger blocks that stand out while none of their parts does: first and last corner, and density"
+    )
 
 
 def returns(media: dict[str, type[BaseModel] | None]) -> dict[int | str, dict[str, Any]]:

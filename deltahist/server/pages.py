@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
 from deltahist.plots import protection_curve
+from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
@@ -53,10 +54,8 @@ async def describe(request: Request, name: str) -> Any:
     """Describe a release: its promise as JSON, or its privacy statement as a page (Accept: text/html)."""
     service = service_of(request)
     served = service.find(name)
-    headers = {"vary": "Accept"}
     if "text/html" in request.headers.get("accept", ""):
-        page = await asyncio.to_thread(_render, served.release, served.name)
-        return HTMLResponse(page, headers=headers | {"content-security-policy": _POLICY})
+        return await show_statement(served.release, served.name)
     others = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
     return _summarize(service, served) | _describe_chain(others) | {"statement": served.release.facts()}
 
@@ -75,7 +74,7 @@ async def download(request: Request, name: str) -> FileResponse:
 async def explain(request: Request, name: str) -> Response:
     """Explain in plain words what a release promises, and how often a guess is right, by distance."""
     service = service_of(request)
-    return JSONResponse(await service.run(_explain, service.find(name).release))
+    return JSONResponse(await service.run(explain_promise, service.find(name).release))
 
 
 @router.get("/static/settings.json", include_in_schema=False)
@@ -85,14 +84,21 @@ async def show_settings(request: Request) -> dict[str, str | None]:
     return {"tiles": settings.tiles, "attribution": settings.attribution}
 
 
+async def show_statement(release: BaseRelease | Series, title: str) -> HTMLResponse:
+    """Return the page of a release's or a series' privacy statement."""
+    page = await asyncio.to_thread(_render, release, title)
+    return HTMLResponse(page, headers={"vary": "Accept", "content-security-policy": _POLICY})
+
+
 @functools.lru_cache(maxsize=64)
-def _render(release: BaseRelease, title: str) -> str:
+def _render(release: BaseRelease | Series, title: str) -> str:
     with _RENDERING:  # matplotlib's settings are those of the whole process
         return render_page(release, "html", title)
 
 
 @functools.lru_cache(maxsize=64)
-def _explain(release: BaseRelease) -> dict[str, Any]:
+def explain_promise(release: BaseRelease | Series) -> dict[str, Any]:
+    """Return the statement in plain words, and how often a guess is right; of a series, from all steps together."""
     facts, mechanism = release.facts(), release.mechanism
     curve, near = protection_curve(mechanism), mechanism.neighbourhood.delta_ground
     pairs = zip(curve["exact"].tolist(), curve["distance"].tolist(), strict=True)
@@ -102,6 +108,7 @@ def _explain(release: BaseRelease) -> dict[str, Any]:
         "points_per_user": facts["points_per_user"],
         "unit": facts["unit"],
         "delta": near,
+        "steps": len(release.spent) if isinstance(release, Series) else None,
         "curve": {"distance": curve["distance"].tolist(), "guess": guess},
     }
 

@@ -18,6 +18,7 @@ from deltahist.releases.series import PeriodDifference
 from deltahist.server.answers import Source
 from deltahist.server.catalogue import Served
 from deltahist.server.models import OfSeries
+from deltahist.server.pages import explain_promise, show_statement
 from deltahist.server.service import Service, service_of
 
 #: Steps of a period.
@@ -35,10 +36,21 @@ async def list_series(request: Request) -> Response:
 
 @router.get("/series/{stream}")
 async def describe_series(request: Request, stream: str) -> Response:
-    """Describe a series: its steps with their times, promises, and what each window of steps has spent."""
+    """Describe a series and its steps as JSON, or its privacy statement as a page (Accept: text/html)."""
     service = service_of(request)
     series = find_series(service, stream)
-    return JSONResponse(_summarize(stream, series) | {"steps": _list_steps(service, series)})
+    if "text/html" in request.headers.get("accept", ""):
+        return await show_statement(series, stream)
+    return JSONResponse(
+        _summarize(stream, series) | {"steps": _list_steps(service, series)}, headers={"vary": "Accept"}
+    )
+
+
+@router.get("/series/{stream}/explanation")
+async def explain_series(request: Request, stream: str) -> Response:
+    """Explain in plain words what a series promises, and how often a guess from all its steps is right."""
+    service = service_of(request)
+    return JSONResponse(await service.run(explain_promise, find_series(service, stream)))
 
 
 def find_series(service: Service, name: str) -> Series:
@@ -110,7 +122,9 @@ def _summarize(name: str, series: Series) -> dict[str, Any]:
         "last": series.labels[-1],
         "missing": series.missing,
         "together": series.together,
+        "published": [label for label, release in series if release is not None],
         "promise": None if step is None else step.words,
+        "cost": series.cost_words,
         "bounds": list(series.domain.bounds),
         "crs": series.domain.crs,
         "shape": list(series.domain.shape),

@@ -77,6 +77,20 @@ def test_missing_steps_are_named_and_left_out_only_if_asked(client, folder):
     assert (found["missing"], found["steps"]) == (["2010-05-04"], 5)
 
 
+def test_a_series_says_what_all_its_steps_cost_together(client):
+    """Five steps cost ε = 0.75 together, and a guess from all of them is right in e^0.75 : 1 cases."""
+    found = client.get("/series").json()["series"][0]
+    assert (found["together"]["epsilon"], len(found["published"])) == (0.75, 5)
+    assert "ε = 0.75" in found["cost"]
+    told = client.get(f"{CITY}/explanation").json()
+    assert told["steps"] == 5
+    at_delta = told["curve"]["guess"][told["curve"]["distance"].index(1)]
+    assert at_delta == pytest.approx(1 / (1 + np.exp(-0.75)), abs=1e-9)
+    page = client.get(CITY, headers={"accept": "text/html"}).text
+    assert page.startswith("<!DOCTYPE html>")
+    assert "0.75" in page
+
+
 def test_a_series_tells_its_steps_and_what_windows_spent(client):
     assert [each["id"] for each in client.get("/series").json()["series"]] == ["city"]  # the other folder is none
     found = client.get(CITY).json()
@@ -143,4 +157,4 @@ def test_releases_of_a_chain_tell_of_each_other(tmp_path):
         assert fine.json()["chain"]["releases"] == ["c_rough", "a_copy", "b_fine"]
         assert fine.json()["chain"]["finest"] == "b_fine"
         assert "chain" not in other.json()
-        check_problem(client.get("/releases/c_rough/answer?bbox=0,4&compare=b_fine"), 400, "share noise")
+        check_problem(client.get("/releases/c_rough/answer?bbox=0,4&compare=b_fine"), 400, "share data and noise")

@@ -1,7 +1,7 @@
 // Answers in words, as a bar, and as a table; and as files.
 
 import { draw, make } from "./dom.js";
-import { changeInWords, estimateInWords, figure, percent, roundingStep } from "./words.js";
+import { estimateInWords, figure, percent, roundingStep } from "./words.js";
 
 const [WIDTH, TALL] = [360, 22];
 
@@ -37,8 +37,8 @@ function notesOf(answers) {
   if (answers.length === 1 && answers[0].low <= 0 && answers[0].std_error) {
     found.push("The interval holds 0: perhaps there is nothing here.");
   }
-  if (answers.slice(0, 2).some(({ estimate }) => estimate < 0)) {
-    found.push("Noise can make small figures negative; leave them so when adding up.");
+  if (answers[0].estimates === "unbiased" && answers[0].estimate < 0) {
+    found.push("Noise can make unbiased estimates negative. Keep them so when adding up.");
   }
   return [...new Set(found.filter(Boolean))].map((text) => make("p", { class: "note" }, text));
 }
@@ -46,29 +46,13 @@ function notesOf(answers) {
 function showOne(answer) {
   const [first, second] = estimateInWords(answer);
   const words = make("p", { class: "words" }, make("strong", {}, first), " ", make("span", {}, second));
-  if (answer.estimate === null) return [words];
-  const fine = roundingStep(answer.std_error / 10);
-  const rows = [
-    ["Estimate", `${figure(answer.estimate, fine)} ${answer.unit}`],
-    ["Standard error", figure(answer.std_error, fine)],
-    ["Interval", percent(answer.level)],
-    ["Estimator", answer.estimates],
-  ].filter(([, value]) => value !== undefined);
-  const list = make("dl", {}, ...rows.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
-  return [words, drawBars([answer]), list, ...notesOf([answer])];
+  return answer.estimate === null ? [words] : [words, drawBars([answer]), ...notesOf([answer])];
 }
 
 function showCompared(found, answers) {
-  const [one, other, difference] = answers;
-  const words = [];
-  if (difference && difference.estimate !== null) {
-    const [first, second] = changeInWords(difference, found[0].name, found[1].name);
-    words.push(make("p", { class: "words" }, make("strong", {}, first), " ", make("span", {}, second)));
-  }
   const rows = answers.map((answer, number) => make("tr", {}, make("th", { scope: "row" }, found[number].name), ...cells(answer)));
   return [
-    ...words,
-    make("table", {}, heading(["release", one.unit, `${percent(other.level)} interval`]), make("tbody", {}, ...rows)),
+    make("table", {}, heading(["release", "points", `${percent(answers[0].level)} interval`]), make("tbody", {}, ...rows)),
     drawBars(answers), ...notesOf(answers),
   ];
 }
@@ -116,24 +100,8 @@ function listAreas({ name, features }, chosen, choose) {
   return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Answers for all areas" }, table);
 }
 
-// A property that is a name by its own name, else the first text, else the number of the feature.
-function nameOf({ id, properties }, number) {
-  const { release, unit, note, ...own } = properties;
-  const known = Object.entries(own).filter(([, value]) => value !== null && value !== "");
-  const named = known.find(([key]) => /name|label|title|zone/i.test(key)) ?? known.find(([, value]) => typeof value === "string")
-    ?? known.find(([key]) => /^id$/i.test(key));
-  return String(named?.[1] ?? id ?? `area ${number + 1}`).slice(0, 60);
-}
-
-export function asTable(found) {
-  const all = found.flatMap(({ features }) => features.map(({ properties }) => properties));
-  const names = [...new Set(all.flatMap((each) => Object.keys(each)))];
-  const lines = [names, ...all.map((properties) => names.map((name) => properties[name] ?? ""))];
-  return lines.map((line) => line.map(asField).join(",") + "\r\n").join("");
-}
-
-function asField(value) {
-  let text = typeof value === "object" ? JSON.stringify(value) : String(value);
-  if (typeof value === "string" && /^[=+\-@]/.test(text)) text = `'${text}`; // no formula for a spreadsheet
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+// The first text among a feature's properties, else its number.
+function nameOf({ id, properties: { release, unit, note, estimator, estimates, ...own } }, number) {
+  const named = Object.values(own).find((value) => value && typeof value === "string");
+  return String(named ?? id ?? `area ${number + 1}`).slice(0, 60);
 }

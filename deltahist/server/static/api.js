@@ -1,12 +1,13 @@
 // Requests to the service; what goes wrong is thrown as words.
 
 export const releasePath = (name) => `releases/${encodeURIComponent(name)}`;
+export const seriesPath = (name) => `series/${encodeURIComponent(name)}`;
 
-async function send(address, parameters, options) {
+export async function get(address, parameters = {}, options = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value ?? false));
   let response;
   try {
-    response = await fetch(`${address}?${query}`, options);
+    response = await fetch(`${address}?${query}`, { headers: { accept: "application/json" }, ...options });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
     throw new Error("The service cannot be reached.");
@@ -16,21 +17,6 @@ async function send(address, parameters, options) {
   throw Object.assign(new Error(problem.detail || `The service answered ${response.status}.`), { status: response.status });
 }
 
-export function get(address, parameters = {}, signal = undefined) {
-  return send(address, parameters, { headers: { accept: "application/json, application/geo+json" }, signal });
-}
-
-function post(address, collection, parameters, signal) {
-  const headers = { "content-type": "application/geo+json" };
-  return send(address, parameters, { method: "POST", headers, body: JSON.stringify(collection), signal });
-}
-
-function ringOf(polygon) {
-  const ring = [];
-  for (let at = 0; at < polygon.length; at += 2) ring.push(polygon.slice(at, at + 2));
-  return [...ring, ring[0]];
-}
-
 export function featuresOf({ box, polygon, features }) {
   if (features) return features;
   let geometry;
@@ -38,8 +24,9 @@ export function featuresOf({ box, polygon, features }) {
   else {
     const [west, south, end, north] = box ?? [];
     const east = end < west ? end + 360 : end; // across 180° of longitude
-    const ring = ringOf(polygon ?? [west, south, east, south, east, north, west, north]);
-    geometry = { type: "Polygon", coordinates: [ring] };
+    const flat = polygon ?? [west, south, east, south, east, north, west, north];
+    const ring = flat.flatMap((each, at) => (at % 2 ? [] : [[each, flat[at + 1]]]));
+    geometry = { type: "Polygon", coordinates: [[...ring, ring[0]]] };
   }
   return [{ type: "Feature", properties: {}, geometry }];
 }
@@ -47,31 +34,27 @@ export function featuresOf({ box, polygon, features }) {
 // Ask for what is in an area: a list of {name, digest, features}, of a release, the one that it is compared with, and the
 // difference. Where these two have no joint error, `problem` says why, and there is no difference.
 export async function askArea(state, signal) {
-  const { release, compare, level, nonnegative, crs } = state;
-  const one = async (name, other) => {
-    const parameters = { level, nonnegative: nonnegative || null, compare: other };
-    if (!state.box) {
-      const collection = { type: "FeatureCollection", features: featuresOf(state) };
-      const found = await post(`${releasePath(name)}/answers`, collection, { ...parameters, crs }, signal);
-      return found;
+  const { release, compare, level, unbiased } = state;
+  const ask = async (name, other, label) => {
+    const parameters = { level, compare: other, nonnegative: !unbiased && !other };
+    let found;
+    if (state.box) {
+      const { bbox, ...properties } = await get(`${releasePath(name)}/answer`, { ...parameters, bbox: state.box.join(",") }, { signal });
+      found = { digest: properties.digest, features: [{ ...featuresOf(state)[0], properties }] };
+    } else {
+      const body = JSON.stringify({ type: "FeatureCollection", features: featuresOf(state) });
+      const headers = { "content-type": "application/geo+json" };
+      found = await get(`${releasePath(name)}/answers`, parameters, { method: "POST", headers, body, signal });
     }
-    const { bbox, answers, cost, ...properties } =
-      await get(`${releasePath(name)}/answer`, { ...parameters, bbox: state.box.join(",") }, signal);
-    return { digest: properties.digest, features: [{ ...featuresOf(state)[0], properties }] };
+    const features = found.features.map(({ properties, ...feature }) => ({
+      ...feature, properties: { release: label, ...properties, unit: "points", level: Number(level) },
+    }));
+    return { name: label, digest: found.digest, features };
   };
-  const labelled = (name, { digest, features }) => ({
-    name, digest, features: features.map(({ properties, ...feature }) => ({
-      ...feature,
-      properties: { release: name, ...properties, unit: properties.unit ?? "points", level: Number(level) },
-    })),
-  });
-  const names = [release, compare].filter(Boolean);
-  const sets = await Promise.all(names.map((name) => one(name, null)));
-  const found = sets.map((set, number) => labelled(names[number], set));
+  const found = await Promise.all([release, compare].filter(Boolean).map((name) => ask(name, null, name)));
   if (!compare) return { found, problem: "" };
   try {
-    found.push(labelled(`${compare} minus ${release}`, await one(release, compare)));
-    return { found, problem: "" };
+    return { found: [...found, await ask(release, compare, `${compare} minus ${release}`)], problem: "" };
   } catch (problem) {
     if (problem.status !== 400) throw problem;
     return { found, problem: problem.message };

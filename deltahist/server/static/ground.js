@@ -47,7 +47,7 @@ export class Ground {
       boxZoom: false, attributionControl: false,
     });
     L.control.zoom({ position: "bottomright" }).addTo(this.map);
-    for (const [name, above] of [["density", 210], ["other", 220], ["lines", 310], ["asked", 420]]) {
+    for (const [name, above] of [["density", 210], ["lines", 310], ["asked", 420]]) {
       this.map.createPane(name).style.zIndex = above;
     }
     if (this.settings.tiles && !plane) {
@@ -67,14 +67,11 @@ export class Ground {
     this.map.fitBounds(bounds, { animate: false, paddingTopLeft: [16, 60], paddingBottomRight: [16, 16] }); // below the tools
   }
 
-  // Fit what areas have of the release's map, or all of it if none of them is there.
+  // Fit areas on the release's map, or all of it if none of them is there.
   fitAreas(areas) {
     const near = L.latLngBounds([]);
     areas.eachLayer((layer) => {
-      const own = layer.getBounds();
-      if (!own.isValid() || !own.intersects(this.bounds)) return;
-      near.extend([Math.max(own.getSouth(), this.bounds.getSouth()), Math.max(own.getWest(), this.bounds.getWest())]);
-      near.extend([Math.min(own.getNorth(), this.bounds.getNorth()), Math.min(own.getEast(), this.bounds.getEast())]);
+      if (layer.getBounds().isValid() && layer.getBounds().intersects(this.bounds)) near.extend(layer.getBounds());
     });
     this.fit(near.isValid() ? near : this.bounds);
   }
@@ -108,7 +105,8 @@ export class Ground {
   }
 }
 
-function roundStep(least) {
+// The least of 1, 2, 5, 10, 20, ..., 0.5, 0.2, ... that is not below a number.
+export function roundStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
-  return [1, 2, 5, 10].find((each) => each * power >= least) * power;
+  return [1, 2, 5, 10].find((each) => each * power >= least * 0.99999) * power;
 }

@@ -11,9 +11,8 @@ export function readHash(text = location.hash) {
   return {
     release: given.get("release"),
     compare: given.get("compare"),
-    way: given.get("way") === "difference" ? "difference" : "swipe",
     level: ["0.5", "0.9", "0.99"].includes(given.get("level")) ? given.get("level") : "0.95",
-    nonnegative: given.get("nonnegative") === "true",
+    unbiased: given.get("unbiased") === "true",
     box: numbers(given.get("box"), 4) || numbers(given.get("box"), 2),
     polygon: ring && ring.length >= 6 && ring.length % 2 === 0 ? ring : null,
     view: numbers(given.get("view"), 3),
@@ -24,7 +23,7 @@ export function writeHash(state) {
   const shown = new URLSearchParams();
   for (const [name, value] of Object.entries(state)) {
     const text = Array.isArray(value) ? value.map((each) => Number(each.toPrecision(10))).join(",") : value;
-    if (text && !(name === "level" && text === "0.95") && !(name === "way" && !state.compare)) shown.set(name, text);
+    if (text && !(name === "level" && text === "0.95")) shown.set(name, text);
   }
   history.replaceState(null, "", `#${shown.toString().replaceAll("%2C", ",")}`);
 }

@@ -1,9 +1,8 @@
 // The page: what is chosen, asked and shown, and who is told.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
-import { asTable, showFound } from "./answers.js";
-import { askArea, featuresOf, get, releasePath } from "./api.js";
-import { drawLine } from "./chart.js";
+import { showFound } from "./answers.js";
+import { askArea, featuresOf, get, releasePath, seriesPath } from "./api.js";
 import { Density } from "./density.js";
 import { $, make, save } from "./dom.js";
 import { Drawing } from "./draw.js";
@@ -14,10 +13,9 @@ import { Time } from "./time.js";
 
 const SIDES = ["west", "south", "east", "north"];
 const form = $("where");
-// Features are those of a file, and crs theirs unless they are in degrees.
-const state = { ...readHash(), features: null, crs: null };
+const state = { ...readHash(), features: null }; // features are those of a file
 // What follows from the state: nothing of it is kept in the address.
-const shown = { found: null, chosen: null, mark: null, pending: null };
+const shown = { found: null, chosen: null, pending: null };
 // What went wrong, in words, by what it is about.
 const troubles = { link: "", map: "", answer: "" };
 const density = new Density();
@@ -31,6 +29,8 @@ const cellsOf = ({ crs, bounds, shape }) => JSON.stringify([crs, bounds, shape])
 // Only releases of the same cells can be compared.
 const others = () => releases.filter((other) => other !== current() && !other.withdrawn && cellsOf(other) === cellsOf(current()));
 const onLine = () => current().shape.length === 1;
+// Of a stream, all steps together are what is promised.
+const promised = () => (time.of(state.release) ? seriesPath(time.of(state.release).id) : releasePath(state.release));
 
 async function begin() {
   const [settings, list] = await Promise.all([get("static/settings.json"), get("releases"), time.load()]);
@@ -47,31 +47,23 @@ async function begin() {
 async function showRelease() {
   state.release ??= (releases.find(({ withdrawn }) => !withdrawn) ?? releases[0]).id;
   const release = current();
-  if (!release) return showNothing(`The release '${state.release}' is no longer here.`);
-  if (release.withdrawn) return showNothing(sayWithdrawn(release));
+  if (!release || release.withdrawn) return get(releasePath(state.release)).catch((problem) => showNothing(problem.message));
   tell("", "link");
   $("level").value = state.level;
-  $("nonnegative").checked = state.nonnegative;
-  $("release").value = time.of(release.id)?.steps.at(-1) ?? release.id;
+  $("unbiased").checked = state.unbiased;
   time.show(release.id);
   document.title = `${release.id} – deltahist`;
-  $("promise").textContent = `${release.promise}.`;
-  $("statement").href = releasePath(release.id);
+  const series = time.of(release.id);
+  $("release").value = series?.steps.at(-1) ?? release.id;
+  $("promise").textContent = [series?.cost, `${release.promise}.`].filter(Boolean).join(" In each of them: ");
+  $("statement").href = promised();
   $("download").href = `${releasePath(release.id)}/download`;
   $("coordinates").textContent = release.extent ? "in degrees" : "in coordinates of the release";
   showOthers(release);
   document.body.dataset.shows = onLine() ? "line" : "map";
   for (const name of ["south", "north"]) form.elements[name].disabled = onLine();
-  $("chart").replaceChildren();
-  shown.mark = null;
-  if (onLine()) await showLine(release);
-  else showMap(release);
+  if (!onLine()) showMap(release);
   await Promise.all([showDensity(), answer()]);
-}
-
-function sayWithdrawn({ id, withdrawn: { date, reason, replacement } }) {
-  const end = replacement ? `Use ${replacement} instead.` : "Nothing replaces it so far.";
-  return `The release '${id}' was withdrawn on ${date}: ${reason.replace(/\.$/, "")}. ${end}`;
 }
 
 // A link may be older than what is served: another release's figures must not be taken for those that it means.
@@ -89,25 +81,12 @@ function showOthers(release) {
   if (state.compare === release.id) state.compare = null;
   const names = others().map(({ id }) => id);
   if (state.compare && !names.includes(state.compare)) {
-    const other = releases.find(({ id }) => id === state.compare);
-    if (other?.withdrawn) tell(sayWithdrawn(other), "link");
-    else tell(other ? `${state.compare} has other cells than ${release.id}: they cannot be compared.`
-      : `The release '${state.compare}' is no longer here: nothing is compared.`, "link");
+    tell(`${release.id} cannot be compared with ${state.compare}: it has other cells, or is no longer here.`, "link");
     state.compare = null;
   }
   $("compare").replaceChildren(make("option", { value: "" }, "nothing"), ...names.map((value) => make("option", { value }, value)));
   $("compare").value = state.compare ?? "";
   $("comparing").hidden = !names.length;
-}
-
-async function showLine(release) {
-  try {
-    const { picture, mark } = await drawLine(release, choose);
-    $("chart").replaceChildren(picture);
-    shown.mark = mark;
-  } catch (problem) {
-    $("chart").replaceChildren(make("p", { class: "pale" }, problem.message));
-  }
 }
 
 function showMap(release) {
@@ -124,15 +103,13 @@ function showMap(release) {
 }
 
 function showDensity() {
-  $("ways").hidden = !state.compare;
-  document.querySelector(`[name=way][value=${state.way}]`).checked = true;
   tell("", "map");
   return onLine() ? null : density.show(ground, state, current().shape, (trouble) => tell(trouble, "map"));
 }
 
 // Ask of another area: {box}, {polygon} or {features}.
 function choose(shape) {
-  Object.assign(state, { box: null, polygon: null, features: null, crs: null }, shape);
+  Object.assign(state, { box: null, polygon: null, features: null }, shape);
   shown.chosen = null;
   return answer();
 }
@@ -153,7 +130,6 @@ async function answer() {
       showFound($("answer"), shown.found, shown.chosen, chooseArea);
     } else $("answer").replaceChildren(make("p", { class: "pale" }, "How many points lie in an area? Draw it, or type a box below."));
     tell("");
-    await time.drawSteps(state, shown.pending.signal);
   } catch (problem) {
     if (problem.name === "AbortError") return;
     if (problem.status === 410) { // withdrawn meanwhile
@@ -165,19 +141,13 @@ async function answer() {
   }
 }
 
-const REPLACED = "The release was replaced meanwhile: this is the new one.";
+// An answer of a release must not stand beside the map of the one before it.
 const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
 
-// An answer of a release must not stand beside the map of the one before it.
 async function renew() {
   ({ releases } = await get("releases"));
-  const done = showRelease();
-  tell(REPLACED, "link");
-  await done;
-  // It goes once the new map is there, and could be read.
-  Promise.all([density.drawn, new Promise((read) => setTimeout(read, 3000))]).then(() => {
-    if (troubles.link === REPLACED) tell("", "link");
-  });
+  await showRelease();
+  tell("The release was replaced meanwhile: this is the new one.", "link");
 }
 
 // A box has west above east if it lies across 180° of longitude; a polygon goes on beyond it, on the map's side.
@@ -196,7 +166,7 @@ function bringNear() {
 }
 
 function allowDownload() {
-  $("csv").disabled = $("geojson").disabled = !shown.found;
+  $("geojson").disabled = !shown.found;
 }
 
 function chooseArea(number) {
@@ -208,9 +178,8 @@ function chooseArea(number) {
 function showShape() {
   const names = state.box?.length === 2 ? ["west", "east"] : SIDES;
   names.forEach((name, at) => { form.elements[name].value = state.box ? Number(state.box[at].toPrecision(8)) : ""; });
-  shown.mark?.(state.box);
   asked?.clearLayers();
-  if (onLine() || state.crs || !(state.box || state.polygon || state.features)) return;
+  if (onLine() || !(state.box || state.polygon || state.features)) return;
   const many = state.features?.length > 1;
   featuresOf(state).forEach((feature, number) => {
     const layer = L.geoJSON(feature, {
@@ -224,8 +193,8 @@ function showShape() {
 }
 
 function remember() {
-  const { release, compare, way, level, nonnegative, box, polygon, view } = state;
-  writeHash({ release, compare, way, level, nonnegative, box, polygon, view });
+  const { features, ...linked } = state;
+  writeHash(linked);
 }
 
 function tell(trouble, about = "answer") {
@@ -244,30 +213,14 @@ function showMode(mode, hint) {
 async function read(file) {
   if (!current()) return;
   try {
-    const found = JSON.parse(await file.text()) ?? {};
-    const features = found.type === "FeatureCollection" ? found.features
-      : [found.type === "Feature" ? found : { type: "Feature", properties: {}, geometry: found }];
+    const found = JSON.parse(await file.text());
+    const features = found.features ?? [found.type === "Feature" ? found : { geometry: found }];
     // A feature without a geometry has no answer, but a note that says so.
-    if (!features?.every((each) => each instanceof Object) || !features.some(({ geometry }) => geometry?.type)) throw new SyntaxError();
-    const stated = found.crs?.properties?.name;
-    const crs = stated && !/CRS84|4326/.test(stated) ? stated : null;
-    const code = (name) => /EPSG:.*?(\d+)$/i.exec(name ?? "")?.[1] ?? name;
-    if (crs && code(crs) !== code(current().crs)) {
-      throw new Error(`${file.name} is in ${crs}: it must be in longitude and latitude${current().crs ? `, or in ${current().crs}` : ""}.`);
-    }
-    await choose({
-      crs, features: features.map(({ id, geometry, properties }) => ({ type: "Feature", id, properties: properties ?? {}, geometry: geometry ?? null })),
-    });
-    if (crs && shown.found) tell(`The areas are in ${crs}: they are answered, but not drawn.`);
-    else if (!onLine()) ground.fitAreas(asked);
-  } catch (problem) {
-    tell(problem instanceof SyntaxError ? `${file.name} is no GeoJSON with areas.` : problem.message);
+    await choose({ features: features.map(({ id, geometry = null, properties }) => ({ type: "Feature", id, properties: properties ?? {}, geometry })) });
+    if (!onLine()) ground.fitAreas(asked);
+  } catch {
+    tell(`${file.name} is no GeoJSON with areas.`);
   }
-}
-
-function setTheme(dark) {
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
-  $("theme").setAttribute("aria-pressed", dark);
 }
 
 for (const mode of ["box", "polygon"]) {
@@ -280,9 +233,7 @@ $("release").addEventListener("change", () => {
   const before = current();
   history.pushState(null, "", location.href); // what was shown is one step back
   Object.assign(state, { release: $("release").value, view: null });
-  if (before && (!alike(before, current()) || (state.crs && before.crs !== current().crs))) {
-    Object.assign(state, { box: null, polygon: null, features: null, crs: null });
-  }
+  if (before && !alike(before, current())) Object.assign(state, { box: null, polygon: null, features: null });
   if (!others().some(({ id }) => id === state.compare)) state.compare = null;
   showRelease();
 });
@@ -292,29 +243,16 @@ $("compare").addEventListener("change", () => {
   showDensity();
   answer();
 });
-$("ways").addEventListener("change", (event) => { state.way = event.target.value; remember(); showDensity(); });
 $("level").addEventListener("change", () => { state.level = $("level").value; answer(); });
-$("nonnegative").addEventListener("change", () => { state.nonnegative = $("nonnegative").checked; answer(); });
-$("me").addEventListener("click", () => explain(state.release).catch((problem) => tell(problem.message)));
+$("unbiased").addEventListener("change", () => { state.unbiased = $("unbiased").checked; answer(); });
+$("me").addEventListener("click", () => explain(promised()).catch((problem) => tell(problem.message)));
 $("close").addEventListener("click", () => $("explanation").close());
-$("csv").addEventListener("click", () => save("answers.csv", "text/csv", asTable(shown.found.found)));
 $("geojson").addEventListener("click", () => save("answers.geojson", "application/geo+json",
-  JSON.stringify({ type: "FeatureCollection", crs: state.crs ? { type: "name", properties: { name: state.crs } } : undefined, features: shown.found.found.flatMap(({ features }) => features) })));
-$("share").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    $("share").textContent = "Copied";
-    setTimeout(() => { $("share").textContent = "Copy link"; }, 2000);
-  } catch { // refused, or not there without TLS
-    prompt("The link:", location.href);
-  }
-});
+  JSON.stringify({ type: "FeatureCollection", features: shown.found.found.flatMap(({ features }) => features) })));
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   const fields = SIDES.map((name) => form.elements[name]).filter(({ disabled }) => !disabled);
-  const box = fields.map(({ value }) => Number(value.replace("\u2212", "-")));
-  if (box.some(Number.isNaN)) tell(`${fields[box.findIndex(Number.isNaN)].name} must be a number.`);
-  else choose({ box });
+  choose({ box: fields.map(({ value }) => Number(value)) });
 });
 addEventListener("dragover", (event) => { event.preventDefault(); $("stage").dataset.dropping = ""; });
 addEventListener("dragleave", (event) => { if (!event.relatedTarget) delete $("stage").dataset.dropping; });
@@ -323,9 +261,5 @@ addEventListener("drop", (event) => {
   delete $("stage").dataset.dropping;
   if (event.dataTransfer.files[0]) read(event.dataTransfer.files[0]);
 });
-addEventListener("hashchange", () => { Object.assign(state, readHash(), { features: null, crs: null }); showRelease(); });
-const darkness = matchMedia("(prefers-color-scheme: dark)");
-setTheme(darkness.matches);
-darkness.addEventListener("change", () => setTheme(darkness.matches));
-$("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme !== "dark"));
+addEventListener("hashchange", () => { Object.assign(state, readHash(), { features: null }); showRelease(); });
 begin().catch((problem) => tell(problem.message));

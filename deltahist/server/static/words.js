@@ -28,20 +28,6 @@ export function estimateInWords(answer) {
   ];
 }
 
-// Of a difference, other minus one.
-export function changeInWords(difference, one, other) {
-  const { estimate, low, high, std_error: error, level } = difference;
-  const step = roundingStep(error);
-  if (low <= 0 && high >= 0) {
-    return ["No difference stands out", `between ${one} and ${other}: with this noise, they may well be equal here`];
-  }
-  const ends = [Math.abs(low), Math.abs(high)].sort((a, b) => a - b).map((each) => figure(each, step));
-  return [
-    `About ${figure(Math.abs(estimate), step)} ${estimate < 0 ? "fewer" : "more"} in ${other}`,
-    `than in ${one}: between ${ends[0]} and ${ends[1]} with ${percent(level)} confidence`,
-  ];
-}
-
 export function length(value, unit) {
   const [size, name] = unit === "m" && value >= 1000 ? [value / 1000, "km"] : [value, unit];
   const words = figure(Number(size.toPrecision(3)));
@@ -49,6 +35,6 @@ export function length(value, unit) {
 }
 
 export function ofHundred(share) {
-  if (share === null || share > 0.9995) return null;
-  return figure(Math.ceil(share * 1000 - 1e-9) / 10);
+  const fine = share > 0.99 ? 100 : 10; // 99.97 is not 100
+  return share === null || share > 0.9999 ? null : figure(Math.ceil(100 * fine * share - 1e-9) / fine);
 }
