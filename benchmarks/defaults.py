@@ -27,14 +27,17 @@ SIDES = (256, 1000, 4096)
 #: Seconds, milliseconds, GiB, or times what stands beside it that are asked for, by figure.
 ASKED = {
     "publish, default, 4096²": 8,
-    "memory to publish, default, 4096²": 1.5,
+    "memory to publish, default, 4096²": 1,
+    "publish, default, 8192²": 25,
+    "memory to publish, default, 8192²": 3,
     "load and first answer, default, 1000²": 0.3,
     "load and first answer, default, 4096²": 1.5,
-    "a box that cuts cells, default, 1000²": 1,
-    "a box that cuts cells, default, 4096²": 2,
+    "load and first 10⁵ boxes that cut cells, default, 4096²": 2,
+    "a box that cuts cells, default, 1000²": 3,
+    "a box that cuts cells, default, 4096²": 3,
     "a box of whole cells, default, 1000²": 0.5,
     "10⁶ boxes of whole cells, default, 1000²": 0.5,
-    "10⁶ boxes that cut cells, default, 1000²": 1,
+    "10⁶ boxes that cut cells, default, 1000²": 2.5,
     "10⁵ boxes of whole cells, default, 4096²": 0.3,
     "10⁵ boxes that cut cells, default, 4096²": 0.3,
     "plan, 32²": 0.3,
@@ -208,6 +211,12 @@ def ask(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[fl
         yield _least(lambda work=many: dh.answer(release, work))
 
 
+def ask_at_once(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[float, ...]]:
+    """Load a release and ask for many boxes that cut cells, imports included."""
+    work = dh.workloads.boxes(SETTINGS[setting].boxes(number, side, False))
+    yield _spent(lambda: dh.answer(dh.Release.load(folder / f"{setting} {side}.parquet"), work))
+
+
 def plan(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
     """Rank mechanisms for all ranges; what that imports is there already."""
     dh.plan(near(2))
@@ -287,6 +296,11 @@ def _sessions() -> Iterator[Task | Command]:
             for one, more in (("that cuts cells", "that cut cells"), ("of whole cells", "of whole cells")):
                 units |= {f"a box {one}, {at}": "ms", f"{many} boxes {more}, {at}": "s"}
             yield Task(units, ask, (setting, side, number), quick)
+            if at == "default, 4096²":
+                units = {f"load and first 10⁵ boxes that cut cells, {at}": "s"}
+                yield Task(units, ask_at_once, (setting, side, 10**5))
+    units = {"publish, default, 8192²": "s", "memory to publish, default, 8192²": "GiB"}
+    yield Task(units, publish, ("default", 8192))
     for side in (32, 128, 1000, 4096):
         yield Task({f"plan, {side}²": "s"}, plan, (side,), side <= 128)
     for name, steps in (("2,000", 2_000), ("10,000", 10_000)):

@@ -368,6 +368,19 @@ class Decoder:
         """Return the excess kurtosis of queries of which it is not known: NaN, or 0 for Gaussian noise."""
         return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
+    def bound_kurtosis(self, variance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a bound of the excess kurtosis of answers (m,) that no draw enters with more than its full weight."""
+        # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
+        most = max(0.0, *(law.kurtosis() for law in self.laws))
+        share = np.divide(self._largest_draw, variance, out=np.zeros_like(variance), where=variance > 0)
+        return most * share.clip(max=1.0)
+
+    @property
+    def _largest_draw(self) -> float:
+        """Variance of the largest draw, in points squared."""
+        groups = zip(self.strategy.groups, self.laws, strict=True)
+        return max(law.variance() * float(group.unit) ** 2 for group, law in groups)
+
     def draws_summed(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64] | None:
         """Return the number of draws (m,) whose plain sum is an answer's noise, 0 for none; None if it never is."""
         return None
@@ -375,8 +388,7 @@ class Decoder:
     @property
     def rounding_floor(self) -> float:
         """Size below which a variance is rounding error: an answer may be exact, such as the public total."""
-        groups = zip(self.strategy.groups, self.laws, strict=True)
-        return 1e-12 * max(law.variance() * float(group.unit) ** 2 for group, law in groups)
+        return 1e-12 * self._largest_draw
 
 
 def decoder(strategy: Strategy, laws: Sequence[Law], *, total_known: bool) -> Decoder:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import LEAST_SQUARED, MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
+from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
 from deltahist.decode.forms import BlockPower, PublicTotal, Terms, sums_of_both
 from deltahist.errors import whole
 from deltahist.privacy import Law
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 Field = NDArray[np.float64]
 #: Branching numbers that planning tries for hierarchies.
 BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
-#: Longest side, in cells, of boxes whose kurtosis is worked out, and of the tree that serves for it.
-_SMALL_BOX = 8
-_SMALL_TREE = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,37 +305,7 @@ class TreeDecoder(Decoder):
         ]
 
     def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
-        """Return the kurtosis of small boxes, from a small tree with the same lowest levels; NaN for large boxes.
-
-        The place of a box in the tree matters little for so small a correction: the mean over a few places is taken.
-        """
-        sides = [np.rint(high - low).astype(np.int64) for low, high in spans]
-        small = np.all([(s >= 1) & (s <= _SMALL_BOX) for s in sides], axis=0) & (variance > 0)
-        out = self._unknown_kurtosis(len(variance))
-        if small.any():
-            out[small] = self._small_box_kurtosis[tuple(s[small] - 1 for s in sides)]
-        return out
-
-    @functools.cached_property
-    def _small_box_kurtosis(self) -> Field:
-        """Excess kurtosis by side lengths 1.._SMALL_BOX per axis."""
-        shape = tuple(min(n, _SMALL_TREE) for n in self.domain.shape)
-        bounds = (0.0,) * len(shape) + tuple(float(n) for n in shape)
-        tree = Hierarchical(Domain(bounds, shape), self.strategy.branching)
-        decoder = TreeDecoder(tree, self.laws[-len(tree.widths) :], total_known=False)
-        out = np.zeros((_SMALL_BOX,) * len(shape))
-        for sides in np.ndindex(out.shape):
-            found = []
-            for place in (0.3, 0.5, 0.7):
-                corner = [int(place * max(n - s - 1, 0)) for n, s in zip(shape, sides, strict=True)]
-                box = np.zeros(shape)
-                box[tuple(slice(c, c + s + 1) for c, s in zip(corner, sides, strict=True))] = 1.0
-                weight = decoder.coefficients(box.ravel())
-                part = weight * weight * decoder.draw_variance
-                whole = max(part.sum(), LEAST_SQUARED)
-                found.append((part * part * decoder.draw_kurtosis).sum() / whole**2)
-            out[sides] = np.mean(found)
-        return out
+        return self.bound_kurtosis(variance)
 
 
 def _ratio(figure: Field, variance: Field) -> Field:

@@ -325,7 +325,7 @@ class TentsDecoder(Decoder):
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().moments(work)
         variance = self.variance(work)
-        return Moments(variance, self._bound_kurtosis(variance), note=self.note)
+        return Moments(variance, self.bound_kurtosis(variance), note=self.note)
 
     def variance(self, work: Asked) -> Field:
         """Return the variance of the answers alone: of explicit queries by waves, many at a time."""
@@ -355,15 +355,7 @@ class TentsDecoder(Decoder):
         return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).of(self._precision))
 
     def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
-        return self._bound_kurtosis(variance)
-
-    def _bound_kurtosis(self, variance: Field) -> Field:
-        """Return a bound of the excess kurtosis of answers (m,), if no draw has more than its full weight."""
-        most = max(0.0, *(law.kurtosis() for law in self.laws))
-        # Σ aᵢ⁴ vᵢ² ≤ max(aᵢ² vᵢ) Σ aᵢ² vᵢ
-        largest = max(self._cells, self._tents)
-        share = np.divide(largest, variance, out=np.zeros_like(variance), where=variance > 0)
-        return most * share.clip(max=1.0)
+        return self.bound_kurtosis(variance)
 
     def metric(self) -> Metric:
         """Return the exact variance of each cosine; the tents see the longer ones, nearly one by one."""
