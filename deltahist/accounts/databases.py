@@ -267,7 +267,9 @@ class Memory(Database):
         Raises InputError in a forked process, whose copy would pay once more.
         """
         if self._process != os.getpid():
-            raise InputError("the ledger is in the memory of another process: give a ledger a file to share it")
+            raise InputError(
+                "the ledger is in the memory of another process, whose copy would pay again: name a file with ledger="
+            )
         return super().begin(write=True)
 
     def create(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -335,10 +337,15 @@ class Limit:
     spent: int
     most: int
 
+    @property
+    def amounts(self) -> tuple[Fraction, Fraction, Fraction]:
+        """What has been spent, what may be, and what is left."""
+        spent, most = Fraction(self.spent, NANO), Fraction(self.most, NANO)
+        return spent, most, most - spent
+
     def __str__(self) -> str:
         """Say what has been spent, and what is left."""
-        figures = (Fraction(nano, NANO) for nano in (self.spent, self.most, self.most - self.spent))
-        spent, most, left = (say_amount(each, Fraction(self.most, NANO)) for each in figures)
+        spent, most, left = (say_amount(each, self.amounts[1]) for each in self.amounts)
         return f"{self.who} spent {spent} of {most}, {left} is left"
 
 
@@ -346,12 +353,11 @@ def list_limits(connection: Connection, found: Any, rule: Rule, step: int) -> li
     """Return the limits of a charge at a step: of the account's spans, its own first, and of its population."""
     limits = []
     for length, most in rule.spans:
-        if length is None:
-            limits.append(Limit(f"account {found.name!r} has", None, found.spent, most))
-        else:
-            window = {"of": found.name, "after": step - length, "upto": step}
-            spent = int(connection.scalar(_SUM, window) or 0)
-            limits.append(Limit(f"steps {step - length + 1} to {step} have", length, spent, most))
+        who, spent = f"account {found.name!r} has", found.spent
+        if length is not None:
+            who = f"steps {step - length + 1} to {step} have"
+            spent = int(connection.scalar(_SUM, {"of": found.name, "after": step - length, "upto": step}) or 0)
+        limits.append(Limit(who, length, spent, most))
     if found.bound:
         who = f"all accounts of population {found.population!r} have"
         limits.append(Limit(who, None, int(found.together), Rule.read(found.bound).limit))
@@ -435,9 +441,8 @@ class Standing:
     ----------
     account : its name. kind : "total", "window", or "purses" (people's own budgets, which are private).
     unit : "epsilon" or "rho".
-    spans : for each limit its steps, None for all there are, the limit and the sum; the account's own span first.
     population : what all accounts of the same people have spent together.
-    binding : the limit that leaves the least.
+    spans : the limits of the account, that of its own span first. binding : the limit that leaves the least.
     withdrawn : notices of releases that it paid for and that were withdrawn; what they cost stays spent.
     """
 
@@ -445,7 +450,7 @@ class Standing:
     kind: str
     unit: str
     population: Population
-    spans: tuple[tuple[int | None, Fraction, Fraction], ...] = ()
+    spans: tuple[Limit, ...] = ()
     binding: Limit | None = None
     withdrawn: tuple[dict[str, Any], ...] = ()
 
@@ -460,34 +465,29 @@ class Standing:
             raise InputError(f"account {name!r} is of kind {kind!r}, which this program does not know")
         rule, last = Rule.read(found.rule), connection.scalar(_LAST, {"of": name}) or 0
         limits = list_limits(connection, found, rule, last)
-        spans = tuple(
-            (each.steps, Fraction(each.most, NANO), Fraction(each.spent, NANO)) for each in limits[: len(rule.spans)]
-        )
         binding = min(limits, key=lambda each: each.most - each.spent)
         withdrawn = tuple(notice for key, notice in found.notes.items() if key.startswith(WITHDRAWN))
-        return cls(name, kind, rule.unit, people, spans, binding, withdrawn)
-
-    def _own(self) -> tuple[int | None, Fraction, Fraction]:
-        if not self.spans:
-            raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
-        return self.spans[0]
+        return cls(name, kind, rule.unit, people, tuple(limits[: len(rule.spans)]), binding, withdrawn)
 
     @property
     def limit(self) -> Fraction:
         """Limit of the account's own span."""
-        return self._own()[1]
+        return self._check(self.spans[:1]).amounts[1]
 
     @property
     def spent(self) -> Fraction:
         """Amount spent altogether, or in the last window."""
-        return self._own()[2]
+        return self._check(self.spans[:1]).amounts[0]
 
     @property
     def left(self) -> Fraction:
         """The amount that may still be spent, by the limit that leaves the least."""
-        self._own()
-        assert self.binding is not None
-        return Fraction(self.binding.most - self.binding.spent, NANO)
+        return self._check(() if self.binding is None else (self.binding,)).amounts[2]
+
+    def _check(self, limits: tuple[Limit, ...]) -> Limit:
+        if not limits:
+            raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
+        return limits[0]
 
     def describe(self) -> dict[str, Any]:
         """Return the standing as JSON, for a report; people's own budgets without figures."""
@@ -495,12 +495,11 @@ class Standing:
         about["population"] = self.population.describe()
         if self.kind == "purses":
             return {**about, "kind": self.kind}
-        about["steps"] = self.spans[0][0]
+        about["steps"] = self.spans[0].steps
         about |= {"limit": float(self.limit), "spent": float(self.spent), "left": float(self.left)}
         if len(self.spans) > 1:
-            about["lasting"] = [
-                {"steps": steps, "limit": float(limit), "spent": float(spent)} for steps, limit, spent in self.spans[1:]
-            ]
+            sums = [(each.steps, *map(float, each.amounts)) for each in self.spans[1:]]
+            about["lasting"] = [{"steps": steps, "limit": limit, "spent": spent} for steps, spent, limit, _ in sums]
         return about | ({"withdrawn": list(self.withdrawn)} if self.withdrawn else {})
 
 
@@ -532,26 +531,21 @@ def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
         yield f"{who} states other limits than its rule"
     if row.bound and row.together > Rule.read(row.bound).limit:
         yield f"population {row.population!r} has spent {row.together / NANO:.10g}, more than its limit"
-    for length, limit, _ in standing.spans:
-        most = max(_sums(charges, length), default=0)
-        if most > limit * NANO:
-            steps = "" if length is None else f" in {length:,} steps in a row"
-            yield f"{who} has spent {most / NANO:.10g}{steps}, more than its limit, {float(limit):.10g}"
+    for limit in standing.spans:
+        most = _largest_sum(charges, limit.steps)
+        if most > limit.most:
+            steps = "" if limit.steps is None else f" in {limit.steps:,} steps in a row"
+            yield f"{who} has spent {most / NANO:.10g}{steps}, more than its limit, {limit.most / NANO:.10g}"
     found = [read_chain(connection, name, key.removeprefix(CHAIN)) for key in row.notes if key.startswith(CHAIN)]
     chains = sum(each.nano for each in found)
     if chains > row.spent:
         yield f"{who} has spent {row.spent / NANO:.10g}, but its chains paid {chains / NANO:.10g}"
 
 
-def _sums(charges: dict[int, int], length: int | None) -> Iterator[int]:
-    """Yield the sum of the span that ends at each step."""
+def _largest_sum(charges: dict[int, int], length: int | None) -> int:
+    """Return the largest sum of `length` steps in a row; of all steps when None."""
+    steps, sums = list(charges), [0, *itertools.accumulate(charges.values())]
     if length is None:
-        yield sum(charges.values())
-        return
-    steps, first, total = list(charges), 0, 0
-    for step in steps:
-        total += charges[step]
-        while steps[first] <= step - length:
-            total -= charges[steps[first]]
-            first += 1
-        yield total
+        return sums[-1]
+    starts = (bisect.bisect_right(steps, step - length) for step in steps)
+    return max((end - sums[start] for end, start in zip(sums[1:], starts, strict=True)), default=0)

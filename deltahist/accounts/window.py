@@ -108,7 +108,7 @@ class Window:
     def spent(self, step: int) -> Fraction:
         """Return the sum of the window that ends at a step."""
         limits = self._limits(_step(step))
-        return Fraction(limits[0].spent if limits else 0, NANO)
+        return limits[0].amounts[0] if limits else Fraction(0)
 
     def available(self, step: int) -> Fraction:
         """Return what may still be charged at a step: 0 at steps before the last charged one."""

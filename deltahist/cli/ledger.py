@@ -141,10 +141,11 @@ def _rows(standing: Standing) -> list[tuple[str, ...]]:
     if standing.kind == "purses":
         return [(standing.account, "of each person", f"in {letter}", "", "")]
     rows: list[tuple[str, ...]] = []
-    for steps, limit, spent in standing.spans:
-        figures = (f"{letter} = {say_amount(each, limit)}" for each in (limit, spent, limit - spent))
+    for each in standing.spans:
+        spent, limit, left = each.amounts
+        figures = (f"{letter} = {say_amount(amount, limit)}" for amount in (limit, spent, left))
         name = "" if rows else standing.account
-        rows.append((name, "altogether" if steps is None else f"in {steps:,} steps", *figures))
+        rows.append((name, "altogether" if each.steps is None else f"in {each.steps:,} steps", *figures))
     return rows
 
 

@@ -139,7 +139,7 @@ def with_accounts(where):
 def test_how_accounts_stand(where):
     found = {each.account: each for each in with_accounts(where).standings()}
     assert (found["city"].spent, found["city"].left) == (Fraction(1, 2), Fraction(1, 2))
-    assert (found["days"].unit, found["days"].spans[0][0], found["days"].left) == ("rho", 2, Fraction(1, 5))
+    assert (found["days"].unit, found["days"].spans[0].steps, found["days"].left) == ("rho", 2, Fraction(1, 5))
     together = {"name": "everyone", "accounts": 2, "own_budgets": True, "sums": [
         {"unit": "epsilon", "spent": "1/2", "most": "1", "in_any_window": "1"},
         {"unit": "rho", "spent": "8/5", "most": None, "in_any_window": "1"},

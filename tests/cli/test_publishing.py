@@ -137,6 +137,10 @@ def test_an_account_pays_and_refuses(run, refused, folder):
     assert dh.Ledger("l").standing("visits").left == 1
     found = json.loads(run("ledger", "show", "l", "--json").out)
     assert [each["account"] for each in found] == ["visits"]
+    more = ["--ledger", "l", "--account", "trips", "--account-limit", "1"]
+    said = run("publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "c.parquet", *more)
+    assert "'trips' is new" in said.err
+    assert "the 2 accounts of population 'everyone' have spent ε = 3 of 4 together" in said.out
 
 
 def test_a_name_that_is_too_long_is_refused_before_the_charge(refused, folder):
