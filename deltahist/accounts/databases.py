@@ -115,8 +115,8 @@ class Database:
     def create(self) -> None:
         """Make an empty ledger, whole, unless another process has just made one."""
 
-    def check(self) -> None:
-        """Refuse what is not a whole ledger of this version."""
+    def check(self, thorough: bool = False) -> None:
+        """Refuse what is not a whole ledger of this version; indices are compared with tables if `thorough`."""
 
     @contextlib.contextmanager
     def begin(self, write: bool) -> Iterator[Connection]:
@@ -207,7 +207,7 @@ class SQLite(Database):
             for made in (name, f"{name}-journal"):
                 Path(made).unlink(missing_ok=True)
 
-    def check(self) -> None:
+    def check(self, thorough: bool = False) -> None:
         if not self.path.is_file():
             raise InputError(f"ledger {self.place!r} is not a file")
         check_secret(self.path, "ledger", readable=True)
@@ -216,7 +216,7 @@ class SQLite(Database):
                 raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
             if (version := _pragma(connection, "user_version")) != VERSION:
                 raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
-            verdict = _pragma(connection, "integrity_check(1)")
+            verdict = _pragma(connection, "integrity_check(1)" if thorough else "quick_check(1)")
             size = _pragma(connection, "page_count") * _pragma(connection, "page_size")
             _refuse_triggers(self.place, connection, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
         there = self.path.stat().st_size
@@ -352,7 +352,7 @@ class PostgreSQL(Database):
                 METADATA.create_all(connection, checkfirst=False)
             connection.commit()
 
-    def check(self) -> None:
+    def check(self, thorough: bool = False) -> None:
         with self.begin(write=False) as connection:
             comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
             missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))

@@ -225,7 +225,7 @@ class Ledger:
 
     def problems(self) -> list[str]:
         """Return what cannot be right in the ledger, in words: an audit, which changes nothing."""
-        self._database.check()
+        self._database.check(thorough=True)
         with self.read() as connection:
             return list(audit(connection))
 

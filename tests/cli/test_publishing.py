@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.cli import main
 from deltahist.cli.demo import PLACES
 
 DEGREES = "-73.98,40.70,-73.90,40.76"
@@ -152,6 +153,21 @@ def test_a_name_that_is_too_long_is_refused_before_the_charge(refused, folder):
         with pytest.raises(dh.InputError, match="too long"):
             dh.publish(np.zeros(8, int), near, "identity", 1, account=total, **named)
     assert total.spent == 0
+
+
+def test_a_terminal_that_is_gone_after_the_charge_does_not_make_a_retry_pay_twice(refused, folder, monkeypatch):
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    account = ["--ledger", "l", "--account", "visits", "--account-limit", "3"]
+    line = ["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "r.parquet", *account]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", Full())
+        assert main(line) == 2
+    assert dh.load("r.parquet").payment.spent == 1
+    refused(line, "exists already")
+    assert dh.Ledger("l").spent("visits") == 1
 
 
 def test_a_run_that_fails_after_its_charge_says_so(refused, folder, monkeypatch):
