@@ -199,14 +199,9 @@ class Ledger:
         return self.standing(account).left
 
     def standing(self, account: str) -> Standing:
-        """Return unit, limits and sums of an account; InputError if it is not there."""
+        """Return unit, limits and sums of an account and its population; InputError if it is not there."""
         with self.read() as connection:
             return Standing.of(connection, check_text(account=account))
-
-    def population(self, account: str) -> Population:
-        """Return what all accounts of the people of an account have spent together."""
-        with self.read() as connection:
-            return sum_population(connection, find_account(connection, check_text(account=account)).population)
 
     def standings(self) -> list[Standing]:
         """Return all accounts, as they stand at one moment."""

@@ -82,16 +82,6 @@ class Window:
         return self.rule.describe() | ({} if self.about is None else {"about": dict(self.about)})
 
     @property
-    def unit(self) -> str:
-        """ "epsilon" or "rho"."""
-        return self.rule.unit
-
-    @property
-    def limit(self) -> int:
-        """Budget of a window in billionths."""
-        return self.rule.limit
-
-    @property
     def equal(self) -> Fraction:
         """The share of a step that never runs out (`Rule.equal`)."""
         return self.rule.equal
@@ -211,7 +201,7 @@ class Account:
     @property
     def limit(self) -> Fraction:
         """Return the most that may be spent; for a window, in each of its windows."""
-        return Fraction(self.window.limit, NANO)
+        return Fraction(self.window.rule.limit, NANO)
 
     @property
     def spent(self) -> Fraction:

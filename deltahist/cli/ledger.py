@@ -88,7 +88,7 @@ def open_account(
     opened = Ledger(where)
     limits = {"population": population, "population_limit": population_limit}
     opened.open(account, **shared.read_budget(epsilon, rho), **limits)
-    console.put(console.facts(account=account, together=opened.population(account)))
+    console.put(console.facts(account=account, together=opened.standing(account).population))
 
 
 @ledger.command(short_help="Check a ledger; exit status 2 if something is wrong.")

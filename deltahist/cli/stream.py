@@ -138,7 +138,7 @@ def stream(
             source, out, number, amounts=amounts, tell=console.note, advance=lambda: advance(1), **reading
         )
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
-    first, paid = plan.step(0), Ledger(state).population(account)
+    first, paid = plan.step(0), Ledger(state).standing(account).population
     print(
         console.facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",

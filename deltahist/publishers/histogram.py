@@ -179,11 +179,11 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
     step = mechanism.step
     if step is None:
         return
-    paying = None if account is None else (account.step, account.window.length, account.window.unit)
+    paying = None if account is None else (account.step, account.window.length, account.window.rule.unit)
     if (
         account is None
         or paying != (step.number, step.window, step.budget.unit)
-        or account.window.limit != floor_nano(**{step.budget.unit: step.budget.amount})
+        or account.window.rule.limit != floor_nano(**{step.budget.unit: step.budget.amount})
         or account.window.limits != step.limits
     ):
         raise InputError(

@@ -168,8 +168,8 @@ def test_accounts_of_the_same_people_add_up(where):
     ledger.charge("others", 3)
     everyone = Population("everyone", 2, (("epsilon", Fraction(4), None, Fraction(2)),))
     visitors = Population("visitors", 1, (("epsilon", Fraction(3), Fraction(4), Fraction(4)),))
-    assert payment.population == ledger.population("visits") == everyone
-    assert ledger.standing("others").population == ledger.population("others") == visitors
+    assert payment.population == ledger.standing("visits").population == everyone
+    assert ledger.standing("others").population == visitors
     assert Payment.from_description(json.loads(json.dumps(payment.describe()))) == payment
     assert str(everyone) in str(payment)
 
@@ -187,7 +187,7 @@ def test_a_population_has_a_limit_of_its_own(where):
     chained = dh.Account.total(epsilon=2, ledger=ledger, name="chain")
     with pytest.raises(dh.BudgetExceeded):
         chained.pay(dh.Guarantee(epsilon=Fraction(1)), chain="c" * 32)
-    assert ledger.population("visits").sums == (("epsilon", *[Fraction(3, 2)] * 3),)
+    assert ledger.standing("visits").population.sums == (("epsilon", *[Fraction(3, 2)] * 3),)
     assert ledger.left("stream") == ledger.left("visits") == window.available(2) == 0
     assert "everyone" in str(ledger.standing("stream").binding)
     assert ledger.problems() == []
@@ -223,7 +223,7 @@ def test_a_name_has_one_spelling(where):
         dh.Window(None, epsilon=1, ledger=ledger, name=name).charge(0, 0.125)
     assert list(ledger.accounts()) == ["Z\u00fcrich"]
     assert {ledger.spent(name) for name in names} == {Fraction(5, 8)}
-    assert ledger.population(names[1]).name == "Z\u00fcrich"
+    assert ledger.standing(names[1]).population.name == "Z\u00fcrich"
 
 
 def _alter(table, owner, **values):

@@ -102,4 +102,4 @@ def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
         assert "0 of 1" in run(capsys, *words).out
     run(capsys, *words[:-1], "2", status=2)
     run(capsys, *words[:-2], "--rho", "1", status=2)
-    assert dh.Ledger("city.ledger").population("visits").sums == (("epsilon", 0, 1, 1),)
+    assert dh.Ledger("city.ledger").standing("visits").population.sums == (("epsilon", 0, 1, 1),)

@@ -220,7 +220,7 @@ def test_streams_of_one_ledger_have_accounts_of_their_own(folder):
     other = replace(stream(folder), account="evenings")
     assert other.publish(folder / "in", folder / "evenings", 3, x="x")["published"] == 3
     people = dh.load(folder / "evenings" / "2.parquet").payment.population
-    assert people == Ledger(folder / "s.ledger").population("stream")
+    assert people == Ledger(folder / "s.ledger").standing("stream").population
     assert people.sums == (("epsilon", 3, None, 2),)
 
 
