@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots import colours, ground
-from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.statement import choose_limits, list_limits
+from deltahist.statement import choose_limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,21 +26,19 @@ if TYPE_CHECKING:
 _PANELS, _COLUMNS, _POINTS = 24, 2, 60
 #: Distances on the curve: more steps than a picture shows apart.
 _DISTANCES = 240
-#: Distances along an axis, and multiples of δ, that are looked at; the short ones all.
-_SOME = 200
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
     """Return the cost of a move against its distance, from a fraction of δ to the diameter.
 
-    Costs go up just beyond the distances between cells, and the bound just beyond multiples of δ and beyond limits:
-    they are evaluated there. A value holds from the distance before it up to its own. Drawn as such steps,
-    costs are never understated, and `exact` is nowhere above `bound`.
+    A value holds from the distance before it up to its own. Drawn as such steps, costs are never understated, and
+    `exact` is nowhere above `bound`.
 
     Parameters
     ----------
     release : a release, or a mechanism.
-    points : about how many distances at most; where there are more, one stands for those just below it.
+    points : number of distances at equal ratios. Multiples of δ and of the cells' sides are added, up to as many, and
+        limits: just beyond them costs go up.
 
     Returns
     -------
@@ -51,43 +48,22 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     >>> near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     >>> mechanism = dh.Mechanism(near, dh.strategies.Cumulative(near.domain), dh.Budget(epsilon=1))
     >>> curve = protection_curve(mechanism)
-    >>> curve["distance"][-4:].tolist(), curve["exact"][-4:].tolist()
-    ([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 3.0])
+    >>> curve["exact"][-1].item(), curve["bound"][-1].item()
+    (3.0, 4.0)
     """
     mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near = mechanism.neighbourhood
     first = min(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter)
-    distance = np.concatenate([_list_jumps(near), np.geomspace(first, max(first, near.delta_ground), 9)])
-    distance = np.unique(distance)
-    distance = distance[(distance > first) & (distance < near.diameter)]
-    if len(distance) > points:
-        wanted = np.searchsorted(distance, np.geomspace(first, near.diameter, points))
-        distance = distance[np.unique(np.minimum(wanted, len(distance) - 1))]
-    # δ is where the promise changes, and so are limits: they are never left out.
+    sides = {near.delta_ground, *(near.domain.ground(side) for side in near.domain.cell)}
     limits = [limit["distance"] for limit in choose_limits(near, 1) if limit["distance"] is not None]
-    kept = np.clip([near.delta_ground, *limits], first, near.diameter)
-    distance = np.unique([first, *distance, *kept, near.diameter])
+    multiples = [side * np.arange(1, points + 1) for side in sides]
+    distance = np.concatenate([np.geomspace(first, near.diameter, points), *multiples, limits])
+    distance = np.unique(distance.clip(first, near.diameter))
     return {
         "distance": distance,
         "exact": _evaluate_rising(lambda place: float(mechanism.cost_within(distance.item(place))[0]), len(distance)),
         "bound": np.array([float(mechanism.promised_within(r)) for r in distance.tolist()]),
     }
-
-
-def _list_jumps(near: Neighbourhood) -> NDArray[np.float64]:
-    """Return distances at which a move may begin to cost more: all short ones, some long ones."""
-    domain, delta = near.domain, near.delta_ground
-    gaps = [domain.ground(side) * _some_below(n, _SOME) for side, n in zip(domain.cell, domain.shape, strict=True)]
-    apart = np.hypot(*np.meshgrid(*gaps)).ravel() if domain.ndim == 2 else gaps[0]
-    multiples = delta * _some_below(math.ceil(near.diameter / delta) + 1, _SOME)
-    limits = [limit["distance"] or near.diameter for limit in list_limits(near, 1)]
-    # What differs by rounding only is one distance.
-    return np.asarray(np.unique(np.round(np.concatenate([apart, multiples, limits]) / delta, 9)) * delta)
-
-
-def _some_below(number: int, most: int) -> NDArray[np.int64]:
-    """Return at most `most` whole numbers below `number`: the first ones all, then at gaps in proportion to size."""
-    return np.asarray(np.unique(np.geomspace(1, number, most).round().astype(np.int64)) - 1)
 
 
 def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.float64]:
@@ -133,10 +109,10 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
         ax.set_yscale("log")
     delta = near.delta_ground * factor
     ax.axvline(delta, color=colours.CATEGORIES[1], linewidth=1, label=f"δ = {ground.figure_of(delta, 6)} {unit}")
-    budget, small = float(mechanism.budget.amount), {"textcoords": "offset points", "fontsize": 8}
+    budget, small = float(mechanism.budget.amount), dict[str, Any](textcoords="offset points", fontsize=8)
 
     def mark(far: float, height: float, words: str, colour: str = "0.35") -> None:
-        ax.annotate(words, (far * factor, height), xytext=(-2, 3), color=colour, ha="right", **small)  # type: ignore
+        ax.annotate(words, (far * factor, height), xytext=(-2, 3), color=colour, ha="right", **small)
 
     for limit in choose_limits(near, mechanism.norm):
         far = limit["distance"]

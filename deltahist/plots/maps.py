@@ -161,6 +161,8 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     while widths[-1] < max(shape):
         widths.append(widths[-1] * branching)
     level /= len(widths)
+    errors: Any
+    kurtosis: Any
     sums, size, uneven, levels = cells, np.ones(shape), np.zeros(shape, dtype=bool), []
     for fine, coarse in itertools.pairwise([*widths, widths[-1] * branching]):
         if release.decoder.closed or release.domain.size <= MOST_DENSE:

@@ -147,7 +147,9 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
 def _mark(release: Release, frames: dict[int, Any]) -> None:
     """Add whether each row stands out from the noise, all rows of all frames considered together."""
     moments = {width: release.block_moments(width) for width in frames}
-    sums = [sum_blocks(release.cells(), [np.arange(0, n, width) for n in release.domain.shape]) for width in frames]
+    sums = [
+        sum_blocks(release.cells(), tuple(np.arange(0, n, width) for n in release.domain.shape)) for width in frames
+    ]
     errors, kurtosis = (
         np.concatenate([getattr(m, name) for m in moments.values()]) for name in ("variance", "kurtosis")
     )
