@@ -32,7 +32,7 @@ def main() -> None:
     pairs = pd.DataFrame({"owner": names[owners], "requester": names[np.where(owners == others, owners - 1, others)]})
     for what, data, how in (("places", places, {"alpha": 100, "columns": ("x", "y")}), ("bits", bits, {})):
         mechanism = dh.DiffusionMechanism(network, "exp(2-20d)", distance=resistance, **how)
-        diffusion = dh.Diffusion(data, mechanism)
+        diffusion = dh.Diffusion(data, mechanism, weak_protection_accepted=True)
         timed(f"{what}: {RESPONSES:,} responses, the first time", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: {RESPONSES:,} responses again", lambda made=diffusion: made.responses(pairs))  # type: ignore[misc]
         timed(f"{what}: one user's answers", lambda made=diffusion: made.to(network.nodes[0]))  # type: ignore[misc]

@@ -139,7 +139,7 @@ def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None
     return Guarantee(Fraction(cost), probability=fails).certainty
 
 
-def _share(share: float | None) -> str:
+def out_of_hundred(share: float | None) -> str:
     """Return how many of a hundred guesses are right at most, rounded up since it is a bound."""
     return "nearly always" if share is None or share > 0.9995 else f"{math.ceil(1000 * share - 1e-9) / 10:g} of 100"
 
@@ -179,11 +179,11 @@ def distance_table(facts: Facts) -> list[tuple[str, ...]]:
     for row in facts["protection"]:
         exact, bound = ("nothing" if row[k] is None else f"{row[k]:.4g}" for k in ("exact", "bound"))
         far = length(row["distance"], facts["unit"], 4)
-        table.append((far, f"{row['deltas']:.4g}", _share(row["guess"]), exact, bound))
+        table.append((far, f"{row['deltas']:.4g}", out_of_hundred(row["guess"]), exact, bound))
     table[-1] = (f"any move ({table[-1][0]})", *table[-1][1:])
     if "appear_anywhere" in facts:
         cost = facts["appear_anywhere"]
-        share = _share(bound_guess(facts, cost, facts["protection"][-1]["deltas"]))
+        share = out_of_hundred(bound_guess(facts, cost, facts["protection"][-1]["deltas"]))
         table.append(("being there or not", "", share, f"{cost:.4g}", ""))
     return table
 
@@ -243,7 +243,7 @@ def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     else:
         kept = "the one kept point" if points == 1 else f"up to {points:,} kept points"
         protected = f"Each user is protected, with {kept}."
-    near = _share(facts["protection"][0]["guess"])
+    near = out_of_hundred(facts["protection"][0]["guess"])
     what = "all releases together" if "series" in facts else "this release"
     guess = (
         "Suppose an attacker knows everything about everyone else, and weighs two guesses about the true place, at "
@@ -344,7 +344,8 @@ def _people_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     """Return the rows about the number of points, and about the records that were left out."""
     dropped = facts["dropped"]
     if facts["total_public"]:
-        total = "" if facts["total"] is None else f"{facts['total']:,}, "
+        kept = " kept" if mechanism.counting.user else ""
+        total = "" if facts["total"] is None else f"{facts['total']:,}{kept}, "
         who = f"{total}published exactly: membership is fixed, so the number hides nothing"
     elif facts["sources"] is None:
         who = "not published: rows were dropped, and how many may depend on a person"

@@ -70,7 +70,8 @@ def plan(
 
     With one δ and one budget, cells (unless they are given) and strategies are ranked: those that `publish` takes come
     first. With several δ or ε, each choice has its best cells, and the strongest protection that is still useful is
-    recommended. Errors are of noise, and of where in their cells points lie, for about the number of --points.
+    recommended. Errors are those of unbiased answers, the default everywhere. They come from noise, and from where in
+    their cells points lie, for about the number of --points that are kept.
 
     \b
     Examples:
@@ -198,6 +199,8 @@ def _compare(
 
 def _recommend(found: pd.DataFrame, place: shared.MapOptions) -> str:
     """Return the choices as a table, after a recommendation in words."""
+    from deltahist.statement import out_of_hundred
+
     unit = "m" if place.extent()[1] else "units"
     records: list[dict[Any, Any]] = found.to_dict("records")
     useful = [row for row in records if 1.96 * row["of_count"] <= _USEFUL]
@@ -213,18 +216,19 @@ def _recommend(found: pd.DataFrame, place: shared.MapOptions) -> str:
             if useful
             else f"No choice has intervals within ±{_USEFUL:.0%}; this one comes nearest."
         ),
-        "An observer who was 50% sure which of two places within δ is true becomes at most as sure as shown.",
+        "Errors are those of unbiased answers. A guess between two places within δ is right at most as often as shown; "
+        "a coin is right in 50 of 100.",
     ]
     rows = [
         (
             *(f"{row['delta']:,.6g} {unit}", f"{row['epsilon']:g}", f"{row['cell']:,.4g} {unit}"),
             _interval(row["count"], row["error"]),
-            f"{row['observer']:.1%}",
+            out_of_hundred(row["observer"]),
             f"ε = {row['any_move']:.3g}",
         )
         for row in records
     ]
-    heads = ("δ", "ε", "cell", "95% interval of a count", "50% sure becomes", "any move costs")
+    heads = ("δ", "ε", "cell", "95% interval of a count", "a guess is right in", "any move costs")
     return "\n".join([*lines, "", table(heads, rows, left=0)])
 
 

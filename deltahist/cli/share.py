@@ -36,7 +36,7 @@ def share(
     edges: Annotated[Path, Option(metavar="FILE", help="Who knows whom: two users on each line.")],
     directed: Annotated[bool, Option("--directed", help="Edges lead from owners to requesters.")] = False,
     distance: Annotated[str, Option(metavar="KIND", help="hops, resistance, or a file.")] = "hops",
-    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:15,2:8,4:0.5.")],
+    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
     alpha: Annotated[Any, Option(metavar="LENGTH", parser=shared.length, help="α: distance that is hidden.")] = None,
     step: Annotated[
         Fraction | None, Option(metavar="LENGTH", parser=shared.amount, help="Lattice. [default: α / 1000]")

@@ -293,7 +293,8 @@ class Chosen:
 
         expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, points, self.work)
         return facts(
-            error=f"{expected.rmse:,.4g} points (root mean square) over {self.name}, for about {points:,.0f} points",
+            error=f"{expected.rmse:,.4g} points (root mean square) of unbiased answers over {self.name}, for about "
+            f"{points:,.0f} points that are kept",
             of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
         )
 

@@ -19,11 +19,12 @@ from deltahist._files import check_secret, write_whole
 from deltahist._progress import progress
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
-from deltahist.mechanisms.base import stamp
+from deltahist.mechanisms.base import stamp, weakness_of
 from deltahist.network.graph import first_columns
 from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
 from deltahist.noise.exact import source
 from deltahist.noise.paths import BitPaths, VectorPaths
+from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +50,7 @@ class Diffusion:
     mechanism : the promise to each requester.
     state : key file, made with mode 0600 if it is missing. All answers about the same data must come from one key.
         None: a key that ends with this object; answers of another object are independent, and their ε adds up.
+    weak_protection_accepted : answer although an ε hardly protects anything (docs/privacy/weak.md).
     rng : a seeded generator, for experiments only: its answers are not for publication.
 
     Raises InputError if a user has no finite numbers, other bits than 0 and 1, or two rows, or is not in the network;
@@ -57,15 +59,15 @@ class Diffusion:
 
     >>> import deltahist as dh
     >>> network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
-    >>> mechanism = dh.DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
+    >>> mechanism = dh.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
     >>> homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
     >>> diffusion = Diffusion(homes, mechanism)
     >>> diffusion
     Diffusion of 2 users' data over a network of 3
     >>> diffusion.responses([("ann", "bob"), ("bob", "cem")])[["owner", "requester", "epsilon"]]
       owner requester   epsilon
-    0   ann       bob  7.389056
-    1   bob       cem  7.389056
+    0   ann       bob  2.718282
+    1   bob       cem  2.718282
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Diffusion:
         mechanism: DiffusionMechanism,
         *,
         state: str | Path | None = None,
+        weak_protection_accepted: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
         source(rng)
@@ -85,6 +88,7 @@ class Diffusion:
         order = sorted(range(len(names)), key=names.__getitem__)
         values, places = values[order], places[order]
         self.mechanism, self.publishable = mechanism, rng is None
+        self._any_level = weak_protection_accepted or rng is not None
         self._values, self._rng = values, rng
         #: Where the data of each node stand; -1 for none.
         self._rows = np.full(len(mechanism.network), -1, dtype=np.int64)
@@ -159,6 +163,7 @@ class Diffusion:
             level = floor_nano(epsilon=epsilon)
         else:
             level = int(self.mechanism.levels([owner], [requester])[0])
+        self._refuse_weak(level)
         if self.mechanism.bits:
             starts, values = self._paths.signal(row, int(self._values[row, 0]), 1, level)
             values = np.asarray(values, dtype=np.int64).reshape(-1, 1)
@@ -169,6 +174,15 @@ class Diffusion:
 
     def __repr__(self) -> str:
         return f"Diffusion of {len(self._values):,} users' data over a network of {len(self._rows):,}"
+
+    def _refuse_weak(self, largest: int) -> None:
+        """Refuse answers whose largest ε, in billionths, hardly protects anything, unless that is accepted."""
+        weakness = weakness_of(Guarantee(Fraction(largest, NANO)))
+        if weakness is not None and not self._any_level:
+            raise InputError(
+                f"epsilon is {largest / NANO:g} for the nearest requester: {weakness}; let it be about 1, or say "
+                "that it is meant, with weak_protection_accepted=True"
+            )
 
     def _rows_of(self, owners: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of the data of nodes; InputError if one has none."""
@@ -191,6 +205,7 @@ class Diffusion:
 
         mechanism = self.mechanism
         rows, levels = self._rows[owners], mechanism.epsilon.billionths(distances)
+        self._refuse_weak(int(levels.max(initial=0)))
         names = pd.Series(mechanism.network.nodes, dtype=str).array
         answers = {"owner": names.take(owners), "requester": names.take(requesters), "distance": distances}
         answers["epsilon"] = levels / NANO

@@ -135,5 +135,5 @@ def _make_figure(
         notes += f"; map in {domain.crs}." if domain.crs else "."
         write_around(figure, title or heading, notes, sum(heights), publishable=release.publishable)
         if values is not None:  # last, where all else has its place
-            maps.label_regions(panels[0], values, numbered=only is None)
+            maps.label_regions(panels[0], values, listed=only is None)
     return figure

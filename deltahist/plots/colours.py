@@ -90,10 +90,3 @@ def _round_values(low: float, high: float, factors: tuple[int, ...] = (1, 2, 5))
     series = [float(f"{factor}e{power}") for power in powers for factor in factors]
     first, last = max(v for v in series if v <= low), min(v for v in series if v > high)
     return [value for value in series if first <= value <= last]
-
-
-def is_dark(colour: Any) -> bool:
-    """Return whether white is read better on a colour than black."""
-    from matplotlib.colors import to_rgb
-
-    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114))) < 0.5

@@ -79,25 +79,20 @@ def plot_map(
 
 
 def draw_map(
-    release: BaseRelease,
-    ax: Axes,
-    *,
-    nonnegative: bool = False,
-    per: str = "area",
-    context: Sequence[Any] = (),
+    release: Any, ax: Axes, *, nonnegative: bool = False, per: str = "area", context: Sequence[Any] = ()
 ) -> str:
     """Draw `plot_map`, and return what to say of it."""
     one_of(("area", "cell"), per=per)
     domain = release.domain
     if domain.ndim == 1:
         return _draw_histogram(release, ax, nonnegative)
-    of_counts: Any = release
-    error, _ = block_error(of_counts.decoder, (1, 1))
-    merged, standing = merge_cells(of_counts)
+    error, _ = block_error(release.decoder, (1, 1))
+    merged, standing = merge_cells(release)
     areas: Any = ground.cell_areas(domain) if per == "area" else np.ones(domain.shape)
     unit = ground.unit_of_area(domain) if per == "area" else "cell"
     ax.set_facecolor("0.94")
-    if domain.size > 1 and (not standing.any() or is_even(merged)):
+    is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
+    if domain.size > 1 and (is_even or not standing.any()):
         even = ground.figure_of(float(merged.sum() / areas.sum()))
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
     else:
@@ -123,11 +118,6 @@ def draw_map(
     return " ".join(notes)
 
 
-def is_even(merged: NDArray[np.float64]) -> bool:
-    """Return whether merged cells are all alike, so that an even spread fits them."""
-    return bool(np.ptp(merged) <= 1e-9 * np.abs(merged).max())
-
-
 def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     domain, edges = release.domain, release.domain.edges(0)
     cells, error = release.estimates(nonnegative=positive)
@@ -139,9 +129,6 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]])
     ax.legend(frameon=False, fontsize=8)
     notes = [f"Estimates: {release.estimator(positive)}."]
-    decoder = getattr(release.mechanism, "decoder", None)  # sorted points have no cells of their own
-    if decoder is not None and is_even(merge_cells(release)[0]):
-        notes.append("Nothing stands out from the noise. An even spread fits all of it.")
     if ground.holds_points_from_outside(release):
         notes.append("The first and the last cell also hold points from outside.")
     return " ".join(notes)
@@ -216,6 +203,11 @@ class Values:
     bounds: tuple[float, ...]
 
     @property
+    def short(self) -> bool:
+        """Whether names are short enough to be written on the map themselves, such as numbers of districts."""
+        return max(map(len, self.names)) <= 4
+
+    @property
     def order(self) -> NDArray[np.int64]:
         """The regions (at most m) that have an answer, the largest value first."""
         order = np.argsort(-self.value, kind="stable")  # NaN comes last
@@ -233,7 +225,7 @@ class Values:
 
         out, scale = np.tile(to_rgba("0.94"), (len(self.value), 1)), self.scale
         if scale is not None:
-            known = np.isfinite(self.value)
+            known = ~self.doubtful
             out[known] = scale.colours(scale.norm(np.maximum(self.value[known], 0.0)))
         return out
 
@@ -303,11 +295,10 @@ def plot_regions(
     per: str = "area",
     context: Sequence[Any] = (),
 ) -> Axes:
-    """Draw a map of answers for regions: colours are values, hatched is what does not stand out from the noise.
+    """Draw a map of answers for regions: colours are values, hatched grey is what may be empty.
 
-    A region is hatched if it may be empty. All regions are tested together, so that on 95 of 100 maps each region
-    without hatching holds points. The 40 regions of the largest values have their names and values on the map.
-    `save_picture` lists their intervals, too.
+    All regions are tested together, so that on 95 of 100 maps every coloured region holds points. The
+    40 regions of the largest values have their names and values on the map. `save_picture` lists their intervals, too.
 
     Parameters
     ----------
@@ -340,7 +331,7 @@ def plot_regions(
     ax, values = ground.own_axes(ax), values_of(release, answers, per)
     notes = draw_regions(release.domain, values, ax, context)
     ax.set_title(notes.partition(".")[0], fontsize=8, loc="left")
-    label_regions(ax, values, numbered=False)
+    label_regions(ax, values, listed=False)
     return ax
 
 
@@ -356,6 +347,8 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
         shapes[hatched].plot(ax=ax, color="none", edgecolor="0.7", hatch="////", linewidth=0, aspect=None)
         notes.append("Hatched regions, with a white dot in lists, may be empty.")
     if scale is not None:
+        notes.append("On 95 of 100 maps every coloured region holds points.")
+    if scale is not None:
         ground.add_colour_bar(ax, scale, values.unit)
     ground.draw_frame(ax, domain, values.bounds, context)
     if len(values.order) > ROWS:
@@ -363,27 +356,29 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
     return " ".join(notes)
 
 
-def label_regions(ax: Axes, values: Values, *, numbered: bool) -> None:
-    """Write values on the regions, or numbers that are those of a list; where they overlap they are moved apart."""
+def label_regions(ax: Axes, values: Values, *, listed: bool) -> None:
+    """Write names and values on the regions; beside a list short names, or places in the list in brackets."""
     import shapely
     from adjustText import adjust_text
     from matplotlib.patheffects import withStroke
 
     figure: Any = ax.get_figure(root=True)
     figure.draw_without_rendering()  # so that the layout is known
-    texts, faces = [], values.faces
+    texts = []
     pixels = ax.get_window_extent().width / (ax.get_xlim()[1] - ax.get_xlim()[0])
     for place, region in enumerate(values.order[:ROWS].tolist(), start=1):
         shape = values.shapes[region]
         circle = shapely.maximum_inscribed_circle(shape, 0.02 * math.sqrt(shape.area))
-        if circle.length * pixels < (4 if numbered else 8):  # too small to be labelled
+        if circle.length * pixels < (4 if listed else 8):  # too small to be labelled
             continue
         x, y = shapely.get_coordinates(circle)[0]
-        words = str(place) if numbered else f"{values.names[region]}\n{_known(values, region)}"
-        ink = ("white", "black") if colours.is_dark(faces[region]) else ("black", "white")
+        if listed:
+            words = values.names[region] if values.short else f"({place})"
+        else:
+            words = f"{values.names[region]}\n{_known(values, region)}"
         style: dict[str, Any] = {"ha": "center", "va": "center", "clip_on": True, "parse_math": False, "zorder": 5}
-        text = ax.text(x, y, words, fontsize=8 if numbered else 7, color=ink[0], **style)
-        text.set_path_effects([withStroke(linewidth=2, foreground=ink[1], alpha=0.6)])
+        text = ax.text(x, y, words, fontsize=8 if listed else 7, **style)
+        text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
         texts.append(text)
     lines: dict[str, Any] = {"arrowstyle": "-", "color": "0.2", "linewidth": 0.6}
     adjust_text(texts, ax=ax, iter_lim=300, expand=(1.02, 1.05), arrowprops=lines)
@@ -413,7 +408,8 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> None:
     else:
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda value, _: ground.figure_of(value))
-    ax.set_yticks(row, labels=[f"{values.names[i]}  {place}" for place, i in enumerate(shown.tolist(), start=1)])
+    places = [""] * len(shown) if values.short else [f"  ({place})" for place in range(1, len(shown) + 1)]
+    ax.set_yticks(row, labels=[values.names[i] + place for i, place in zip(shown.tolist(), places, strict=True)])
     for label in ax.get_yticklabels():
         label.set_parse_math(False)
     ax.tick_params(axis="y", length=0)

@@ -207,7 +207,8 @@ class BaseRelease(OfMechanism, abc.ABC):
         """Return four lines: what was published, the guarantee, the domain, the total."""
         domain, mechanism = self.domain, self.mechanism
         where = ", ".join(f"{b:.10g}" for b in domain.bounds) + (f" in {domain.crs}" if domain.crs else "")
-        total = "not public" if self.total is None else f"{self.total:,}"
+        kept = f" kept, at most {mechanism.counting.contributions:,} of each user" if mechanism.counting.user else ""
+        total = "not public" if self.total is None else f"{self.total:,}{kept}"
         return "\n".join(
             [
                 f"{type(self).__name__}: {mechanism.words}",

@@ -199,6 +199,8 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
     import pyarrow as pa
     from pyarrow import csv as arrow
 
+    if form == "csv" and about and "estimator" not in frame:
+        frame = frame.assign(estimator=about["estimator"])
     header = io.StringIO()
     csv.writer(header, lineterminator="\n").writerow(frame.columns)
     file.write(header.getvalue().encode())
@@ -255,7 +257,9 @@ def facts_of(source: Any) -> Facts:
 def explain_below(about: dict[str, Any]) -> str:
     """Return two lines for below a table of answers."""
     digest = about["digest"]
-    whose = f"{len(digest):,} releases" if isinstance(digest, dict) else f"Release {str(digest)[:16]}"
+    whose = f"Release {str(digest)[:16]}"
+    if isinstance(digest, dict):
+        whose = f"{len(digest):,} release{'s'[: len(digest) != 1]}"
     return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}: {about['promise']}."
 
 

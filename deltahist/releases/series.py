@@ -29,15 +29,13 @@ from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
-from deltahist.statement import Facts, Row, bound_guess, judge, list_rows, write_statement
+from deltahist.statement import Facts, Row, bound_guess, judge, list_rows, out_of_hundred, write_statement
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
 _OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
 #: Steps that a message names.
 _NAMED = 5
 _DAY = 86_400
-#: Guesses that are right more often are as good as knowing.
-_KNOWING = 0.9995
 #: Bytes per cell and per value of a release that is kept open.
 _BYTES = 24
 
@@ -217,7 +215,7 @@ class Series:
     @property
     def promise(self) -> str:
         """The guarantee of all releases together in a line."""
-        return f"{len(self.spent):,} releases, together {self.mechanism.promise}"
+        return f"{len(self.spent):,} release{'s'[: len(self.spent) != 1]}, together {self.mechanism.promise}"
 
     @property
     def may_be_published(self) -> str:
@@ -240,12 +238,12 @@ class Series:
     @property
     def cost_words(self) -> str:
         """The cost of all releases together, in two sentences."""
-        total, guess = self.mechanism.budget.amount, self.together["guess"]
-        right = "nearly always" if guess is None or guess > _KNOWING else f"in {100 * guess:.3g} of 100 cases at most"
+        total, number, share = self.mechanism.budget.amount, len(self.spent), out_of_hundred(self.together["guess"])
+        who = "One release costs" if number == 1 else f"All {number:,} releases together cost"
         return (
-            f"All {len(self.spent):,} releases together cost {self.mechanism.letter} = {float(total):.6g} for a user "
-            "who is in every step and moves by at most δ in each: costs add up. From all of them an attacker's better "
-            f"guess is right {right}."
+            f"{who} {self.mechanism.letter} = {float(total):.6g} for a user who is in every step and moves by at most "
+            "δ in each: costs add up. From all of them an attacker's better guess is right "
+            f"{share if share == 'nearly always' else f'in {share} cases at most'}."
         )
 
     def facts(self) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,23 +90,13 @@ def geo_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1
 
 def dataset(release: BaseRelease, *, nonnegative: bool = False) -> xr.Dataset:
     """Return estimates and standard errors over the centres of the cells; dimensions y and x (x in 1-D)."""
-    try:
-        import xarray as xr
-    except ImportError:
-        raise InputError("to_xarray needs xarray, which is not installed: pip install 'deltahist[xarray]'") from None
-    domain = release.domain
-    axes = ("x", "y")[: domain.ndim]
-    # Arrays of maps run along y first, so that pictures of them are right side up.
-    dims = tuple(reversed(axes))
-    variables = {
-        name: (dims, cells.T, {"units": "points", "long_name": long})
-        for name, long, cells in zip(
-            ("estimate", "std_error"),
-            (f"points per cell, {release.estimator(nonnegative)}", "standard error; not to be added, nor its square"),
-            release.estimates(nonnegative=nonnegative),
-            strict=True,
-        )
-    }
-    unit = "1" if domain.crs is None else "map units"
-    along = {name: (name, domain.centres(axis), {"units": unit}) for axis, name in enumerate(axes)}
-    return xr.Dataset(variables, coords=along, attrs={} if domain.crs is None else {"crs": domain.crs})
+    if importlib.util.find_spec("xarray") is None:
+        raise InputError("to_xarray needs xarray, which is not installed: pip install 'deltahist[xarray]'")
+    crs, dims = release.domain.crs, ["y", "x"][-release.domain.ndim :]
+    # Maps run along y first, so that pictures of them are right side up.
+    found = cells_frame(release, nonnegative=nonnegative).set_index(dims)[["estimate", "std_error"]].to_xarray()
+    found["estimate"].attrs = {"units": "points", "long_name": f"points per cell, {release.estimator(nonnegative)}"}
+    found["std_error"].attrs = {"units": "points", "long_name": "standard error; not to be added, nor its square"}
+    for axis in dims:
+        found[axis].attrs = {"units": "1" if crs is None else "map units"}
+    return found.assign_attrs({} if crs is None else {"crs": crs})

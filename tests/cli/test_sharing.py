@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def share(folder, *more, out="out.csv", epsilon="exp(3-d)"):
+def share(folder, *more, out="out.csv", epsilon="exp(2-d)"):
     line = ["share", folder / "homes.csv", "--id", "user", "--edges", folder / "friends.txt", "--epsilon", epsilon]
     line += ["--state", folder / "share.key", "--out", folder / out, *more]
     return [str(part) for part in line]
@@ -56,10 +56,10 @@ def test_the_same_answer_to_the_byte_whoever_else_asks(folder, run):
 
 def test_pairs_numbers_and_bits(folder, run):
     number = ["--value", "age", "--alpha", "5", "--step", "1"]
-    run(*share(folder, *number, "--pairs", folder / "asked.csv", epsilon="1:15,2:8,4:0.5"))
+    run(*share(folder, *number, "--pairs", folder / "asked.csv", epsilon="1:5,2:2,4:0.5"))
     found = pd.read_csv(folder / "out.csv")
     assert found[["owner", "distance", "epsilon"]].to_numpy().tolist() == [
-        [101, 1, 15],
+        [101, 1, 5],
         [103, 3, 0.5],
         [100, 3, 0.5],
     ]

@@ -9,11 +9,12 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
+from deltahist.errors import InputError
 from deltahist.network.mechanism import on_lattice
 
 NETWORK = dh.Network.from_edges([("ann", "bob"), ("bob", "cem"), ("cem", "dia"), ("eve", "fay")])
 PLACES = {"ann": (586_000.0, 4_512_000.25), "bob": (583_500, 4_507_000), "cem": (580_000, 4_500_000)}
-PROMISE = dh.DiffusionMechanism(NETWORK, "exp(3-d)", 100, columns=("x", "y"))
+PROMISE = dh.DiffusionMechanism(NETWORK, "exp(2-d)", 100, columns=("x", "y"))
 BITS = dh.DiffusionMechanism(NETWORK, "1:3,2:1,3:0.25")
 
 
@@ -24,6 +25,19 @@ def seeded(data=PLACES, mechanism=PROMISE, seed=1):
 @pytest.fixture
 def key(tmp_path):
     return tmp_path / "share.key"
+
+
+def test_answers_that_hardly_protect_anybody_are_refused(key):
+    """Above ε = ln 999 a guess can be right in more than 99.9 of 100 cases."""
+    weak = dh.DiffusionMechanism(NETWORK, "1:7,2:6.9", 100, columns=("x", "y"))
+    diffusion = dh.Diffusion(PLACES, weak, state=key)
+    for ask in (lambda: diffusion.to("bob"), lambda: diffusion.signal("ann", "bob"), diffusion.everything):
+        with pytest.raises(InputError, match="weak_protection_accepted"):
+            ask()
+    assert not key.exists()
+    assert diffusion.responses([("ann", "cem")])["epsilon"].tolist() == [6.9]
+    accepted = dh.Diffusion(PLACES, weak, weak_protection_accepted=True)
+    assert accepted.to("bob")["epsilon"].tolist() == [7, 7]
 
 
 def test_every_way_to_ask_gives_the_same_answer(key):
@@ -46,8 +60,8 @@ def test_every_way_to_ask_gives_the_same_answer(key):
 def test_answers_say_what_they_are():
     found = seeded().responses([("ann", "bob"), ("ann", "cem")])
     assert list(found.columns) == ["owner", "requester", "distance", "epsilon", "x", "y", "rmse"]
-    np.testing.assert_allclose(found["epsilon"], np.exp([2, 1]), atol=1e-9)
-    np.testing.assert_allclose(found["rmse"], math.sqrt(6) * 100 / np.exp([2, 1]), rtol=3e-3)
+    np.testing.assert_allclose(found["epsilon"], np.exp([1, 0]), atol=1e-9)
+    np.testing.assert_allclose(found["rmse"], math.sqrt(6) * 100 / np.exp([1, 0]), rtol=3e-3)
     # On the lattice, to the digit that it has.
     assert (found[["x", "y"]].round(1) == found[["x", "y"]]).all(axis=None)
     assert found.attrs["publishable"] is False
@@ -58,7 +72,7 @@ def test_those_who_are_not_connected_are_left_out_or_get_the_least():
     assert seeded().to("eve").empty
     with pytest.raises(dh.InputError):
         seeded().response("ann", "eve")
-    far = dh.DiffusionMechanism(NETWORK, dh.PrivacyLevels("exp(3-d)", least=0.01), 100, columns=("x", "y"))
+    far = dh.DiffusionMechanism(NETWORK, dh.PrivacyLevels("exp(2-d)", least=0.01), 100, columns=("x", "y"))
     found = seeded(mechanism=far).to("eve")
     assert found["epsilon"].tolist() == [0.01] * 3
     assert len(seeded(mechanism=far).everything()) == 3 * 5
@@ -107,18 +121,18 @@ def test_a_network_and_its_levels_may_change_under_a_key(key):
     before = dh.Diffusion(PLACES, PROMISE, state=key).signal("ann", "bob")
     # Its users stand in another order, too.
     nearer = dh.Network.from_edges([("cem", "dia"), ("bob", "cem"), ("ann", "dia")])
-    after = dh.Diffusion(PLACES, dh.DiffusionMechanism(nearer, "exp(2-d)", 100, columns=("x", "y")), state=key)
-    assert after.response("ann", "dia").tolist() == before.at(math.e).tolist()
+    after = dh.Diffusion(PLACES, dh.DiffusionMechanism(nearer, "exp(1-d)", 100, columns=("x", "y")), state=key)
+    assert after.response("ann", "dia").tolist() == before.at(1).tolist()
 
 
 CHANGED = {
     "the last place": (PLACES | {"cem": (PLACES["cem"][0], PLACES["cem"][1] + 1)}, PROMISE),
     "another user": ({("fay" if k == "cem" else k): v for k, v in PLACES.items()}, PROMISE),
-    "alpha": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(3-d)", 101, columns=("x", "y"))),
-    "the lattice": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(3-d)", 100, columns=("x", "y"), step=0.01)),
+    "alpha": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(2-d)", 101, columns=("x", "y"))),
+    "the lattice": (PLACES, dh.DiffusionMechanism(NETWORK, "exp(2-d)", 100, columns=("x", "y"), step=0.01)),
     "the unit": (
         {name: (10 * x, 10 * y) for name, (x, y) in PLACES.items()},
-        dh.DiffusionMechanism(NETWORK, "exp(3-d)", 1000, columns=("x", "y")),
+        dh.DiffusionMechanism(NETWORK, "exp(2-d)", 1000, columns=("x", "y")),
     ),
 }
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyproj
 import pytest
 import shapely
-from matplotlib.colors import to_rgb
 from matplotlib_scalebar.scalebar import ScaleBar
 
 import deltahist as dh
@@ -282,7 +281,6 @@ def test_one_of_many_regions_must_stand_out_from_more_noise(city):
 def test_values_are_written_on_the_regions(city):
     ax = plot_regions(city, made_up(city, [5_000, 640, 20], [100, 64, 30]))
     written = {text.get_text().split("\n")[0]: text for text in ax.texts}
-    assert [to_rgb(written[name].get_color())[0] for name in ("west", "east")] == [1.0, 0.0]  # white on dark
     assert written["west"].get_text() == "west\n312"
     assert written["east"].get_text() == "east\nup to 2.7"
     assert not any(text.get_parse_math() for text in ax.texts)  # $ is a sign and no formula
@@ -329,7 +327,7 @@ def test_a_map_in_which_no_region_stands_out_has_no_colours(city):
 def test_rows_are_the_largest_first_and_hollow_if_in_doubt(city):
     ax = new_figure().add_subplot()
     draw_intervals(values_of(city, made_up(city, [640, 5_000, 20], [10, 100, 30]), per="region"), ax, 0.9)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["middle  1", "west  2", "east  3"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["middle  (1)", "west  (2)", "east  (3)"]
     intervals, dots = ax.collections
     assert dots.get_offsets().tolist() == [[5_000, 0], [640, 1], [20, 2]]
     assert [bool(np.allclose(colour, 1)) for colour in dots.get_facecolor()] == [False, False, True]

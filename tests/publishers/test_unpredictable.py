@@ -211,7 +211,7 @@ NO_DRAWS = {
 
 def responses(state):
     network = dh.Network.from_edges([("ann", "bob"), ("bob", "cem")])
-    mechanism = dh.DiffusionMechanism(network, "exp(3-d)", alpha=100, columns=("x", "y"))
+    mechanism = dh.DiffusionMechanism(network, "exp(2-d)", alpha=100, columns=("x", "y"))
     homes = {"ann": (586_000, 4_512_000), "bob": (583_500, 4_507_000)}
     return Diffusion(homes, mechanism, state=state).responses([("ann", "bob")])[["x", "y"]].to_numpy()
 

@@ -123,6 +123,7 @@ def test_csv_has_the_columns_of_the_frame(tmp_path, made):
     export(release, tmp_path / "cells.csv")
     whole, frame = release.to_pandas(), pd.read_csv(tmp_path / "cells.csv")
     assert frame.pop("stands_out").dtype == bool
+    assert set(frame.pop("estimator")) == {"unbiased"}
     # Whole figures are written without a point, and so read as integers.
     pd.testing.assert_frame_equal(frame, whole, rtol=0, atol=whole["std_error"].min() / 20, check_dtype=False)
 
