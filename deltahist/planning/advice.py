@@ -180,7 +180,7 @@ class Size(NamedTuple):
 
 def advise(
     bounds: tuple[float, ...],
-    points: float,
+    points: float | None = None,
     workload: Workload | Callable[[Domain], Workload] | None = None,
     *,
     crs: str | None = None,
@@ -191,10 +191,12 @@ def advise(
 ) -> pd.DataFrame:
     """Compare choices by their best cells, a typical answer's error, and the most that an observer may learn.
 
+    Errors are those of unbiased answers, the default everywhere.
+
     Parameters
     ----------
     bounds, crs : of the map, as for `Domain`.
-    points : how many there are on the map, roughly: a public figure.
+    points : how many there are on the map, roughly: a public figure. It must be given.
     workload : what will be asked, or what makes it for a domain; squares of a twentieth of the map's shorter side
         when None.
     deltas : distances within which people are to be hidden.
@@ -213,7 +215,7 @@ def advise(
     Raises
     ------
     InputError
-        If a figure is not finite and above zero, or there is nothing to choose from.
+        If bounds are a domain, a figure is not finite and above zero, or there is nothing to choose from.
 
     >>> table = advise((0, 0, 20, 20), 20_000, deltas=[1], epsilons=[0.5, 2])
     >>> table[["epsilon", "cell", "observer"]].round(2).to_numpy().tolist()
@@ -221,7 +223,9 @@ def advise(
     """
     import pandas as pd
 
-    half = len(bounds) // 2
+    if isinstance(bounds, Domain):
+        raise InputError("bounds is a Domain: give domain.bounds and crs=domain.crs, since cells are chosen")
+    points, half = positive(points=points), len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
     sizes = compare_sizes(bounds, deltas, workload, crs=crs, limits=limits)
     rows = []

@@ -53,3 +53,9 @@ def test_distances_that_share_cells_are_each_as_alone():
 def test_a_delta_that_is_longer_than_the_map_is_refused():
     with pytest.raises(dh.InputError, match="room for no two cells"):
         dh.advise(BOX, 100, deltas=[1000])
+
+
+def test_a_domain_and_a_missing_number_of_points_are_refused():
+    for asked in ((dh.Domain((0, 0, 4, 4), (4, 4)), 100), (BOX,)):
+        with pytest.raises(dh.InputError):
+            dh.advise(*asked)
