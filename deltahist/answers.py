@@ -167,7 +167,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), delta=1)
-    >>> release = dh.publish(np.array([3, 900, 1]), near, epsilon=1.0)
+    >>> release = dh.publish(np.array([3, 900, 1]), near, epsilon=1.0, rng=np.random.default_rng(1))
     >>> rank(release, [[0, 1], [1, 2], [2, 3]])["rank"].tolist()
     ['2 to 3', '1', '2 to 3']
     """
@@ -184,7 +184,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     for one in range(number - 1):
         others = slice(one + 1, number)
         noise = release.decoder.moments(rows[[one] * (number - one - 1)] - rows[others])
-        reach, _ = interval(noise.and_normal((placed[one] + placed[others]) ** 2), release.laws[0], share)
+        _, reach = interval(noise.and_normal((placed[one] + placed[others]) ** 2), release.laws[0], share)
         more = estimate[others] - estimate[one]
         above[one] += (more > reach).sum()
         below[one] += (-more > reach).sum()
