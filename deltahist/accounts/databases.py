@@ -217,9 +217,8 @@ class SQLite(Database):
             if (version := _pragma(connection, "user_version")) != VERSION:
                 raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
             verdict = _pragma(connection, "integrity_check(1)" if thorough else "quick_check(1)")
-            size = _pragma(connection, "page_count") * _pragma(connection, "page_size")
+            size, there = _pragma(connection, "page_count") * _pragma(connection, "page_size"), self.path.stat().st_size
             _refuse_triggers(self.place, connection, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
-        there = self.path.stat().st_size
         if verdict != "ok" or size != there:
             raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
 
