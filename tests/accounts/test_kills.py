@@ -125,14 +125,14 @@ def _die_within(where):
 
 def _fill_windows(where, together, amount):
     """Charge each step until its windows leave less, and wait for the others before the next one."""
-    plain = ledgers.sum_charges
+    plain = ledgers.list_limits
 
     def slowly(*asked):
         found = plain(*asked)
         time.sleep(0.02)  # whoever may look meanwhile sees the same sums
         return found
 
-    ledgers.sum_charges = slowly
+    ledgers.list_limits = slowly
     window = dh.Window(length=3, epsilon=1, limits=[(5, 1.5)], ledger=where)
     for step in range(6):
         together.wait(30)
@@ -157,6 +157,37 @@ def test_processes_at_once_never_overspend_a_window(where):
         assert max(sums) <= limit
         assert max(sums) > limit - 0.3e9
     assert window.ledger.problems() == []
+    assert [client.exitcode for client in clients] == [0, 0, 0]
+
+
+def _fill_population(where, together, account):
+    plain = ledgers.list_limits
+
+    def slowly(*asked):
+        found = plain(*asked)
+        time.sleep(0.002)
+        return found
+
+    ledgers.list_limits = slowly
+    ledger = Ledger(where)
+    together.wait(30)
+    with contextlib.suppress(dh.BudgetExceeded):
+        while True:
+            ledger.charge(account, 0.07)
+
+
+def test_accounts_at_once_never_overspend_their_population(where):
+    """Each may spend 1, and all of them 1.5: no constraint of a table knows it."""
+    ledger, names, together = Ledger(where), ("a", "b", "c"), SERVER.Barrier(3)
+    for name in names:
+        ledger.open(name, epsilon=1, population_limit=1.5)
+    clients = [SERVER.Process(target=_fill_population, args=(where, together, name)) for name in names]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert sum(ledger.spent(name) for name in names) == Fraction(147, 100)
+    assert ledger.problems() == []
     assert [client.exitcode for client in clients] == [0, 0, 0]
 
 
