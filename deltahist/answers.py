@@ -15,9 +15,9 @@ from deltahist.decode import check_level, interval
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.sums import Difference
+from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import boxes_in_degrees, fit
-from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import Regions, Workload, boxes, regions
 
 if TYPE_CHECKING:

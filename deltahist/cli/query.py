@@ -222,8 +222,8 @@ def _ask_boxes(
 
     from deltahist import workloads
     from deltahist.answers import note_cut
+    from deltahist.space.crs import LONGITUDE_LATITUDE
     from deltahist.space.fitting import boxes_in_degrees, fit
-    from deltahist.space.geometries import LONGITUDE_LATITUDE
 
     sides, names = shared.read_boxes(box, file, domain)
     own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), sides.T, strict=True))}
@@ -276,7 +276,7 @@ def _corners(domain: Domain) -> list[str]:
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Return answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
     from deltahist.releases.export import SHAPED
-    from deltahist.space.geometries import LONGITUDE_LATITUDE
+    from deltahist.space.crs import LONGITUDE_LATITUDE
 
     # Boxes in degrees have their shapes with them.
     shapes = frame.pop("geometry") if "geometry" in frame else None

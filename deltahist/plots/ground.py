@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from deltahist._files import form_of, write_whole
 from deltahist.errors import InputError
 from deltahist.plots.colours import ColourScale
-from deltahist.space.crs import Operation, read_crs
+from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, read_crs
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import LONGITUDE_LATITUDE, onto_map
+from deltahist.space.geometries import onto_map
 from deltahist.statement import number
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from deltahist.decode import stands_out
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.releases.series import PeriodDifference, Series
 from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
-from deltahist.space.crs import Operation
+from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
+from deltahist.space.fitting import to_degrees
+from deltahist.space.geometries import way_to_map
 from deltahist.statement import Facts
 from deltahist.strategies.base import sum_blocks
 
@@ -300,8 +301,7 @@ def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
         return frame
     frame = _on_map(frame, domain)
-    moved = Operation.off(domain, LONGITUDE_LATITUDE).shapes(frame.geometry.to_numpy())
-    return frame.set_geometry(moved, crs=LONGITUDE_LATITUDE)
+    return frame.set_geometry(to_degrees(frame.geometry.to_numpy(), domain), crs=LONGITUDE_LATITUDE)
 
 
 def _plain(frame: Any) -> Any:

@@ -18,9 +18,8 @@ from deltahist.server.answers import Source, asks_degrees
 from deltahist.server.models import Cells, CellsAsked, returns
 from deltahist.server.queries import read_box
 from deltahist.server.service import JSON, service_of
-from deltahist.space.crs import Operation, degrees_east
+from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, degrees_east
 from deltahist.space.domain import Domain
-from deltahist.space.geometries import LONGITUDE_LATITUDE
 from deltahist.space.workloads import boxes
 from deltahist.strategies.base import sum_blocks
 

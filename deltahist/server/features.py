@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import numpy as np
 import orjson
+import shapely
 from fastapi import APIRouter, Query, Request, Response
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
@@ -20,10 +19,9 @@ from deltahist.server.catalogue import Served
 from deltahist.server.cells import DIGITS, LEVEL
 from deltahist.server.models import FeatureCollection, ItemsAsked, returns
 from deltahist.server.service import GEOJSON, JSON, PARQUET, Service, service_of
-from deltahist.space.crs import Operation
+from deltahist.space.crs import LONGITUDE_LATITUDE, area_of, width_in_degrees
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import bend_boxes, fit
-from deltahist.space.geometries import LONGITUDE_LATITUDE
+from deltahist.space.fitting import bend_boxes, fit, to_degrees
 from deltahist.space.workloads import boxes, regions
 
 _SPEC = "http://www.opengis.net/spec"
@@ -143,20 +141,16 @@ def _describe(served: Served, base: str) -> dict[str, Any]:
     }
 
 
-@functools.lru_cache(maxsize=1_000)
 def extent_of(domain: Domain) -> Box:
-    """Return west, south, east and north of a map in degrees, rounded outwards."""
-    x, y = domain.edges(0), domain.edges(1)
-    rim = [(x, y[:1].repeat(len(x))), (x, y[-1:].repeat(len(x))), (x[:1].repeat(len(y)), y), (x[-1:].repeat(len(y)), y)]
-    lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*(np.concatenate(each) for each in zip(*rim, strict=True)))
+    """Return west, south, east and north of a map in degrees, rounded outwards; west above east across 180 degrees."""
+    area = area_of(str(domain.crs), domain.bounds) or (-180.0, -90.0, 180.0, 90.0)
     step = 10.0**-DIGITS
-    west, south = (round(float(each.min()) - step, DIGITS) for each in (lon, lat))
-    east, north = (round(float(each.max()) + step, DIGITS) for each in (lon, lat))
+    west, south, east, north = np.round(np.array(area) + step * np.array([-1, -1, 1, 1]), DIGITS).tolist()
     return west, south, east, north
 
 
-def _read_degrees(text: str) -> list[Box]:
-    """Return the boxes, two across the antimeridian, of a bbox in longitude and latitude; heights are ignored."""
+def _read_degrees(text: str) -> Box:
+    """Return the box of a bbox in longitude and latitude; heights are ignored."""
     try:
         parts = [float(part) for part in text.split(",")]
     except ValueError:
@@ -164,10 +158,10 @@ def _read_degrees(text: str) -> list[Box]:
     west, south, east, north = parts if len(parts) == 4 else parts[:2] + parts[3:5] if len(parts) == 6 else [np.nan] * 4
     if not (np.isfinite([west, east]).all() and -90 <= south <= north <= 90):
         raise InputError(f"bbox is {text[:80]!r}: it must be west,south,east,north in degrees, south at most north")
-    return [(west, south, east, north)] if west <= east else [(west, south, 180, north), (-180, south, east, north)]
+    return west, south, east, north
 
 
-def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+def _page(release: Release, asked: Box | None, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
     """Return the features of a page, and how many there are in all."""
     domain = release.domain
     if asked is None:
@@ -176,23 +170,18 @@ def _page(release: Release, asked: Sequence[Box] | None, offset: int, limit: int
     return _features(release, cells[offset : offset + limit]), len(cells)
 
 
-def cells_within(domain: Domain, asked: Sequence[Box]) -> NDArray[np.bool_]:
-    """Return which cells (domain.shape) meet any of some boxes in degrees."""
-    west, south, east, north = extent_of(domain)
-    near = []  # boxes cut to the map's surroundings: far from there its projection has no places
-    for box in asked:
-        w, s, e, n = max(box[0], west), max(box[1], south), min(box[2], east), min(box[3], north)
-        if (w, s, e, n) == (west, south, east, north):
-            return np.ones(domain.shape, dtype=bool)
-        if w <= e and s <= n:
-            x, y = _THIN * (east - west) / domain.shape[0], _THIN * (north - south) / domain.shape[1]
-            near.append((w, s, max(e, w + x), max(n, s + y)))
+def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
+    """Return which cells (domain.shape) meet a box in degrees; west above east means across the antimeridian."""
+    west, south, east, north = asked
+    own = extent_of(domain)
+    # A box without a width, such as a point, is widened a little.
+    x, y = _THIN * width_in_degrees(own[0], own[2]) / domain.shape[0], _THIN * (own[3] - own[1]) / domain.shape[1]
+    wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360
+    box = [west, south, west + min(max(wide, x), 360.0), max(north, south + y)]
     meets = np.zeros(domain.shape, dtype=bool)
-    if not near:
-        return meets
     try:
-        fitted = fit(bend_boxes(np.array(near), domain), domain, LONGITUDE_LATITUDE)
-    except InputError:  # near the map, but beside it
+        fitted = fit(bend_boxes(np.array([box]), domain), domain, LONGITUDE_LATITUDE)
+    except InputError:  # none of the map is in it
         return meets
     cover = regions(fitted.shapes[fitted.held]).cover(domain)
     meets[cover.x, cover.y] = True
@@ -210,14 +199,17 @@ def _features(release: Release, cells: NDArray[np.int64]) -> list[dict[str, Any]
     x, y = domain.edges(0), domain.edges(1)
     west, south, east, north = x[column], y[row], x[column + 1], y[row + 1]
     found = release.answers(boxes(np.column_stack([west, south, east, north])), level=LEVEL, nonnegative=False)
-    ring = [np.stack(each, axis=1) for each in ((west, east, east, west, west), (south, south, north, north, south))]
-    lon, lat = Operation.off(domain, LONGITUDE_LATITUDE)(*ring)
-    rings = np.round(np.stack([lon, lat], axis=2), DIGITS).tolist()
+    cell = to_degrees(shapely.box(west, south, east, north), domain)
+    shapes = shapely.to_geojson(shapely.transform(cell, lambda places: places.round(DIGITS)))
     figures = {"column": column, "row": row, "estimate": found["estimate"], "standard_error": found["std_error"]}
     figures |= {"low": found["low"], "high": found["high"]}
     rows = zip(*(each.tolist() for each in figures.values()), strict=True)
-    shapes = ({"type": "Polygon", "coordinates": [ring]} for ring in rings)
     return [
-        {"type": "Feature", "id": number, "geometry": shape, "properties": dict(zip(figures, row, strict=True))}
+        {
+            "type": "Feature",
+            "id": number,
+            "geometry": orjson.Fragment(shape),
+            "properties": dict(zip(figures, row, strict=True)),
+        }
         for number, shape, row in zip(cells.tolist(), shapes, rows, strict=True)
     ]

@@ -1,8 +1,8 @@
-"""Coordinate systems: operations to a map, its scale and seams over a box, and the map that suits bounds in degrees.
+"""Coordinate systems: operations to a map, its scale, seams and extent, and the map that suits bounds in degrees.
 
-Between two coordinate systems there may be many operations, each for an area of its own. Where a library chooses
-one for each point, two points that are a hand apart can land hundreds of metres apart. Here one is taken for all, and
-none with a grid of corrections, at whose edges coordinates jump.
+PROJ may know several operations between two coordinate systems, each for its own area. A library that chooses one per
+point can move two neighbouring points hundreds of metres apart. deltahist uses one operation for all points, and none
+with a correction grid, because coordinates jump at the edges of such a grid.
 """
 
 from __future__ import annotations
@@ -25,20 +25,16 @@ if TYPE_CHECKING:
 
 #: Coordinates x and y.
 Places: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
-#: Points per side at which a projection is examined; scale factors are smooth, extremes lie on the rim.
+#: Longitude and latitude; GeoJSON is always in it (RFC 7946).
+LONGITUDE_LATITUDE = "EPSG:4326"
+#: Points per side at which a projection is examined; scale factors are smooth, with extremes on the rim.
 _SAMPLES = 65
-#: Half-axis in metres and flattening of the ellipsoid on which ground metres are counted, WGS 84.
-_EQUATOR, _FLATTENING = 6378137.0, 1 / 298.257223563
-#: Bounds are in longitude and latitude of this.
-_DEGREES = "EPSG:4326"
+#: From longitude and latitude to metres from the centre of the ellipsoid.
+_TO_SPACE = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step +proj=cart +ellps=WGS84"
 #: Usual names of columns of degrees.
 _ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
-#: The UTM zone is taken where the largest scale over the bounds is at most this many times the smallest.
-_UTM_DISTORTION = 1.01
 #: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
 _ROUND = 1e-3
-#: Part of the sides by which a map must go on beyond the box: cells are whole.
-_ROOM = 0.05
 
 
 class Extent(NamedTuple):
@@ -61,39 +57,23 @@ def read_crs(text: Any, name: str = "crs") -> Any:
         raise InputError(f"{name} is {text!r}: it must be a known CRS such as EPSG:32618") from None
 
 
-def single(source: Any, target: Any, area: tuple[float, ...] | None) -> Any:
-    """Return the pyproj transformer from a CRS to another that suits an area (W, S, E, N in degrees) best.
+# Kept: `transform_bounds` is needed for every batch of boxes.
+@functools.lru_cache(maxsize=64)
+def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUDE) -> tuple[float, ...] | None:
+    """Return west, south, east and north of a box on a map in another CRS; None if parts of it have no place there.
 
-    Raises InputError if there is none without a grid of corrections.
+    In degrees, west is greater than east if the box crosses the antimeridian (RFC 7946), and a box that holds a pole
+    has all longitudes.
+
+    >>> [round(degrees) for degrees in area_of("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6))]
+    [172, -9, -170, 9]
     """
-    from pyproj.transformer import AreaOfInterest, TransformerGroup
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a more accurate one needs grids that are not installed
-        of_interest = None if area is None else AreaOfInterest(*area)
-        found = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest).transformers
-    for each in found:
-        if not re.search(r"\b(grids|file)=", each.definition):
-            return each
-    raise InputError(
-        f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: there is no "
-        "operation between them without a grid of corrections"
-    )
-
-
-def area_of(crs: Any, bounds: tuple[float, ...]) -> tuple[float, float, float, float] | None:
-    """Return west, south, east and north, in degrees, of a box on a map; None if they cannot be worked out."""
     import pyproj
 
-    x, y = lattice_of(bounds[:2], bounds[2:], 9)
-    # Which of several operations it is makes no difference for a rough area.
-    back = pyproj.Transformer.from_crs(read_crs(crs), "EPSG:4326", always_xy=True)
-    lon, lat = (np.asarray(v)[np.isfinite(v)] for v in back.transform(x, y))
-    if not len(lon) or not len(lat):
-        return None
-    turn = degrees_east(lon, lon[0])  # a domain may lie across the antimeridian
-    west, east = ((lon[0] + t + 180) % 360 - 180 for t in (turn.min(), turn.max()))
-    return float(west), float(lat.min()), float(east), float(lat.max())
+    # Any of several operations gives the extent to within a few hundred metres.
+    onto = pyproj.Transformer.from_crs(read_crs(crs), read_crs(target), always_xy=True)
+    found = onto.transform_bounds(*bounds, densify_pts=100)
+    return found if np.isfinite(found).all() else None
 
 
 def degrees_east(lon: NDArray[np.float64], other: Any) -> NDArray[np.float64]:
@@ -120,12 +100,25 @@ class Operation:
 
     @classmethod
     def between(cls, source: Any, target: Any, area: tuple[float, ...] | None) -> Operation:
-        """Return the operation that `single` finds."""
-        import pyproj
+        """Return the operation from a CRS to another that suits an area (W, S, E, N in degrees) best.
 
-        found = single(source, target, area)
-        # A transformer of a pipeline can be pickled.
-        return cls(found.description, pyproj.Transformer.from_pipeline(found.definition))
+        Raises InputError if all of them need a correction grid.
+        """
+        import pyproj
+        from pyproj.transformer import AreaOfInterest, TransformerGroup
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a more accurate one needs grids that are not installed
+            of_interest = None if area is None else AreaOfInterest(*area)
+            group = TransformerGroup(source, target, always_xy=True, area_of_interest=of_interest)
+        for found in group.transformers:
+            if not re.search(r"\b(grids|file)=", found.definition):
+                # A transformer made from a pipeline can be pickled.
+                return cls(found.description, pyproj.Transformer.from_pipeline(found.definition))
+        raise InputError(
+            f"coordinates in {source.to_string()[:60]} cannot be brought to {target.to_string()[:60]}: there is no "
+            "operation between them without a grid of corrections"
+        )
 
     @staticmethod
     @functools.lru_cache(maxsize=64)
@@ -173,8 +166,8 @@ class Operation:
 
 
 @functools.lru_cache(maxsize=64)
-def off(crs: Any, bounds: tuple[float, ...], target: Any) -> Operation:
-    """Return `Operation.off`, kept for the boxes asked last."""
+def off(crs: str, bounds: tuple[float, ...], target: Any) -> Operation:
+    """Return `Operation.off` of a box on a map."""
     return Operation.between(read_crs(crs), read_crs(target), area_of(crs, bounds))
 
 
@@ -186,10 +179,9 @@ def off(crs: Any, bounds: tuple[float, ...], target: Any) -> Operation:
 def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     """Return the smallest and largest ratio of map units to ground metres, in any direction, over a box.
 
-    At each of a lattice of places that includes the rim, the derivatives along the map's axes of the place in space,
-    in metres from the centre of the ellipsoid, make a 3 × 2 matrix; the inverses of its singular values are the
-    extremes of the local scale. (Some projections state the factors of a sphere instead.)
-    Rounded outwards in the seventh digit.
+    At each of a lattice of places, rim included, the derivatives of the position in space along the map's axes make a
+    3 × 2 matrix. The inverses of its singular values are the extremes of the local scale. (PROJ's own factors are those
+    of a sphere for some projections.) The result is rounded outwards in the seventh digit.
 
     Raises InputError unless the CRS is projected, horizontal, and unbroken over the box: places near each other on
     the ground must not lie far apart on the map.
@@ -204,7 +196,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
         )
     if not system.is_projected or len(bounds) != 4:
         raise InputError(f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain")
-    to_ground = off(crs, bounds, _DEGREES)
+    to_ground = off(crs, bounds, LONGITUDE_LATITUDE)
     x, y = lattice_of(bounds[:2], bounds[2:], _SAMPLES)
     lon, lat = to_ground(x, y)
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
@@ -214,11 +206,15 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
         )
     # Wide enough that positions keep their digits, narrow enough that scales do not change.
     h = max(max(map(abs, bounds)) * 1e-6, 1e-3)
-    ahead = (_in_space(*to_ground(x + dx, y + dy)) for dx, dy in ((h, 0.0), (0.0, h)))
-    behind = (_in_space(*to_ground(x - dx, y - dy)) for dx, dy in ((h, 0.0), (0.0, h)))
-    ground = np.stack([(a - b) / (2 * h) for a, b in zip(ahead, behind, strict=True)], axis=-1)
+    to_space = pyproj.Transformer.from_pipeline(_TO_SPACE)
+
+    def in_space(dx: float, dy: float) -> NDArray[np.float64]:
+        lon, lat = to_ground(x + dx, y + dy)
+        return np.stack(to_space.transform(lon, lat, np.zeros_like(lon)), axis=-1)
+
+    ground = np.stack([in_space(h, 0) - in_space(-h, 0), in_space(0, h) - in_space(0, -h)], axis=-1) / (2 * h)
     # Latitudes lose half of their digits at a pole; places a little further off stand for it.
-    sure = _EQUATOR * np.cos(np.radians(lat)) > 1e3 * h
+    sure = 1e3 * h < np.hypot(*in_space(0, 0).T[:2]).T
     singular = np.linalg.svd(ground[np.isfinite(ground).all(axis=(-1, -2)) & sure], compute_uv=False)
     most, least = float(singular[..., 0].max(initial=0.0)), float(singular[..., -1].min(initial=math.inf))
     largest = math.ceil(1e7 / least) / 1e7 if 0 < least < math.inf else math.inf
@@ -244,16 +240,6 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
             "use two domains or another projection"
         )
     return math.floor(1e7 / most) / 1e7, largest
-
-
-def _in_space(lon: NDArray[np.float64], lat: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return metres (..., 3) from the centre of the ellipsoid, which have no seams."""
-    flat = _FLATTENING * (2 - _FLATTENING)
-    with np.errstate(invalid="ignore"):  # places that are not on the map
-        east, north = np.radians(lon), np.radians(lat)
-        radius = _EQUATOR / np.sqrt(1 - flat * np.sin(north) ** 2)
-        out = radius * np.cos(north)
-        return np.stack([out * np.cos(east), out * np.sin(east), (1 - flat) * radius * np.sin(north)], axis=-1)
 
 
 def words(domain: Domain) -> str:
@@ -285,8 +271,13 @@ def unit_of(crs: str | None) -> str:
 
 
 def looks_like_degrees(box: Sequence[float]) -> bool:
-    """Return whether W,S,E,N could be longitudes and latitudes."""
-    return len(box) == 4 and max(map(abs, box[::2])) <= 180 and max(map(abs, box[1::2])) <= 90
+    """Return whether W,S,E,N could be longitudes, which may be up to 360, and latitudes."""
+    return len(box) == 4 and max(map(abs, box[::2])) <= 360 and max(map(abs, box[1::2])) <= 90
+
+
+def width_in_degrees(west: Any, east: Any) -> Any:
+    """Return how many degrees east of west a box goes: longitudes count modulo 360, and equal ones mean all around."""
+    return 360 - (west - east) % 360
 
 
 def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
@@ -310,81 +301,68 @@ def extent_on(bounds: Sequence[float], crs: str) -> Extent:
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618").bounds
     (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
-    box = _check_degrees(bounds)
-    west, south, east, north = box
-    width, transformer = (east - west) % 360 or 360.0, single(read_crs(_DEGREES), read_crs(crs), box)
-    around = (-180.0, south, 180.0, north) if width == 360 else box
-    found = np.array(transformer.transform_bounds(*around, densify_pts=1000))
-    inside = transformer.transform(*lattice_of((west, south), (west + width, north), 33))
-    if not (np.isfinite(found).all() and np.isfinite(inside).all()):
+    import shapely
+
+    west, south, east, north = _check_degrees(bounds)
+    onto = Operation.between(read_crs(LONGITUDE_LATITUDE), read_crs(crs), (west, south, east, north))
+    east = west + width_in_degrees(west, east)
+    rim = shapely.segmentize(shapely.box(west, south, east, north), max(east - west, north - south) / 1000)
+    inside = np.stack(lattice_of((west, south), (east, north), 33), axis=-1).reshape(-1, 2)
+    found = np.array(onto(*np.concatenate([shapely.get_coordinates(rim), inside]).T))
+    if not np.isfinite(found).all():
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: they leave the area where {crs} is defined; choose a projection "
             "made for the region"
         )
-    unit = 10.0 ** math.floor(math.log10((found[2:] - found[:2]).max() * _ROUND))
-    corners = [*np.floor(found[:2] / unit), *np.ceil(found[2:] / unit)]
+    low, high = found.min(axis=1), found.max(axis=1)
+    unit = 10.0 ** math.floor(math.log10((high - low).max() * _ROUND))
+    corners = [*np.floor(low / unit), *np.ceil(high / unit)]
     # Dividing by a whole number gives the decimals that were meant.
     return Extent(tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners), crs)
 
 
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
-    """Return bounds that are longitudes and latitudes; raise InputError if they are not."""
+    """Return bounds that are longitudes, brought to -180 to 180, and latitudes; raise InputError if they are not."""
     box = tuple(float(finite(bounds=b)) for b in bounds)
     if not looks_like_degrees(box) or not box[1] < box[3] or box[0] == box[2]:
         raise InputError(
-            f"bounds are {tuple(bounds)}: as degrees they must be west, south, east, north, longitudes within 180 and "
-            "latitudes within 90, south must be less than north, and west other than east"
+            f"bounds are {tuple(bounds)}: as degrees they must be west, south, east, north with south less than north, "
+            "west other than east, longitudes within 360 and latitudes within 90"
         )
-    return box
+    west, east = (lon if abs(lon) <= 180 else (lon + 180) % 360 - 180 for lon in box[::2])
+    return west, box[1], east, box[3]
 
 
 def extent_of(bounds: Sequence[float]) -> Extent:
     """Choose the map that suits bounds in degrees, as of `extent_on`, and return the box on it that covers them.
 
-    It is the UTM zone of their middle if the largest scale over the box is at most 1.01 times the smallest. Else it is
-    the one of two equal-area maps centred on the bounds, Lambert's azimuthal and cylindrical ones, that distorts less.
+    It is the UTM zone that holds the bounds. If none does, it is Lambert's equal-area map centred on them.
 
-    Raises InputError if the bounds are not degrees, or no map holds them in one piece.
+    Raises InputError if the bounds are not degrees, or the map does not hold them in one piece.
 
     >>> extent_of((-74.3, 40.45, -73.6, 40.95)).crs, extent_of((170, -50, -170, -30)).crs
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')
     """
-    _check_degrees(bounds)
-    west, south, east, north = bounds
-    width = (east - west) % 360 or 360.0
+    from pyproj.aoi import AreaOfInterest
+    from pyproj.database import query_utm_crs_info
+
+    west, south, east, north = box = _check_degrees(bounds)
+    width = width_in_degrees(west, east)
+    for zone in query_utm_crs_info("WGS 84", AreaOfInterest(*box), contains=True) if width < 6 else ():
+        return extent_on(box, f"EPSG:{zone.code}")
     middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
-    if south >= -80 and north <= 84:  # there are no UTM zones around the poles
-        zone = (32600 if south + north >= 0 else 32700) + min(int((middle + 180) // 6) + 1, 60)
-        distortion, extent = _with_room(bounds, f"EPSG:{zone}")
-        if extent is not None and distortion <= _UTM_DISTORTION:
-            return extent
     # The latitude of the centre of mass of the bounds on a sphere.
     low, high, half = np.radians([south, north, width / 2])
     up = half * (math.sin(high) ** 2 - math.sin(low) ** 2) / 2
     out = math.sin(half) * (high - low + math.sin(high) * math.cos(high) - math.sin(low) * math.cos(low)) / 2
     latitude = round(math.degrees(math.atan2(up, max(out, 0.0))), 1) + 0.0  # no minus before a zero
-    kinds = (f"laea +lat_0={latitude:g}", "cea +lat_ts=30")
-    maps = (f"+proj={kind} +lon_0={middle:.10g} +datum=WGS84 +units=m" for kind in kinds)
-    _, extent = min((_with_room(bounds, crs) for crs in maps), key=lambda each: each[0])
-    if extent is None:
-        raise InputError(
-            f"bounds are {tuple(bounds)} in degrees: no map holds so much of the earth in one piece; up to 240 degrees "
-            "of longitude fit, or most of a hemisphere"
-        )
-    return extent
-
-
-def _with_room(bounds: Sequence[float], crs: str) -> tuple[float, Extent | None]:
-    """Return the extent on a map, and how many times the smallest scale the largest one is.
-
-    Infinity and None if the map does not hold it in one piece, with room for whole cells.
-    """
+    crs = f"+proj=laea +lat_0={latitude:g} +lon_0={middle:.10g} +datum=WGS84 +units=m"
     try:
-        extent = extent_on(bounds, crs)
-        low, high = np.split(np.array(extent.bounds), 2)
-        room = _ROOM * (high - low)
-        scales(crs, (*(low - room).tolist(), *(high + room).tolist()))
-        least, largest = scales(crs, extent.bounds)
+        extent = extent_on(box, crs)
+        scales(crs, extent.bounds)
     except InputError:
-        return math.inf, None
-    return largest / least, extent
+        raise InputError(
+            f"bounds are {tuple(bounds)} in degrees: no equal-area map holds so much of the earth in one piece; "
+            "about 170 degrees of longitude fit, or most of a hemisphere"
+        ) from None
+    return extent

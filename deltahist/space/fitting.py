@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping
@@ -13,24 +12,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.space.crs import Operation, degrees_east, lattice_of, metres_per_unit, read_crs
-from deltahist.space.geometries import LONGITUDE_LATITUDE, way_to_map
+from deltahist.space.crs import (
+    LONGITUDE_LATITUDE,
+    Operation,
+    area_of,
+    metres_per_unit,
+    read_crs,
+    width_in_degrees,
+)
+from deltahist.space.geometries import way_to_map
 from deltahist.space.workloads.queries import reach_beyond
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
 
-#: Of a cell's area: less of a region than this on the map is rounding.
+#: Share of a cell's area: less of a region than this on the map is rounding.
 SPECK = 1e-6
-#: Regions that are fitted at a time, so that memory stays small.
+#: Regions fitted at a time, so that memory stays small.
 AT_A_TIME = 1 << 12
 #: Note of a region of which the map holds nothing.
 OUTSIDE = "not answered: outside the map"
-#: Degrees of longitude: on a map of less, a box with west above east that has more is reversed and not meant.
-HALF_WORLD = 180.0
-#: Of a cell's side: a piece of a side of a box in degrees, which the map bends, is straight but for about this.
+#: Share of a cell's side by which a straight piece of an edge in degrees may miss the curve that it is on the map.
 _BEND = 2e-3
-#: Metres of the earth's radius.
+#: Radius of the earth in metres.
 _EARTH = 6_371_000.0
 
 
@@ -81,9 +85,12 @@ class Fitted:
 def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     """Return regions (m,), shapely geometries in a CRS or the domain's coordinates, as polygons on a map.
 
-    They are clipped to the map, and repaired where rings cross themselves. Warns if some were, or cannot be answered.
-    Raises InputError if none of them can be, with the likely cause; if the domain has one dimension; or as of
-    `way_to_map`.
+    They are repaired where rings cross themselves, and clipped to the map. In longitude and latitude edges are
+    straight in degrees, and longitudes count modulo 360. An edge of more than 180 degrees takes the
+    shorter way, across the antimeridian (`read_rings`).
+
+    Warns if regions are changed or cannot be answered. Raises InputError if none of them can be, with the likely cause;
+    if the domain has one dimension; or as of `way_to_map`.
 
     >>> import shapely, warnings, deltahist as dh
     >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -124,10 +131,10 @@ def _fit(
     """Return what `Fitted` holds of some regions."""
     import shapely
 
-    shapes, notes = _repair(given)
+    shapes, notes = _repair(read_rings(given) if operation is not None and crs.is_geographic else given)
     near = np.ones(len(shapes))
     if operation is not None:
-        shapes, near = _cut_surroundings(shapes, operation, crs, domain)
+        shapes, near = _cut_surroundings(shapes, crs, domain)
         there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
         notes[there & shapely.is_missing(shapes)] = f"not answered: it reaches beyond where {domain.crs} is defined"
         rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
@@ -151,18 +158,53 @@ def tell_clipped(share: float) -> str:
     return f"clipped: {words} of its area lies outside the map"
 
 
-@functools.lru_cache(maxsize=64)
-def longitudes_of(domain: Domain, around: float = -1e-6) -> tuple[float, float]:
-    """Return the first and last longitude of a map, without a jump: beyond 180 or -180 if it is across 180°.
+def read_rings(given: NDArray[Any]) -> NDArray[Any]:
+    """Return geometries in longitude and latitude whose rings have no edge across more than 180 degrees.
 
-    A share of its sides is around it, or left out: the rim of a map of the world may be at 180° and -180° alike.
+    Such an edge takes the shorter way: from 178 to -178 means from 178 to 182. Edges of a full 360 degrees go all the
+    way around, and so do the long edges of a rectangle that is wound anticlockwise, as RFC 7946 winds west to east.
+
+    >>> import shapely
+    >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
+    (178.0, 0.0, 182.0, 1.0)
     """
-    margin = around * (np.array(domain.high) - domain.low)
-    lon, _ = Operation.off(domain, LONGITUDE_LATITUDE)(*lattice_of(domain.low - margin, domain.high + margin, 33))
-    lon = lon[np.isfinite(lon)]
-    middle = float(lon[len(lon) // 2])
-    away = degrees_east(lon, middle)
-    return middle + float(away.min()), middle + float(away.max())
+    import shapely
+
+    places, owner = shapely.get_coordinates(given, return_index=True)
+    step = np.abs(np.diff(places[:, 0]))
+    given = given.copy()
+    for at in np.unique(owner[1:][(owner[1:] == owner[:-1]) & (step > 180) & (step < 360)]):
+        polygons = [each for each in shapely.get_parts(given[at]) if each.geom_type == "Polygon"]
+        if polygons:
+            given[at] = shapely.multipolygons([_shorten_edges(polygon) for polygon in polygons])
+    return given
+
+
+def _shorten_edges(polygon: Any) -> Any:
+    """Return a polygon whose edges of more than 180 degrees take the shorter way; its holes move with it."""
+    import shapely
+
+    rings = []
+    for ring in shapely.get_rings(polygon):
+        places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
+        turns = np.cumsum(np.where(np.abs(step) < 360, np.rint(step / 360), 0))
+        rectangle = len(places) == 5 and shapely.box(*ring.bounds).equals(shapely.Polygon(ring))
+        if turns[-1] == 0 and not (rectangle and ring.is_ccw):  # else it goes around a pole
+            places[1:, 0] -= 360 * turns
+        away = 0.0 if not rings else (rings[0][:, 0].mean() - places[:, 0].mean()) / 360
+        rings.append(places + np.array([360 * np.rint(away), 0]))
+    return shapely.Polygon(rings[0], rings[1:])
+
+
+def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
+    """Return shapes (m,) on a map in longitude and latitude, cut at the antimeridian as RFC 7946 asks."""
+    import shapely.affinity
+
+    found = read_rings(Operation.off(domain, LONGITUDE_LATITUDE).shapes(shapes))
+    for at in np.flatnonzero((np.abs(shapely.bounds(found)[:, ::2]) > 180).any(axis=1)):
+        moved = [shapely.affinity.translate(found[at], turn) for turn in (-360, 0, 360)]
+        found[at] = shapely.union_all(shapely.intersection(moved, shapely.box(-180, -90, 180, 90)))
+    return found
 
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -207,43 +249,47 @@ def polygons_of(shape: Any) -> Any:
     return shapely.union_all([part for part in parts if part.geom_type == "Polygon"])
 
 
-def _cut_surroundings(
-    shapes: NDArray[Any], operation: Operation, crs: Any, domain: Domain
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Return the parts of shapes in a CRS that lie around a map, and their share (m,) of the area.
 
-    Far from where it is meant for, a projection may fold: a region on the other side of the earth could reach the map.
+    A projection may fold far from the area that it is made for: a region on the other side of the earth could reach the
+    map. Degrees also get more vertices, so that edges become the curves that they are on the map.
     """
     import shapely
 
-    share, turns = np.ones(len(shapes)), [-360, 0, 360] if crs.is_geographic else [0]
-    # The less where that is around a pole, which may be near though it is not on the map.
-    for around in (1 / 2, 1 / 16):
-        margin = around * (np.array(domain.high) - domain.low)
-        places = np.stack(operation.back(*lattice_of(domain.low - margin, domain.high + margin, 17)))
-        places[~np.isfinite(places)] = np.nan
-        (west, south), (east, north) = np.nanmin(places, axis=(1, 2)), np.nanmax(places, axis=(1, 2))
-        if crs.is_geographic and east - west > HALF_WORLD:  # across the antimeridian longitudes jump
-            west, east = longitudes_of(domain, around)
-        if not crs.is_geographic or east - west <= HALF_WORLD:
-            break
-    else:
+    share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
+    if area is None:
         return shapes, share
-
-    def area(shape: Any) -> float:
-        if crs.is_geographic:  # on a sphere: a cylinder keeps areas
-            shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
-        return float(shape.area)
-
-    window = shapely.union_all([shapely.box(west + turn, south, east + turn, north) for turn in turns])
-    # Its sides may be curves on the map, and must not come to lie on it.
-    window = shapely.segmentize(window, max(east - west, north - south) / 64)
+    (west, south, east, north), turns, least = area, [0], 1000.0
+    beside = max((east - west) / 20, least)
+    if crs.is_geographic:
+        east, turns, least = west + width_in_degrees(west, east), [-360, 0, 360], 0.01
+        # The gap between turns of a map of nearly all longitudes holds its seam.
+        beside = min(max((east - west) / 20, least), (360 - east + west) / 4)
+    above = max((north - south) / 20, least)
+    parts = [shapely.box(west - beside + t, south - above, east + beside + t, north + above) for t in turns]
+    # The sides may be curves on the map, and must not come to lie on it.
+    window = shapely.segmentize(shapely.union_all(parts), max(east - west, north - south) / 64)
+    shapely.prepare(window)
     shapes = shapes.copy()
     for at in np.flatnonzero(~shapely.is_missing(shapes) & ~shapely.covered_by(shapes, window)):
         part = polygons_of(shapely.intersection(shapes[at], window))
-        share[at] = area(part) / area(shapes[at])
+        share[at] = _area(part, crs) / _area(shapes[at], crs)
         shapes[at] = part
+    if crs.is_geographic:
+        # A piece of length l on a circle of radius r is l² / 8 r off its chord.
+        cell = min(domain.cell) * metres_per_unit(domain.crs)
+        shapes = shapely.segmentize(shapes, math.degrees(math.sqrt(8 * _BEND * cell / _EARTH)))
     return shapes, share
+
+
+def _area(shape: Any, crs: Any) -> float:
+    """Return a shape's area in a CRS; degrees count as on a sphere, whose areas a cylinder keeps."""
+    import shapely
+
+    if crs.is_geographic:
+        shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
+    return float(shape.area)
 
 
 # --- boxes --------------------------------------------------------------------------------------------------
@@ -293,13 +339,13 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
     import shapely
 
     west, south, east, north = corners.T
-    possible = (np.abs(corners) <= (180, 90, 180, 90)).all() and (west != east).all() and (south < north).all()
-    if not possible or shapely.intersects(shapely.box(*domain.bounds), shapely.box(-180, -90, 180, 90)):
+    possible = (np.abs(corners) <= (360, 90, 360, 90)).all() and (west != east).all() and (south < north).all()
+    if not possible or shapely.intersects(shapely.box(*domain.bounds), shapely.box(-360, -90, 360, 90)):
         return None
     bent = bend_boxes(corners, domain)
     warnings.warn(
-        f"the boxes look like degrees, and the map is in {domain.crs}: they are taken as longitudes and latitudes, "
-        "with the curved sides that they have on the map",
+        f"the boxes look like degrees, and the map is in {domain.crs}: they are read as longitudes and latitudes, "
+        "whose sides are curves on the map",
         DeltaHistWarning,
         stacklevel=4,
     )
@@ -307,26 +353,20 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
 
 
 def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
-    """Return boxes (m, 4) in longitude and latitude as polygons (m,), cut so finely that the map bends no piece.
+    """Return boxes (m, 4) in longitude and latitude as polygons (m,) for `fit`.
 
-    A box whose west is above its east lies across the antimeridian: in one piece on a map that does so too, else in
-    two. Raises InputError if the map reaches both of its ends but not the antimeridian: it must be reversed.
+    West above east means across the antimeridian. Raises InputError if such a box goes more than half around the earth
+    and the map does not: the box must be reversed.
     """
     import shapely
 
     west, south, east, north = corners.T
-    across, (first, last) = west > east, longitudes_of(domain)
-    wide = across & (west - east < HALF_WORLD)
-    if wide.any() and last - first < HALF_WORLD:
+    width = width_in_degrees(west, east)
+    wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]
+    if wide.any() and area is not None and width_in_degrees(area[0], area[2]) < 180:
         raise InputError(
             f"box {corners[np.argmax(wide)].tolist()} has west above east, which means across the antimeridian (180°), "
-            f"more than half around the world; the map reaches from {first:.6g} to {last:.6g}: is the box reversed?"
+            f"more than half around the world; the map goes from {area[0]:.6g} to {area[2]:.6g}: is the box reversed?"
         )
-    shapes = shapely.box(west, south, east + 360 * across, north)
-    if first >= -180 and last <= 180:  # the map may have a seam at the antimeridian
-        parts = shapely.box(west[across], south[across], 180, north[across])
-        rest = shapely.box(-180, south[across], east[across], north[across])
-        shapes[across] = shapely.union(parts, rest)
-    # A piece of length l on a circle of the earth's radius r is l² / 8 r off its chord.
-    cell = min(domain.cell) * metres_per_unit(domain.crs)
-    return np.asarray(shapely.segmentize(shapes, math.degrees(math.sqrt(8 * _BEND * cell / _EARTH))))
+    # No edge may be so long that `fit` reads it as a shorter one.
+    return np.asarray(shapely.segmentize(shapely.box(west, south, west + width, north), 90))

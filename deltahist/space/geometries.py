@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from deltahist.space.domain import Domain
 
-#: GeoJSON is always in longitude and latitude (RFC 7946).
-LONGITUDE_LATITUDE = "EPSG:4326"
 #: Endings of files of geometries, and the one driver of GDAL that may read them.
 DRIVERS = {
     ".gpkg": "GPKG",

@@ -7,11 +7,12 @@ import subprocess
 
 import geopandas as gpd
 import numpy as np
+import orjson
 import pytest
-import shapely
+import shapely.geometry
 
 import deltahist as dh
-from deltahist.server.features import cells_within, extent_of
+from deltahist.server.features import _features, cells_within, extent_of
 from tests.server.conftest import DEGREES, check_problem
 from tests.serving import serving
 
@@ -70,14 +71,26 @@ def test_a_box_has_the_cells_that_it_meets(client, catalogue, bbox):
     assert high.json()["numberMatched"] == matched
 
 
-def test_a_box_across_the_antimeridian_has_both_its_parts():
-    domain = dh.Domain((300000, 8000000, 340000, 8040000), (40, 40), "EPSG:32660")
+@pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarning")
+def test_a_map_across_the_antimeridian_has_cells_on_both_sides():
+    domain = dh.Domain.from_degrees((176, -20, -175, -15), "20km")
     west, south, east, north = extent_of(domain)
-    middle = (west + east) / 2
-    parts = [(middle, south, 180.0, north), (-180.0, south, west - 1, north)]
-    assert cells_within(domain, parts).tolist() == cells_within(domain, parts[:1]).tolist()
-    assert 0 < cells_within(domain, parts).sum() < domain.size
-    assert cells_within(domain, [(-180.0, -90.0, 180.0, 90.0)]).all()
+    assert (west, east) == pytest.approx((175.9, -174.9), abs=0.2)
+    thin = [(179.99, -90, -179.99, 90), (179.99, -90, 180.01, 90), (-180.01, -90, -179.99, 90)]
+    for one in (cells_within(domain, box) for box in thin):
+        assert domain.shape[1] <= one.sum() < 2 * domain.shape[1]
+        assert (one == cells_within(domain, thin[0])).all()
+    left, right = cells_within(domain, (0, -90, 180, 90)), cells_within(domain, (-180, -90, 0, 90))
+    assert (left | right).all()
+    assert domain.shape[1] <= (left & right).sum() < 2 * domain.shape[1]
+    assert cells_within(domain, (west, south, east, north)).all()
+    assert cells_within(domain, (-180, -90, 180, 90)).all()
+    assert not cells_within(domain, (0, -90, 10, 90)).any()
+    release = dh.publish(np.zeros(domain.shape, int), dh.Neighbourhood(domain, "20km"), epsilon=1)
+    features = orjson.loads(orjson.dumps(_features(release, np.arange(domain.size))))
+    shapes = [shapely.geometry.shape(each["geometry"]) for each in features]
+    widths = np.concatenate([np.ptp(shapely.bounds(shapely.get_parts(each))[:, ::2], axis=1) for each in shapes])
+    assert widths.max() < 0.25
 
 
 def test_one_feature_is_that_of_its_page(client):

@@ -4,12 +4,13 @@ import warnings
 
 import geopandas as gpd
 import numpy as np
+import pandas as pd
 import pyproj
 import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.fitting import bend_boxes, boxes_in_degrees, fit
+from deltahist.space.fitting import bend_boxes, boxes_in_degrees, fit, read_rings, to_degrees
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")
@@ -23,8 +24,10 @@ def test_boxes_in_degrees_have_curved_sides_on_the_map():
         found = boxes_in_degrees(CORNERS, CITY)
     fine = gpd.GeoSeries([shapely.box(*c).segmentize(1e-4) for c in CORNERS], crs="EPSG:4326").to_crs(CITY.crs)
     straight = gpd.GeoSeries(shapely.box(*CORNERS.T), crs="EPSG:4326").to_crs(CITY.crs)
-    on_map = gpd.GeoSeries(found, crs="EPSG:4326").to_crs(CITY.crs)
-    off = shapely.hausdorff_distance(on_map.to_numpy(), fine.to_numpy(), densify=0.1)
+    with pytest.warns(dh.DeltaHistWarning, match="1 of 2 regions are clipped"):
+        on_map = fit(found, CITY, "EPSG:4326").shapes
+    expected = shapely.intersection(fine.to_numpy(), shapely.box(*CITY.bounds))
+    off = shapely.hausdorff_distance(on_map, expected, densify=0.1)
     assert off.max() < 2e-3 * CITY.cell[0]
     assert shapely.symmetric_difference(straight[1], fine[1]).area > 1e5
 
@@ -65,6 +68,52 @@ def test_a_box_across_the_antimeridian_is_the_union_of_its_parts_with_their_join
         found = dh.answer(release, gpd.GeoSeries(asked, crs="OGC:CRS84"))
     for name in ("estimate", "std_error", "low", "high"):
         assert found[name].item() == pytest.approx(expected[name].item(), abs=1e-3)
+
+
+FIJI = dh.Domain.from_degrees((176, -20, -175, -15), "5km")
+#: From 178 to -178 degrees, across the antimeridian: written with one long ring, and in two parts.
+LONG = shapely.Polygon([(178, -18), (-178, -18), (-178, -16), (178, -16)])
+SPLIT = shapely.union_all([shapely.box(178, -18, 180, -16), shapely.box(-180, -18, -178, -16)])
+
+
+def test_a_region_across_the_antimeridian_is_one_however_it_is_written():
+    lon, lat = np.random.default_rng(5).uniform([174, -21], [186, -14], (20_000, 2)).T
+    points = pd.DataFrame({"x": (lon + 180) % 360 - 180, "y": lat})
+    counted = dh.count(points, FIJI, x="x", y="y", crs="EPSG:4326", outside="clamp")
+    truth = ((lon > 178) & (lon < 182) & (lat > -18) & (lat < -16)).sum()
+    boxes = [[178, -18, -178, -16], [178, -18, 182, -16], [-182, -18, -178, -16]]
+    shapes = [LONG, SPLIT, shapely.box(178, -18, 182, -16), *bend_boxes(np.array(boxes, float), FIJI)]
+    shapes.append(shapely.Polygon(LONG.exterior, [[(179.9, -17), (-179.9, -17), (-179.9, -16.9), (179.9, -17)]]))
+    fitted = fit(shapes, FIJI, "EPSG:4326")
+    found = dh.workloads.regions(fitted.shapes).matrix(FIJI) @ np.asarray(counted.array).ravel()
+    assert found[:-1] == pytest.approx(truth, abs=8)  # points in cells that the rim cuts
+    assert np.ptp(found[:-1]) < 1e-3
+    assert 0 < found[0] - found[-1] < 10  # the hole
+    assert (fitted.outside == 0).all()
+
+
+def test_edges_of_half_the_earth_or_all_of_it_keep_their_way():
+    around, half = shapely.box(-180, -90, 180, 90), shapely.box(-60, -10, 120, 10)
+    wide = shapely.box(-170, -10, 170, 10)  # wound anticlockwise, as RFC 7946 winds a box from west to east
+    for shape in (around, half, wide):
+        assert read_rings(np.array([shape]))[0].equals(shape)
+    pole = shapely.Polygon([(-120, 80), (0, 80), (120, 80)])  # its last edge closes a ring around the pole
+    assert read_rings(np.array([pole]))[0].bounds == (-120, 80, 120, 80)
+
+
+def test_cells_across_the_antimeridian_are_cut_there_in_degrees():
+    west, south = np.meshgrid(FIJI.edges(0)[:-1], FIJI.edges(1)[:-1], indexing="ij")
+    cells = shapely.box(west, south, west + FIJI.cell[0], south + FIJI.cell[1]).ravel()
+    found = to_degrees(cells, FIJI)
+    west, _, east, _ = shapely.bounds(found).T
+    across = (west == -180) & (east == 180)
+    assert FIJI.shape[1] <= across.sum() < 2 * FIJI.shape[1]  # the meridian slants on the map
+    assert set(shapely.get_num_geometries(found[across])) == {2}
+    assert (east - west)[~across].max() < 0.06
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dh.DeltaHistWarning)  # some at the rim
+        again = fit(found, FIJI, "EPSG:4326").shapes
+    assert shapely.area(again) == pytest.approx(shapely.area(cells), rel=1e-3)
 
 
 def test_a_box_that_is_reversed_by_mistake_is_not_taken_for_all_the_rest_of_the_world():

@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.crs import Operation, area_of, read_crs, single
+from deltahist.space.crs import Operation, area_of, read_crs
 from deltahist.space.geometries import onto_map, read_geometries
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
@@ -90,7 +90,7 @@ def test_an_area_may_lie_across_the_antimeridian():
 
 def test_systems_that_nothing_joins_are_named():
     with pytest.raises(dh.InputError, match="no operation between them"):
-        single(read_crs("EPSG:4326"), read_crs("+proj=longlat +a=1000 +b=1000 +no_defs +type=crs"), None)
+        Operation.between(read_crs("EPSG:4326"), read_crs("+proj=longlat +a=1000 +b=1000 +no_defs +type=crs"), None)
 
 
 # ------------------------------------------------------------------------------------- grids of corrections
