@@ -98,6 +98,10 @@ def _refuse(name: str, value: Any, rule: str) -> InputError:
     return InputError(f"{name} is {shown}: it must be {rule}")
 
 
+def _refuse_number(name: str, value: Any, rule: str) -> InputError:
+    return _refuse(name, value, f"{rule}, and not text" if isinstance(value, str) else rule)
+
+
 def is_number(value: Any) -> bool:
     """Whether `value` is a real number (booleans are not)."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -122,7 +126,7 @@ def positive(**parameter: Any) -> Any:
     """
     name, value = _one(parameter)
     if not _is_finite(value) or value <= 0:
-        raise _refuse(name, value, "a finite number above zero")
+        raise _refuse_number(name, value, "a finite number above zero")
     return value
 
 
@@ -130,7 +134,7 @@ def finite(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     name, value = _one(parameter)
     if not _is_finite(value):
-        raise _refuse(name, value, "a finite number")
+        raise _refuse_number(name, value, "a finite number")
     return value
 
 
@@ -138,7 +142,7 @@ def whole(*, least: int = 1, **parameter: Any) -> int:
     """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
     name, value = _one(parameter)
     if not _is_finite(value) or value != int(value) or value < least:
-        raise _refuse(name, value, f"a whole number of at least {least}")
+        raise _refuse_number(name, value, f"a whole number of at least {least}")
     return int(value)
 
 

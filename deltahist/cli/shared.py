@@ -201,10 +201,11 @@ class MapOptions:
 
         box, crs = self.extent()
         cell = self.delta if self.cell in (None, "auto") else self.cell
-        domain = Domain.from_cell(box, side or cell, crs)  # type: ignore[arg-type]
-        check_room(domain)
+        name = "delta" if side is None and cell == self.delta else "cell"
+        domain = Domain.from_cell(box, side or cell, crs, name=name)  # type: ignore[arg-type]
         near = Neighbourhood(domain, self.delta, limits=read_limits(self.limit))
         near.check_on_map()
+        check_room(domain)
         entry = read_sources(self.sources, domain, "--sources")
         if entry is not None and not isinstance(entry, str) and is_far(entry, domain, near.radius):
             raise InputError(f"--sources is {self.sources!r}: none of it is within δ of the map")
@@ -217,9 +218,12 @@ class MapOptions:
         from deltahist.space.domain import CellTooLarge, length_times
 
         try:
-            near = self.near(self.delta)
-        except CellTooLarge:  # δ may still fit between the corners
-            near = self.near(length_times(self.delta, SIDES[-1]))
+            near = self.near()
+        except CellTooLarge as problem:  # δ may still fit between the corners
+            try:
+                near = self.near(length_times(self.delta, SIDES[-1]))
+            except CellTooLarge:
+                raise problem from None
         box, crs = self.extent()
         return on_cells(box, near.delta, crs, sources=near.sources, limits=read_limits(self.limit))
 

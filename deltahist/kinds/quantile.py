@@ -200,6 +200,7 @@ class QuantileMechanism(BaseMechanism):
     counting: Preprocessing = POINTS
 
     def __post_init__(self) -> None:
+        self._check_common()
         check_quantile(self.q, self.neighbourhood)
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))

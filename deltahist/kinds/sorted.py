@@ -171,7 +171,7 @@ class SortedMechanism(BaseMechanism):
             raise InputError(f"group is {group:,}: it must be at most the number of points, {number:,}")
         object.__setattr__(self, "number", number)
         object.__setattr__(self, "group", group)
-        self._check_chain()
+        self._check_common()
         if group * self.steps + 64 * self.law.scale >= _MOST_SUM:
             raise InputError(f"group is {group:,}: sums of {self.steps:,} steps and noise exceed 2^52; use fewer cells")
 

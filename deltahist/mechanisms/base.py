@@ -384,7 +384,13 @@ class BaseMechanism(abc.ABC):
         """Whether its release is one of a chain, or a copy of such a release."""
         return self.chain is not None and bool(self.chain.name)
 
-    def _check_chain(self) -> None:
+    def _check_common(self) -> None:
+        """Refuse a subclass of Neighbourhood, whose edges no file states, and a chain of another amount."""
+        if type(self.neighbourhood) is not Neighbourhood:
+            raise InputError(
+                f"neighbourhood is a {type(self.neighbourhood).__name__}: it must be a Neighbourhood itself, because a "
+                "release states δ, sources and limits, and not the edges of a subclass"
+            )
         if self.chain is not None and self.chain.amount != self.budget.amount:
             raise InputError(
                 f"{self.budget.unit} is {float(self.budget.amount):.10g}, but the chain says "

@@ -56,7 +56,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     Raises
     ------
     InputError
-        If the domains differ.
+        If the domains differ, or a subclass of Neighbourhood meets a strategy whose noise is not added row by row.
 
     >>> import deltahist as dh
     >>> domain = dh.Domain((0, 1), (4,))
@@ -67,13 +67,19 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     one_of((1, 2), norm=norm)
     if strategy.domain != near.domain:
         raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
+    if type(near) is not Neighbourhood and not strategy.row_by_row:
+        raise InputError(
+            f"near is a {type(near).__name__}, whose edges only strategies that add noise row by row can price; "
+            f"{strategy.name} is not one of them"
+        )
     relations = near.relations
     costs: dict[int, Fraction] = {}
 
     def cost(place: int) -> Fraction:
         if place not in costs:
             relation = relations[place][1]
-            known = strategy.edge_cost(relation, norm)
+            # Closed forms know δ alone: the edges of a subclass are priced one by one.
+            known = strategy.edge_cost(relation, norm) if type(relation) is Neighbourhood else None
             costs[place] = explicit_edge_cost(strategy, relation, norm) if known is None else Fraction(known)
         return costs[place]
 
@@ -204,7 +210,7 @@ class Mechanism(BaseMechanism):
             self.__dict__["sensitivity"] = largest
             rho = rho_at(self.strategy, largest, budget, self.counting.contributions)
             object.__setattr__(self, "budget", Budget(rho=rho, noise=budget.noise))
-        self._check_chain()
+        self._check_common()
         if self.step is not None:
             own, window = self.budget, self.step.budget
             if own.unit != window.unit or own.amount > window.amount:

@@ -100,6 +100,8 @@ def plan(
     >>> best.label, best.any_move
     ('Cumulative (suffix)', 3.0)
     """
+    if not isinstance(near, Neighbourhood):
+        raise InputError(f"near is {str(near)[:80]}: it must be a Neighbourhood")
     workload = _measured_on(near, workload)
     counting = Preprocessing(contributions) if counting is None else counting
     return _ranked(near, workload, workload, _budget(epsilon, rho, probability), counting)

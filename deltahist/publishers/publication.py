@@ -78,6 +78,7 @@ def check_protection(mechanism: BaseMechanism, accepted: bool, rng: np.random.Ge
     and so is a generator of another kind.
     """
     mechanism.laws  # noqa: B018
+    mechanism.neighbourhood.check_on_map()
     if rng is not None:
         source(rng)
     elif not accepted:

@@ -242,6 +242,21 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     return math.floor(1e7 / most) / 1e7, largest
 
 
+def check_order(crs: str, bounds: tuple[float, ...]) -> None:
+    """Raise InputError if bounds fit a CRS's area of use as west, east, south, north, but not as given."""
+    use, (west, east, south, north) = read_crs(crs).area_of_use, bounds
+
+    def fits(box: tuple[float, ...]) -> bool:
+        area = area_of(crs, box)
+        if area is None or area[1] < use.south or area[3] > use.north:
+            return False
+        reached = (area[0] - use.west) % 360 + (area[2] - area[0]) % 360
+        return bool(reached <= width_in_degrees(use.west, use.east))
+
+    if use is not None and west < east and south < north and not fits(bounds) and fits((west, south, east, north)):
+        raise InputError(f"bounds are {bounds}: they must be in the order west, south, east, north, to fit {crs}")
+
+
 def words(domain: Domain) -> str:
     """Describe a domain's map in words: the name of its CRS, and how its lengths compare with the ground's.
 

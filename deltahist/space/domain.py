@@ -134,9 +134,10 @@ class Domain:
         if self.crs is None and self.scale not in (None, 1):
             raise InputError(f"scale is {self.scale!r} without a CRS: it must be left out")
         if self.crs is not None:
-            from deltahist.space.crs import scales
+            from deltahist.space.crs import check_order, scales
 
             needed = scales(str(self.crs), bounds)[1]
+            check_order(str(self.crs), bounds)
             if self.scale is None:
                 object.__setattr__(self, "scale", needed)
             elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
@@ -145,27 +146,27 @@ class Domain:
                 )
 
     @classmethod
-    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None) -> Domain:
+    def from_cell(cls, bounds: ArrayLike, cell: float | str, crs: str | None = None, *, name: str = "cell") -> Domain:
         """Make a domain of square cells of a given size; the bounds are extended outwards to whole cells.
 
         With a CRS the side of a cell is in ground metres (a number, or text such as "250m"): it is multiplied by the
         projection's largest scale factor over the bounds. Without one it is a plain number. Raises InputError if the
-        cell is longer than all sides of the bounds, so that one cell would be the whole map.
+        cell is longer than all sides of the bounds, so that one cell would be the whole map, and calls it `name`.
 
         >>> Domain.from_cell((0, 0, 1, 0.45), 0.2)
         Domain(bounds=(0.0, 0.0, 1.0, 0.6000000000000001), shape=(5, 3), crs=None, scale=None)
         """
         rough = cls(bounds, (1,) * (np.size(np.asarray(bounds, dtype=object)) // 2), crs)  # type: ignore[arg-type]
-        side = rough.length(cell, name="cell")
+        side = rough.length(cell, name=name)
         if crs is not None:
             # The whole cells may reach one cell further, where the scale may be larger.
             wider = cls((*rough.low, *(hi + side for hi in rough.high)), rough.shape, crs)
             rough = cls(rough.bounds, rough.shape, crs, wider.scale)
-            side = rough.length(cell, name="cell")
+            side = rough.length(cell, name=name)
         extent = [hi - lo for lo, hi in zip(rough.low, rough.high, strict=True)]
         if side > max(extent) * (1 + 1e-9):
             sides = " × ".join(f"{e:,.0f}" if e >= 1000 else f"{e:.4g}" for e in map(rough.ground, extent))
-            raise CellTooLarge(f"cell is {cell!r}: it is larger than the whole domain of {sides} {rough.unit}")
+            raise CellTooLarge(f"{name} is {cell!r}: it must be smaller than the map of {sides} {rough.unit}")
         # A billionth of a cell more or less is rounding in the bounds, not a cell that the user asked for.
         shape = tuple(max(1, math.ceil((hi - lo) / side - 1e-9)) for lo, hi in zip(rough.low, rough.high, strict=True))
         high = (lo + n * side for lo, n in zip(rough.low, shape, strict=True))

@@ -12,14 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
-from deltahist.space.crs import (
-    LONGITUDE_LATITUDE,
-    Operation,
-    area_of,
-    metres_per_unit,
-    read_crs,
-    width_in_degrees,
-)
+from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, metres_per_unit, read_crs, width_in_degrees
 from deltahist.space.geometries import way_to_map
 from deltahist.space.workloads.queries import reach_beyond
 

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from deltahist.space.domain import Domain
 
 #: Endings of files of geometries, and the one driver of GDAL that may read them.
-DRIVERS = {
-    ".gpkg": "GPKG",
-    ".geojson": "GeoJSON",
-    ".json": "GeoJSON",
-    ".fgb": "FlatGeobuf",
-    ".shp": "ESRI Shapefile",
-}
+DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
 #: Nothing listens there: a file may name addresses (that of its CRS, say), which GDAL then asks for.
 _NO_NETWORK = {f"GDAL_{kind}_PROXY": "http://127.0.0.1:0" for kind in ("HTTP", "HTTPS")}
 #: Columns that name regions, whatever their case; the first that a file has is taken.

@@ -144,11 +144,12 @@ class Neighbourhood:
 
     @functools.cached_property
     def relations(self) -> tuple[tuple[Fraction, Neighbourhood], ...]:
-        """Return each factor with its relation, without limits, by increasing distance: the one within δ first.
+        """Return each factor with its relation, by increasing distance: the one within δ first.
 
         The cost of a strategy is the largest of its costs under these, each over its factor.
         """
-        out = [(Fraction(1), self.without_limits())]
+        # A subclass has edges of its own; longer moves are promised what the profile says.
+        out = [(Fraction(1), self.without_limits() if type(self) is Neighbourhood else self)]
         for limit in self.profile:
             relation = self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
             out.append((limit.factor, relation))
@@ -324,10 +325,17 @@ class Neighbourhood:
         return Neighbourhood(domain, description["delta"], sources, limits)
 
     def check_on_map(self) -> None:
-        """Raise InputError if δ is longer than any move on the map: there is nowhere else to be hidden."""
+        """Raise InputError if δ is longer than any move on the map, or looks like degrees."""
+        small = isinstance(self.delta, numbers.Real) and self.delta < 1
+        if small and self.domain.crs is not None:
+            raise InputError(
+                f"delta is {self.delta!r}: without a unit it is in metres, and less than 1 looks like degrees; it must "
+                "have a unit, such as '500m' or '0.5m'"
+            )
         if self.delta_ground > self.diameter * (1 + 1e-9):
             raise InputError(
-                f"delta is {self.delta!r}: it must not be longer than the map, {self.diameter:,.6g} {self.domain.unit}"
+                f"delta is {self.delta!r}: it must be smaller than the map, whose diagonal is {self.diameter:,.6g} "
+                f"{self.domain.unit}"
             )
 
 

@@ -125,3 +125,10 @@ def test_a_stated_scale_is_checked():
     for scale in (None, 1.1, 50.0):
         with pytest.raises(dh.InputError, match="antimeridian"):
             dh.Domain((-20037508, -1e6, 20037508, 1e6), (20, 20), "EPSG:3857", scale=scale)
+
+
+def test_bounds_in_another_order_are_refused_where_they_leave_the_area_of_use():
+    with pytest.raises(dh.InputError, match="in the order west, south, east, north"):
+        dh.Domain((560_000, 610_000, 4_480_000, 4_530_000), (4, 4), UTM)
+    for crs, bounds in ((UTM, (100_000, 4_480_000, 900_000, 4_530_000)), ("EPSG:3832", (1e6, 2e6, 3e6, 4e6))):
+        assert dh.Domain(bounds, (4, 4), crs).crs == crs

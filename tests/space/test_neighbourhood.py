@@ -11,6 +11,7 @@ from examples import gap_neighbours, quiet, random_domain, random_neighbourhood
 from hypothesis import given, strategies as st
 
 import deltahist as dh
+from deltahist.strategies.base import named
 
 
 def test_edges_are_the_pairs_with_a_gap_less_than_delta():
@@ -23,6 +24,48 @@ def test_edges_are_the_pairs_with_a_gap_less_than_delta():
         assert {tuple(sorted(e)) for e in moves.tolist()} == set(pairs)
         assert len(moves) == len(pairs)
         assert edges[edges[:, 0] < 0][:, 1].tolist() == entry
+
+
+LINE = dh.Domain((0, 16), (16,))
+
+
+class Sparse(dh.Neighbourhood):
+    """A neighbourhood with edges of its own, from the first cell to the last one and to the one before."""
+
+    def edges(self):
+        last = self.domain.size - 1
+        return np.array([[0, last], [0, last - 1], *([[-1, last]] if self.sources else [])])
+
+
+@pytest.mark.parametrize("strategy", ["identity", "cumulative", "hierarchical", "wavelet", "dyadic", "tents", "flow"])
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("limits", [None, (), [("any", 2)], [(8, 1.5), ("any", 3)]])
+@pytest.mark.parametrize("shape", [(16,), (5, 6)])
+@pytest.mark.parametrize("sources", [None, "boundary"])
+def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, limits, shape, sources):
+    domain = dh.Domain((0, 16) if len(shape) == 1 else (0, 0, *shape), shape)
+    near = Sparse(domain, 1, sources, limits)
+    plain = dh.Neighbourhood(domain, 1, sources, limits)
+    A = named(strategy, plain, norm=norm)
+    with pytest.raises(dh.InputError, match="Sparse"):
+        dh.Mechanism(near, A, dh.Budget(epsilon=1))
+    with pytest.raises(dh.InputError, match="Sparse"):
+        dh.publish_quantile(np.arange(9.0), Sparse(LINE, 1), 0.5, epsilon=1)
+    with pytest.raises(dh.InputError, match="Sparse"):
+        dh.publish_sorted(np.arange(9.0), Sparse(LINE, 1), epsilon=1)
+    if not A.row_by_row:
+        with pytest.raises(dh.InputError, match="edges"):
+            dh.sensitivity(A, near, norm=norm)
+        return
+    shares = np.zeros(A.shape[0])
+    for group in A.groups:
+        shares[group.members] = float(group.share)
+    costs = [(shares[:, None] ** norm * np.abs(A.matrix() @ each.incidence()) ** norm).sum(axis=0).max() / factor**norm
+             for factor, each in near.relations]  # fmt: skip
+    found = dh.sensitivity(A, near, norm=norm)
+    assert float(found) ** norm == pytest.approx(float(max(costs)))
+    assert float(found) >= float(costs[0]) ** (1 / norm) - 1e-12
+    assert near.relations[0][1].edges().tolist() == near.edges().tolist()
 
 
 def test_incidence_has_a_column_per_edge():
@@ -126,3 +169,15 @@ def test_a_gap_is_crossed_from_one_step_of_the_lattice_more_than_itself(a, b):
         near = dh.Neighbourhood(domain, radius * domain.step[0])
         assert near.radius == radius
         assert ([0, (a + 1) * 5 + b + 1] in near.edges().tolist()) == within
+
+
+@pytest.mark.parametrize(("delta", "rule"), [("500km", "smaller than the map"), (0.05, "looks like degrees")])
+def test_a_distance_that_no_map_protects_is_not_published(delta, rule):
+    domain = dh.Domain((560_000, 4_480_000, 610_000, 4_530_000), (4, 4), "EPSG:32618")
+    near = dh.Neighbourhood(domain, delta)
+    with pytest.raises(dh.InputError, match=rule):
+        dh.publish(np.zeros((4, 4), int), near, "identity", epsilon=1)
+    with pytest.raises(dh.InputError, match="a finite number above zero, and not text"):
+        dh.publish(np.zeros((4, 4), int), dh.Neighbourhood(domain, "20km"), "identity", epsilon="1")
+    with pytest.raises(dh.InputError, match="near is Domain"):
+        dh.plan(domain, epsilon=1)

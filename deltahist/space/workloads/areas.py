@@ -43,11 +43,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(
-    geometries: NDArray[Any],
-    low: NDArray[np.float64],
-    cell: NDArray[np.float64],
-    shape: tuple[int, ...],
-    least: float,
+    geometries: NDArray[Any], low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...], least: float
 ) -> Iterator[Parts]:
     """Parts of polygons in cells, some polygons at a time, in the order of polygons and cells.
 
@@ -78,11 +74,7 @@ def count_rim_cells(geometries: NDArray[Any], cell: Sequence[float] | NDArray[np
 
 
 def _parts(
-    geometries: NDArray[Any],
-    low: NDArray[np.float64],
-    cell: NDArray[np.float64],
-    shape: tuple[int, ...],
-    least: float,
+    geometries: NDArray[Any], low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...], least: float
 ) -> Parts:
     start, end, owner = _edges(geometries, low, cell, shape)
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
