@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,8 +23,6 @@ from deltahist.errors import DeltaHistWarning, InputError, finite
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
 
-#: Coordinates x and y.
-Places: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 #: Longitude and latitude; GeoJSON is always in it (RFC 7946).
 LONGITUDE_LATITUDE = "EPSG:4326"
 #: Points per side at which a projection is examined; scale factors are smooth, with extremes on the rim.
@@ -81,7 +79,7 @@ def degrees_east(lon: NDArray[np.float64], other: Any) -> NDArray[np.float64]:
     return (lon - other + 180) % 360 - 180
 
 
-def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> Places:
+def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the places of a lattice over a box, its rim included."""
     sides = (np.linspace(lo, hi, number) for lo, hi in zip(np.ravel(low), np.ravel(high), strict=True))
     x, y = np.meshgrid(*sides, indexing="ij")
@@ -143,9 +141,10 @@ class Operation:
         return found
 
     @staticmethod
+    @functools.lru_cache(maxsize=64)
     def off(domain: Domain, target: Any) -> Operation:
         """Return the operation from the map to another CRS, for public coordinates."""
-        return off(domain.crs, domain.bounds, target)
+        return Operation.between(read_crs(domain.crs), read_crs(target), area_of(domain.crs, domain.bounds))
 
     def __call__(self, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """Return coordinates x and y after the operation; infinite where there are none."""
@@ -163,12 +162,6 @@ class Operation:
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
         return moved
-
-
-@functools.lru_cache(maxsize=64)
-def off(crs: str, bounds: tuple[float, ...], target: Any) -> Operation:
-    """Return `Operation.off` of a box on a map."""
-    return Operation.between(read_crs(crs), read_crs(target), area_of(crs, bounds))
 
 
 # --- a map over a box ---------------------------------------------------------------------------------------
@@ -196,7 +189,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
         )
     if not system.is_projected or len(bounds) != 4:
         raise InputError(f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain")
-    to_ground = off(crs, bounds, LONGITUDE_LATITUDE)
+    to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
     x, y = lattice_of(bounds[:2], bounds[2:], _SAMPLES)
     lon, lat = to_ground(x, y)
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -121,7 +121,8 @@ class Neighbourhood:
             one_of(allowed, sources=self.sources)
         elif self.sources is not None:
             check_geometry(self.sources, self.domain)
-        profile = () if self.limits is None else read_limits(self.limits, self.domain, self.delta)
+        measure = functools.partial(self.domain.length, name="the distance of a limit")
+        profile = () if self.limits is None else read_limits(self.limits, length, measure)
         object.__setattr__(self, "profile", profile)
         if self.limits is not None:
             object.__setattr__(self, "limits", profile)
@@ -348,60 +349,40 @@ def _fixed(array: NDArray[Any]) -> NDArray[Any]:
 # --- profiles: limits on the cost of a change by its length in space, or in time -------------------------------
 
 
-def read_limits(given: Limits, domain: Domain, delta: float | str) -> tuple[Limit, ...]:
+def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -> tuple[Limit, ...]:
     """Read limits and sort them by distance, without those that a longer one implies.
 
-    Raises InputError on a distance that is not above δ or in another unit, a factor that is not a number of at least 1,
-    or factors that fall where the distance grows.
+    `within` is the length up to which the budget itself holds; `measure` gives the length of a distance. Raises
+    InputError on a distance that is not longer, a factor that is not a number of at least 1, or factors that fall where
+    the distance grows.
     """
-    within, limits = domain.length(delta, name="delta"), []
+    found = []
     for pair in given:
-        limit = _read_pair(pair)
-        length = math.inf if limit.any else domain.length(limit.distance, name="the distance of a limit")
+        try:
+            distance, factor = pair
+        except (TypeError, ValueError):
+            raise InputError(f"limits holds {pair!r}: it must be pairs (distance, factor)") from None
+        if isinstance(distance, numbers.Real):  # of any library, kept as a number that JSON has
+            distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
+        distance = math.inf if distance == ANY else distance
+        length = math.inf if distance == math.inf else measure(distance)
         if length <= within:
-            raise InputError(f"the distance of a limit is {limit.distance!r}: it must be longer than delta={delta!r}")
-        limits.append((length, limit))
-    return _in_order(limits)
-
-
-def read_lasting(given: Iterable[tuple[Any, Any]], length: int | None) -> tuple[Limit, ...]:
-    """Read limits for changes by their steps of time, whole numbers or infinity; as `read_limits`.
-
-    The steps must be more than the window's length.
-    """
-    limits = []
-    for pair in given:
-        limit = _read_pair(pair)
-        if not limit.any:
-            limit = limit._replace(distance=whole(**{"the steps of a limit": limit.distance}))  # type: ignore[arg-type]
-        if length is None or limit.distance <= length:  # type: ignore[operator]
-            raise InputError(f"limits holds {pair}: its steps must be more than the window's {length or '(endless)'}")
-        limits.append((float(limit.distance), limit))
-    return _in_order(limits)
-
-
-def _read_pair(given: Any) -> Limit:
-    try:
-        distance, factor = given
-    except (TypeError, ValueError):
-        raise InputError(f"limits holds {given!r}: it must be pairs (distance, factor)") from None
-    if distance in (ANY, math.inf):
-        distance = math.inf
-    elif isinstance(distance, numbers.Real):  # of any library, kept as a number that JSON has
-        distance = int(distance) if isinstance(distance, numbers.Integral) else float(distance)
-    if not isinstance(factor, numbers.Real) or isinstance(factor, bool) or not math.isfinite(factor) or factor < 1:
-        raise InputError(f"the factor of a limit is {factor!r}: it must be a finite number of at least 1")
-    return Limit(distance, as_printed(factor))
-
-
-def _in_order(limits: list[tuple[float, Limit]]) -> tuple[Limit, ...]:
-    """Sort limits by length, and leave out those that a longer one implies."""
-    limits = sorted(limits, key=lambda each: each[0])
-    for (length, near), (same, far) in itertools.pairwise(limits):
+            raise InputError(f"the distance of a limit is {distance!r}: it must be longer than {within:g}")
+        if not isinstance(factor, numbers.Real) or isinstance(factor, bool) or not math.isfinite(factor) or factor < 1:
+            raise InputError(f"the factor of a limit is {factor!r}: it must be a finite number of at least 1")
+        found.append((length, Limit(distance, as_printed(factor))))
+    found.sort(key=lambda each: each[0])
+    for (length, near), (same, far) in itertools.pairwise(found):
         if far.factor < near.factor or (length == same and far.factor != near.factor):
             raise InputError(f"limits holds {near} and {far}: the factor must not fall with the distance")
-    kept = [limit for _, limit in limits]
+    kept = [limit for _, limit in found]
     return tuple(a for a, b in itertools.zip_longest(kept, kept[1:]) if b is None or a.factor < b.factor)
+
+
+def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
+    """Read limits for changes by their steps of time, more than a window's, as `read_limits`; None is endless."""
+    within = math.inf if window is None else float(window)
+    return read_limits(given, within, lambda steps: whole(**{"the steps of a limit": steps}))
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
@@ -410,21 +391,16 @@ def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:
 
 
 def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
-    """Read the limits that `describe_limits` described, from an untrusted file.
-
-    Raises InputError on anything else.
-    """
+    """Read the limits that `describe_limits` described; InputError on anything else, since files are untrusted."""
     try:
         if not isinstance(description, list) or len(description) > _MOST_LIMITS:
             raise ValueError
-        pairs = [(far, factor) for far, factor in description]
-        if not all(isinstance(far, int | float | str) and isinstance(factor, str) for far, factor in pairs):
+        if not all(isinstance(far, int | float | str) and isinstance(factor, str) for far, factor in description):
             raise ValueError
-        return [(far, Fraction(factor)) for far, factor in pairs]
+        return [(far, Fraction(factor)) for far, factor in description]
     except (TypeError, ValueError, ZeroDivisionError):
-        raise InputError(
-            f"limits is {str(description)[:80]!r}: it must be pairs of a distance and a factor, a fraction"
-        ) from None
+        rule = "it must be pairs of a distance and a factor, a fraction"
+        raise InputError(f"limits is {str(description)[:80]!r}: {rule}") from None
 
 
 # --- sources that are geometries ----------------------------------------------------------------------------

@@ -26,9 +26,8 @@ from deltahist.decode.forms import PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, fits_memory, whole
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Span
+from deltahist.space.workloads import AllRanges, Boxes, Regions, Span
 from deltahist.space.workloads.cover import Pieces
-from deltahist.space.workloads.queries import power
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import Ascent, BestGaussian, arrival_squares, bound_levels, pack, unpack
 
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
+#: Regions of a longer list are thinned out to this many, for their power.
+_MOST_REGIONS = 64
 Field = NDArray[np.float64]
 Whole = NDArray[np.int64]
 #: Largest error of the kernel's spectrum from rounding its entries to whole numbers, and their digits at most.
@@ -605,3 +606,65 @@ def cosines(quarter: Field, torus: Sequence[int]) -> Field:
             index = np.minimum(np.arange(n), n - np.arange(n))
             out = scipy.fft.rfft(np.take(out, index, axis), axis=axis).real
     return np.asarray(out)
+
+
+# --- power on a torus ---------------------------------------------------------------------------------------
+
+
+def power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return the mean |q̂(ω)|² of the queries over the frequencies of a torus, mirrored along every axis.
+
+    All a translation-invariant strategy knows of queries; of all ranges when None. Sizes of boxes are rounded to whole
+    cells.
+    """
+    if isinstance(work, Regions):
+        return _power_of_regions(work, domain, torus)
+    frequencies = [2 * np.pi * np.arange(p) / p for p in torus]
+    if isinstance(work, Boxes):
+        sides = [np.maximum(np.rint(high - low), 1).astype(np.int64) for low, high in work.spans(domain)]
+        kinds = [np.unique(side, return_inverse=True) for side in sides]
+        each = [_power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)]
+        if len(each) == 1:
+            return np.asarray(np.bincount(kinds[0][1]) @ each[0] / len(work))
+        (first, i), (second, j) = kinds
+        number = np.bincount(i * len(second) + j, minlength=len(first) * len(second))
+        return np.asarray(each[0].T @ number.reshape(len(first), len(second)) @ each[1] / len(work))
+    if work is not None:
+        work.check(domain)
+    axes = [_power_of_all(n, omega) for n, omega in zip(domain.shape, frequencies, strict=True)]
+    return axes[0] if len(axes) == 1 else np.multiply.outer(*axes)
+
+
+def _power_of_all(n: int, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel.
+
+    For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
+    """
+    out = np.full(len(omega), (n + 1) * (n + 2) / 6)
+    half = omega[1:] / 2
+    fejer = np.sin((n + 1) * half) ** 2 / np.sin(half) ** 2
+    out[1:] = ((n + 1) ** 2 - fejer) / (4 * np.sin(half) ** 2) / (n * (n + 1) / 2)
+    return out
+
+
+def _power_of_lengths(lengths: NDArray[np.int64], omega: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return |q̂|² of intervals (lengths, frequencies)."""
+    out = np.empty((len(lengths), len(omega)))
+    out[:, 0] = lengths.astype(np.float64) ** 2
+    out[:, 1:] = np.sin(np.multiply.outer(lengths, omega[1:] / 2)) ** 2 / np.sin(omega[1:] / 2) ** 2
+    return out
+
+
+def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
+    rows = work.matrix(domain)
+    out = np.zeros(torus)
+    chosen = range(0, rows.shape[0], -(-rows.shape[0] // _MOST_REGIONS))
+    for i in chosen:
+        cells = np.unravel_index(rows[[i]].indices, domain.shape)
+        field = np.zeros(torus)
+        # Cells a torus apart have the same phase at its frequencies.
+        np.add.at(field, tuple(c % p for c, p in zip(cells, torus, strict=True)), rows[[i]].data)
+        out += np.abs(np.fft.fftn(field)) ** 2
+    for axis in range(out.ndim):
+        out = (out + np.roll(np.flip(out, axis), 1, axis)) / 2
+    return out / len(chosen)

@@ -1,5 +1,7 @@
 """Costs of moves over a distance: exact ones are those of the worst move, and limits together promise what they say."""
 
+import math
+
 import numpy as np
 import pytest
 from examples import STRATEGIES, random_domain
@@ -16,7 +18,8 @@ def test_the_cost_of_a_distance_is_that_of_its_worst_move(name):
     rng = np.random.default_rng([9, len(name)])
     for case in range(10):
         domain = random_domain(rng)
-        near = dh.Neighbourhood(domain, float(rng.integers(1, 3)) * max(domain.cell))
+        delta = float(rng.integers(1, 3)) * max(domain.cell)
+        near = dh.Neighbourhood(domain, min(delta, math.hypot(*np.subtract(domain.high, domain.low))))
         A = STRATEGIES[name](rng, domain)
         budget = {"epsilon": 1.0} if case % 2 else {"rho": 1.0}
         release = dh.publish(np.ones(domain.shape, dtype=int), near, A, **budget)

@@ -11,7 +11,7 @@ def made(counts, *, crs="EPSG:32618", strategy=dh.strategies.Identity, budget=No
     nx, ny = counts.shape
     bounds = (580_000, 4_500_000, 580_000 + 250 * nx, 4_500_000 + 250 * ny) if crs else (0, 0, nx, ny)
     domain = dh.Domain(bounds, counts.shape, crs)
-    near = dh.Neighbourhood(domain, delta=500 if crs else 2, sources=sources)
+    near = dh.Neighbourhood(domain, delta=500 if crs and counts.size > 1 else 2, sources=sources)
     return dh.publish(counts, near, strategy(domain), **(budget or {"epsilon": 1}), **how)
 
 

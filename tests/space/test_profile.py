@@ -81,8 +81,8 @@ def test_a_description_makes_the_same_limits_again(limits):
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
-        ([(0.5, 2)], "the distance of a limit is 0.5: it must be longer than delta=1"),
-        ([(1, 2)], "longer than delta=1"),
+        ([(0.5, 2)], "the distance of a limit is 0.5: it must be longer than 1"),
+        ([(1, 2)], "longer than 1"),
         ([(3, 0.5)], "the factor of a limit is 0.5: it must be a finite number of at least 1"),
         ([(3, 5), (3, 2)], "must not fall"),
         ([(3, 2), (3, 5)], "must not fall"),

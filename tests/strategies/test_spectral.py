@@ -11,9 +11,8 @@ from profiles import dearest, limited, random_limits
 
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
-from deltahist.space.workloads.queries import power
 from deltahist.strategies import Spectral, from_description, spectral as multipliers
-from deltahist.strategies.spectral import convolve, spread, squared_distance
+from deltahist.strategies.spectral import convolve, power, spread, squared_distance
 
 
 def cases(number, seed):

@@ -25,8 +25,6 @@ _ROUNDING = 1e-9
 _SLACK = 1e-9
 #: Cells at the rims of regions that are covered together, so that memory stays small.
 _CELLS_AT_A_TIME = 1 << 17
-#: Regions of a longer list are thinned out to this many, for their power.
-_MOST_REGIONS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,24 +289,15 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
     return Regions(array, tuple(labels))
 
 
-def random_squares(
-    side: float | str, number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None
-) -> Boxes:
-    """Squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
+def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+    """Return squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
 
-    Parameters
-    ----------
-    side : in the domain's coordinates, or text in ground metres such as "2km".
-    number : how many. seed, or rng : a seeded generator in its place, of the public choice of places.
-
-    Raises
-    ------
-    InputError
-        If the side is longer than the domain.
+    The side is in the domain's coordinates, or text in ground metres such as "2km". Raises InputError if it is longer
+    than the domain.
     """
     side = domain.length(side, name="side") if isinstance(side, str) else positive(side=side)
     number = whole(number=number)
-    rng = np.random.default_rng(seed) if rng is None else rng
+    rng = np.random.default_rng(seed)
     low = []
     for lo, hi in zip(domain.low, domain.high, strict=True):
         if side > (hi - lo) * (1 + 1e-12):
@@ -318,20 +307,15 @@ def random_squares(
     return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
 
 
-def random_boxes(number: int, domain: Domain, *, seed: int = 0, rng: np.random.Generator | None = None) -> Boxes:
-    """Boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
-
-    Parameters
-    ----------
-    number : how many. seed, or rng : a seeded generator in its place, of the public choice of places.
+def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
+    """Return boxes (1-D: intervals) whose corners are uniform in the domain: ranges of any size, at any place.
 
     >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
     [0.3, 0.3, 0.7, 0.7]
     """
     number = whole(number=number)
     low, high = np.array(domain.low), np.array(domain.high)
-    rng = np.random.default_rng(seed) if rng is None else rng
-    ends = np.sort(rng.random((2, number, domain.ndim)), axis=0)
+    ends = np.sort(np.random.default_rng(seed).random((2, number, domain.ndim)), axis=0)
     return Boxes(np.column_stack(list(low + ends * (high - low))))
 
 
@@ -352,65 +336,3 @@ def _axis_shares(spans: Sequence[Span], domain: Domain) -> list[NDArray[np.float
         np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0.0)
         for (low, high), cell in zip(spans, cells, strict=True)
     ]
-
-
-# --- power on a torus ---------------------------------------------------------------------------------------
-
-
-def power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the mean |q̂(ω)|² of the queries over the frequencies of a torus, mirrored along every axis.
-
-    All a translation-invariant strategy knows of queries; of all ranges when None. Sizes of boxes are rounded to whole
-    cells.
-    """
-    if isinstance(work, Regions):
-        return _power_of_regions(work, domain, torus)
-    frequencies = [2 * np.pi * np.arange(p) / p for p in torus]
-    if isinstance(work, Boxes):
-        sides = [np.maximum(np.rint(high - low), 1).astype(np.int64) for low, high in work.spans(domain)]
-        kinds = [np.unique(side, return_inverse=True) for side in sides]
-        each = [_power_of_lengths(lengths, omega) for (lengths, _), omega in zip(kinds, frequencies, strict=True)]
-        if len(each) == 1:
-            return np.asarray(np.bincount(kinds[0][1]) @ each[0] / len(work))
-        (first, i), (second, j) = kinds
-        number = np.bincount(i * len(second) + j, minlength=len(first) * len(second))
-        return np.asarray(each[0].T @ number.reshape(len(first), len(second)) @ each[1] / len(work))
-    if work is not None:
-        work.check(domain)
-    axes = [_power_of_all(n, omega) for n, omega in zip(domain.shape, frequencies, strict=True)]
-    return axes[0] if len(axes) == 1 else np.multiply.outer(*axes)
-
-
-def _power_of_all(n: int, omega: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel.
-
-    For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
-    """
-    out = np.full(len(omega), (n + 1) * (n + 2) / 6)
-    half = omega[1:] / 2
-    fejer = np.sin((n + 1) * half) ** 2 / np.sin(half) ** 2
-    out[1:] = ((n + 1) ** 2 - fejer) / (4 * np.sin(half) ** 2) / (n * (n + 1) / 2)
-    return out
-
-
-def _power_of_lengths(lengths: NDArray[np.int64], omega: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return |q̂|² of intervals (lengths, frequencies)."""
-    out = np.empty((len(lengths), len(omega)))
-    out[:, 0] = lengths.astype(np.float64) ** 2
-    out[:, 1:] = np.sin(np.multiply.outer(lengths, omega[1:] / 2)) ** 2 / np.sin(omega[1:] / 2) ** 2
-    return out
-
-
-def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
-    rows = work.matrix(domain)
-    out = np.zeros(torus)
-    chosen = range(0, rows.shape[0], -(-rows.shape[0] // _MOST_REGIONS))
-    for i in chosen:
-        cells = np.unravel_index(rows[[i]].indices, domain.shape)
-        field = np.zeros(torus)
-        # Cells a torus apart have the same phase at its frequencies.
-        np.add.at(field, tuple(c % p for c, p in zip(cells, torus, strict=True)), rows[[i]].data)
-        out += np.abs(np.fft.fftn(field)) ** 2
-    for axis in range(out.ndim):
-        out = (out + np.roll(np.flip(out, axis), 1, axis)) / 2
-    return out / len(chosen)
