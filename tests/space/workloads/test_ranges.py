@@ -102,10 +102,3 @@ def test_long_lists_of_explicit_queries_are_refused_before_they_are_made(monkeyp
     domain = dh.Domain((0, 1), (1000,))
     with pytest.raises(dh.InputError, match="explicit queries"):
         dh.workloads.all_ranges(domain).matrix(domain)
-
-
-def test_a_generator_takes_the_place_of_a_seed():
-    domain = dh.Domain((0, 0, 4, 4), (4, 4))
-    for draw in (dh.workloads.random_boxes, lambda *given, **how: dh.workloads.random_squares(1, *given, **how)):
-        seeded, drawn = draw(3, domain, seed=5), draw(3, domain, rng=np.random.default_rng(5))
-        assert np.array_equal(seeded.corners, drawn.corners)
