@@ -373,15 +373,16 @@ class Flow(Strategy):
         first = draws[STRAIGHT]
         several, kind = first.shape[:-1], np.result_type(first, np.int64)
         # Hubs come first: what their inflow needs is gone from memory before the map is there.
-        inflow = None if self.hub_noise is None else self.hub_noise.inflow(draws)
+        hubs = self.hub_noise
+        inflow = None if hubs is None else hubs.inflow(draws)
         out = np.zeros((*several, self.blocks[0], math.prod(self.blocks[1:])), dtype=kind)
         for flows in self._crossings(draws):
             flows.enter(out, self.lines[flows.axis] if self.widths else None)
         flat = out.reshape(*several, -1)
         if self.arrivals is not None:
             flat[..., self.entries] += draws[ARRIVALS]
-        if self.hub_noise is not None:
-            flat[..., self.hub_noise.places] += inflow
+        if hubs is not None and inflow is not None:
+            flat[..., hubs.places] += inflow
         return flat if self.plain else np.concatenate([draws["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:

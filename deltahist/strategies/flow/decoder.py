@@ -102,7 +102,7 @@ class Steps(Form):
 class LowRank(Form):
     """A form, and Σ_p (a_ip b_jp + b_ip a_jp) for a and b over the edges (size, p)."""
 
-    def __init__(self, base: Form, a: Field, b: Field) -> None:
+    def __init__(self, base: Overlap | Steps, a: Field, b: Field) -> None:
         self.base, self.a, self.b, self.size = base, a, b, base.size
 
     def entries(self, i: Index, j: Index) -> Field:
