@@ -130,6 +130,9 @@ def stream(
     page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, expected, amounts)
     print(f"{console.facts(**about)}\n\n{page}\n")
     shared.note_company(state, account)
+    planned = sum(amounts) if amounts is not None else number * rule.equal
+    if planned and (weakness := weakness_of(Guarantee(**{unit: planned}))):
+        console.note(f"warning: all steps together cost {shared.LETTERS[unit]} = {float(planned):.6g}: {weakness}")
     if dry_run:
         plan.check(amounts, False)
         return None
@@ -149,9 +152,6 @@ def stream(
             go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",
         )
     )
-    spent = Fraction(sum(Ledger(state).charges(account).values()), NANO)
-    if weakness := weakness_of(Guarantee(**{unit: spent})):
-        console.note(f"warning: all steps together cost {shared.LETTERS[unit]} = {float(spent):g}: {weakness}")
     return tally
 
 
