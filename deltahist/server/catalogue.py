@@ -16,7 +16,7 @@ from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.notices import notice_path
 
 _LOG = logging.getLogger("deltahist.server")
-#: Time of change, size and number of a file: it is read again when one of them differs.
+#: Time of change, also of its rights, size and number of a file: it is read again when one of them differs.
 _Stamp = tuple[int, int, int]
 
 
@@ -157,4 +157,4 @@ def _file_stamp(path: Path) -> _Stamp | None:
         # A notice that is a broken link is not a missing one.
         missing = isinstance(problem, FileNotFoundError) and not path.is_symlink()
         return None if missing else (0, 0, problem.errno or 0)
-    return about.st_mtime_ns, about.st_size, about.st_ino
+    return about.st_ctime_ns, about.st_size, about.st_ino

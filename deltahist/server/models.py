@@ -94,18 +94,6 @@ class BoxAnswer(BaseModel):
     estimates: str = Field(description="unbiased (where cells are cut, by noise alone) or non-negative")
 
 
-class BoxAnswers(BaseModel):
-    """Answers to boxes: every column is a list in their order."""
-
-    model_config = ConfigDict(extra="allow")
-    estimate: list[float | None]
-    std_error: list[float | None]
-    low: list[float | None]
-    high: list[float | None]
-    unit: str
-    level: float
-
-
 class FeatureCollection(BaseModel):
     """GeoJSON (RFC 7946)."""
 

@@ -22,7 +22,6 @@ from deltahist.server.answers import BoxQuery, Source, asks_degrees
 from deltahist.server.catalogue import Served
 from deltahist.server.models import (
     BoxAnswer,
-    BoxAnswers,
     Boxes,
     BoxOfRelease,
     BoxOfSeries,
@@ -53,7 +52,7 @@ _BODY: dict[str, Any] = {
         },
     }
 }
-_ANSWERS = returns({JSON: BoxAnswers, GEOJSON: FeatureCollection, CSV: None, ARROW: None})
+_ANSWERS = returns({JSON: None, GEOJSON: FeatureCollection, CSV: None, ARROW: None})
 
 router = APIRouter(tags=["answers"])
 

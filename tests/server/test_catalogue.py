@@ -141,6 +141,25 @@ def test_what_is_no_file_keeps_no_release_waiting(folder, make):
     assert catalogue.find("a").release.digest == catalogue.find("city").release.digest
 
 
+def test_a_file_that_may_not_be_opened_is_read_once_it_may_be(folder, monkeypatch):
+    """As root opens everything, the refusal is played."""
+    catalogue, opened = Catalogue([folder]), os.open
+
+    def refuse(path, *given, **more):
+        if path == str(folder / "new.parquet"):
+            raise PermissionError(13, "Permission denied", path)
+        return opened(path, *given, **more)
+
+    shutil.copy(folder / "city.parquet", folder / "new.parquet")
+    monkeypatch.setattr("os.open", refuse)
+    assert not catalogue.refresh()
+    monkeypatch.undo()
+    assert not catalogue.refresh()  # nothing has changed
+    (folder / "new.parquet").chmod(0o600)
+    assert catalogue.refresh()
+    assert catalogue.find("new").release.digest == catalogue.find("city").release.digest
+
+
 def test_a_file_that_is_replaced_while_it_is_read_is_handed_out_once_it_was_read(folder, monkeypatch):
     catalogue, city = Catalogue([folder]), folder / "city.parquet"
 
