@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
+_SPAN = r"^[^,]+,[^,]+$"
 _BOX = Field(description="west,south,east,north; low,high on a line", examples=["-74.0,40.7,-73.9,40.8"])
 
 
@@ -40,8 +41,10 @@ class BoxOfRelease(OfRelease):
 class OfSeries(Options):
     """How to answer from a series."""
 
-    between: str | None = Field(None, description="first and last step, separated by a comma; all steps by default")
-    compare: str | None = Field(None, description="first and last step: the answer is their sum minus `between`'s")
+    between: str | None = Field(None, pattern=_SPAN, description="first and last step: FIRST,LAST; all by default")
+    compare: str | None = Field(
+        None, pattern=_SPAN, description="first and last step: the answer is their sum minus `between`'s"
+    )
     mean: bool = Field(False, description="the mean per step instead of the sum")
     missing: Literal["stop", "skip"] = Field("stop", description="refuse steps without a release, or skip them")
 

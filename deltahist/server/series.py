@@ -76,24 +76,15 @@ def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
 
 def periods_of(series: Series, asked: OfSeries) -> tuple[Source, tuple[Series, ...]]:
     """Return a period, or another one minus it; and the periods that it is made of."""
-    spans = [_read_span("between", asked.between)]
-    spans += [] if asked.compare is None else [_read_span("compare", asked.compare)]
+    asked_for = [asked.between] if asked.compare is None else [asked.between, asked.compare]
+    spans = [None if each is None else tuple(each.split(",")) for each in asked_for]
     periods = tuple(_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
     return _source(*periods), periods
 
 
-def _read_span(field: str, text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    first, comma, last = text.partition(",")
-    if not (comma and first and last):
-        raise InputError(f"{field} is {text[:80]!r}: it must be the first and the last step, separated by a comma")
-    return first, last
-
-
 # Sums over many steps take long: the last ones are kept.
 @functools.lru_cache(maxsize=16)
-def _period(series: Series, span: tuple[str, str] | None, mean: bool, skip: bool) -> Series:
+def _period(series: Series, span: tuple[str, ...] | None, mean: bool, skip: bool) -> Series:
     period = series if span is None else series.between(*span)
     number = period.last - period.first + 1
     if number > _MOST_STEPS:

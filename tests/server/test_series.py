@@ -106,7 +106,7 @@ def test_a_series_tells_its_steps_and_what_windows_spent(client):
 @pytest.mark.parametrize(
     ("asked", "status", "said"),
     [
-        ({"between": "2010-05-01"}, 400, "between is '2010-05-01': it must be the first and the last step"),
+        ({"between": "2010-05-01"}, 400, "between is '2010-05-01'"),
         ({"between": "2010-05-02,2010-05-01"}, 400, "they are reversed"),
         ({"between": "May,June"}, 400, "the first step is 'May'"),
         ({"between": "2011-05-01,2011-05-02"}, 400, "no release lies between"),
