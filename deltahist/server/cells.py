@@ -25,6 +25,8 @@ from deltahist.strategies.base import sum_blocks
 
 #: Blocks of an answer; and how often they are doubled to find larger ones that stand out.
 _MOST, _LARGER = 20_000, 4
+#: Share of a block that may be unresolved, for rounding.
+_UNRESOLVED = 1e-6
 #: Level of intervals; digits of degrees, a centimetre on the ground.
 LEVEL, DIGITS = 0.95, 7
 #: Parts along each axis into which a map is cut to find those that a box in degrees meets.
@@ -87,6 +89,8 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     kurtosis = source.decoder.moments(work).kurtosis if counted else np.nan  # type: ignore[union-attr]
     level = (1 - LEVEL) / (1 + _LARGER)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)
+    if "unresolved" in found:  # the strategy does not tell all blocks from those around them
+        signal &= found["unresolved"] < _UNRESOLVED
     areas = block_areas(source.domain, ends)
     return found["estimate"].reshape(areas.shape) / areas, signal.reshape(areas.shape)
 

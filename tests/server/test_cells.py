@@ -97,6 +97,17 @@ def test_hardly_any_map_shows_a_block_without_points(strategy, points):
     assert wrong <= 10
 
 
+def test_blocks_that_a_strategy_does_not_resolve_do_not_stand_out():
+    """Shifted grids of eight by eight cells see a hot cell in one of these."""
+    near = dh.Neighbourhood(dh.Domain((0, 0, 32, 32), (32, 32)), 2, "boundary")
+    truth = np.zeros((32, 32), dtype=np.int64)
+    truth[9, 9] = 1_000
+    found = json.loads(encode_blocks(dh.publish(truth, near, "shifted:8,4", epsilon=1), None, False, CellsAsked()))
+    assert not any(found["stands_out"])
+    (block,) = found["larger"]
+    assert (block["first"], block["last"]) == ([8, 8], [16, 16])
+
+
 def test_the_mesh_lies_where_the_blocks_are(atlas):
     found = atlas.get("/releases/today/cells", params={"width": 2}).json()
     places = [DOMAIN.edges(axis)[np.array(each)] for axis, each in enumerate(found["ends"])]
