@@ -20,6 +20,7 @@ from deltahist.server.queries import read_box
 from deltahist.server.service import JSON, service_of
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, degrees_east
 from deltahist.space.domain import Domain
+from deltahist.space.fitting import bend_boxes, fit
 from deltahist.space.workloads import boxes
 from deltahist.strategies.base import sum_blocks
 
@@ -29,8 +30,6 @@ _MOST, _LARGER = 20_000, 4
 _UNRESOLVED = 1e-6
 #: Level of intervals; digits of degrees, a centimetre on the ground.
 LEVEL, DIGITS = 0.95, 7
-#: Parts along each axis into which a map is cut to find those that a box in degrees meets.
-_PARTS = 64
 #: A first and a last cell along each axis; the last one does not belong to it.
 Extent: TypeAlias = list[tuple[int, int]]
 Index: TypeAlias = NDArray[np.int64]
@@ -57,7 +56,7 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
         low, high = np.split(box, 2)
         if not (low < high)[int(degrees) :].all():  # in degrees it may lie across the antimeridian
             raise InputError(f"bbox is {box.tolist()}: each low end must be below its high end")
-        extent = extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
+        extent = _extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
     ends, width = _block_ends(domain, extent, min(asked.width, max(domain.shape)))
     density, signal = _test_blocks(source, ends)
     x, y = _corners(domain, ends)
@@ -129,28 +128,13 @@ def _extent_in_map(domain: Domain, low: NDArray[np.float64], high: NDArray[np.fl
     return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
-def extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent:
-    """Return cells that hold all that a box in longitude and latitude has of a map.
-
-    Parts of the map that meet the box are kept, and cut again: the box may reach where the projection has no places.
-    """
+def _extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent:
+    """Return cells that hold all that a box in longitude and latitude has of a map."""
     west, south, east, north = box
-    east += 360.0 if east < west else 0.0  # across the antimeridian
-    off, extent = Operation.off(domain, LONGITUDE_LATITUDE), [(0, n) for n in domain.shape]
-    for _ in range(2):
-        ends = [np.unique(np.linspace(*some, _PARTS + 1).round().astype(np.int64)) for some in extent]
-        lon, lat = off(*np.meshgrid(*(domain.edges(axis)[each] for axis, each in enumerate(ends)), indexing="ij"))
-        parts = [np.stack([at[:-1, :-1], at[1:, :-1], at[1:, 1:], at[:-1, 1:]]) for at in (lon, lat)]
-        lon, lat = parts[0][0] + degrees_east(parts[0], parts[0][0]), parts[1]
-        # Longitudes meet if some number of turns brings one interval over the other.
-        meets = np.floor((east - lon.min(axis=0)) / 360) >= np.ceil((west - lon.max(axis=0)) / 360)
-        meets &= (lat.min(axis=0) < north) & (lat.max(axis=0) > south)
-        if not meets.any():
-            return [(0, 0)] * 2
-        found: Extent = []
-        for axis, each in enumerate(ends):
-            held = np.flatnonzero(meets.any(axis=1 - axis))
-            # One part more at either side: their edges are curves.
-            found.append((int(each[max(held[0] - 1, 0)]), int(each[min(held[-1] + 2, len(each) - 1)])))
-        extent = found
-    return extent
+    wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # across the antimeridian, too
+    try:
+        fitted = fit(bend_boxes(np.array([[west, south, west + wide, north]]), domain), domain, LONGITUDE_LATITUDE)
+    except InputError:  # none of the map is in it
+        return [(0, 0)] * 2
+    low, high = np.split(np.array(fitted.shapes[0].bounds), 2)
+    return _extent_in_map(domain, low, high)
