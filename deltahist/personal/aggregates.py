@@ -180,7 +180,7 @@ class Count(Aggregate):
         return query.add_up()
 
     def measure(self, sums: Sums) -> NDArray[np.int64]:
-        return sums["number"].sum(keepdims=True)
+        return np.array([sums["number"].sum()])
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
         return self._decode_one("number of records", int(noisy[0]))
@@ -302,7 +302,7 @@ class Sum(ValueAggregate):
         return max(map(abs, self.bounds))
 
     def measure(self, sums: Sums) -> NDArray[np.int64]:
-        return sums["total"].sum(keepdims=True)
+        return np.array([sums["total"].sum()])
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
         return self._decode_one(f"sum of {self.column} of records", int(noisy[0]), self.step)

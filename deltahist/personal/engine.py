@@ -33,7 +33,6 @@ class Session:
 
     def __init__(self, database: Database, connection: Any) -> None:
         self._database, self._connection = database, connection
-        self._public: set[str] = set()
 
     def put(self, name: str, rows: Any) -> None:
         """Put Arrow rows into a temporary table, which is new or has been empty so far."""
@@ -61,9 +60,7 @@ class Session:
     def _write(self, expression: Any) -> str:
         """Return an expression as SQL, and put the public tables that it carries into the database."""
         for name, rows in carried_tables(expression).items():
-            if name not in self._public:
-                self.put(name, rows)
-                self._public.add(name)
+            self.put(name, rows)
         return self._database.write_sql(self._connection, expression)
 
     @contextmanager
@@ -223,7 +220,7 @@ def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = No
 
     def written(node: Any) -> Any:
         if text is not None and isinstance(node, exp.Anonymous) and node.name == _BYTEWISE:
-            return exp.Collate(this=node.expressions[0], expression=exp.to_identifier("C", quoted=True))  # type: ignore[misc]
+            return exp.Collate(this=node.expressions[0], expression=exp.to_identifier("C", quoted=True))
         is_text = text is not None and isinstance(node, exp.Literal) and node.is_string
         return exp.Var(this=text(node.this)) if is_text else node  # type: ignore[misc]
 

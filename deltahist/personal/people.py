@@ -95,12 +95,7 @@ class People:
             Budget(epsilon, rho)
         self.table, self.owner, self.epsilon, self.rho = table, owner, epsilon, rho
         self.database = database if isinstance(database, Database) else Database.open(database)
-        try:
-            self._query = self.database.query(table, owner)
-        except InputError:
-            if self.database is not database:
-                self.database.close()
-            raise
+        self._query = self.database.query(table, owner)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         unit = "epsilon" if rho is None else "rho"
         if epsilon is None and rho is None:
@@ -320,7 +315,7 @@ def _most_times(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.in
 def _times(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often the owner of some numbers of derived records pays the price of one."""
     times = number if aggregate.unit == "epsilon" else number**2
-    return np.where(number > _MOST_RECORDS, 1 << 62, times)
+    return np.asarray(np.where(number > _MOST_RECORDS, 1 << 62, times))
 
 
 def _request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, Any]:

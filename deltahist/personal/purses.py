@@ -134,12 +134,9 @@ class Turn:
         return pays
 
     def join(self, names: Sequence[str], limits: ArrayLike) -> None:
-        """Open purses with limits (k,) in billionths; known people keep theirs. InputError on limits out of range."""
-        given = np.asarray(limits, dtype=np.int64)
-        if given.shape != (len(names),) or (len(given) and not 0 <= given.min() <= given.max() <= _MOST):
-            raise InputError("limits must be one for each person, from 0 to 10^9")
+        """Open purses with limits (k,) of 0 to 10^18 billionths; known people keep theirs."""
         different: dict[str, int] = {}
-        for name, limit in zip(map(_normalize, names), given.tolist(), strict=True):
+        for name, limit in zip(map(_normalize, names), np.asarray(limits).tolist(), strict=True):
             different.setdefault(name, limit)
         different.pop("", None)
         fresh = [name for name, place in zip(different, self.find(list(different)), strict=True) if place < 0]

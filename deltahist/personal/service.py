@@ -275,8 +275,8 @@ def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key:
         _LOG.error("the ledger or the database is damaged or cannot be used")
         refusal = _Refusal(503, "account", _NOT_NOW)
     except InputError as wrong:
-        field = re.match(r"[\w.-]+(?= is | has )", str(wrong))
-        refusal = _Refusal(400, field[0] if field else "body", str(wrong))
+        named = re.match(r"[\w.-]+(?= is | has )", str(wrong))
+        refusal = _Refusal(400, named[0] if named else "body", str(wrong))
     except Exception as wrong:  # its message may quote records
         _LOG.error("a question failed: %s", type(wrong).__name__)
         refusal = _Refusal(500, "body", "the question failed; the log of the service has the time")
