@@ -49,7 +49,7 @@ class Answer:
     unit : "epsilon" or "rho". amount : of it, that one record costs.
 
     >>> print(Answer("number of records", 120.0, 14.1, 90.0, 150.0, "epsilon", Fraction(1, 10)))
-    number of records whose owners could pay: 120 ± 14, from 90 to 150 with probability 95%
+    number of records: 120 ± 14, from 90 to 150 with probability 95%
     """
 
     what: str
@@ -63,8 +63,7 @@ class Answer:
     def __str__(self) -> str:
         estimate, low, high = (_written(value) for value in (self.estimate, self.low, self.high))
         error = _written(self.std_error, digits=2)
-        what = f"{self.what} whose owners could pay"
-        return f"{what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
+        return f"{self.what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
 
     @property
     def words(self) -> str:
@@ -165,7 +164,8 @@ class Aggregate(ABC):
         """Return the answer of one number of steps with one draw of noise."""
         error, down, up = _reach(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
-        return Answer(what, estimate, error * float(step), low, high, self.unit, self.amount)
+        whose = f"{what} whose owners could pay"
+        return Answer(whose, estimate, error * float(step), low, high, self.unit, self.amount)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,7 +328,7 @@ class Mean(ValueAggregate):
         share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         numbers = (low + width * share, width * error, low + width * least, low + width * most)
-        return Answer(f"mean of {self.column} of records", *numbers, self.unit, self.amount)
+        return Answer(f"mean of {self.column} of records whose owners could pay", *numbers, self.unit, self.amount)
 
 
 def _written(value: float, digits: int = 6) -> str:

@@ -132,6 +132,8 @@ def test_answers_are_read_and_kept():
     assert answers["tram"].estimate == 4
     assert len(answers) == len(str(answers).splitlines()) == 2
     assert "ρ = 0.5 times the square" in answers.words
+    assert answer.to_json()["what"] == "number of records whose owners could pay"
+    assert answers["tram"].what == "number of records with kind tram whose owners could pay"
     for about in (answer.to_json()["about"], answers.to_json()["answers"][1]["about"], answers.words):
         assert "whose owners could pay" in about
         assert "true number of records may be larger" in about

@@ -347,6 +347,17 @@ def test_records_of_people_who_cannot_pay_are_not_looked_at(people, monkeypatch)
     assert looked == [3]
 
 
+def test_postgresql_takes_no_condition_past_the_choice_of_people(tmp_path, postgres_url):
+    people = city(tmp_path, ROWS, where=postgres_url)
+    asked = aggregates.Count(epsilon=1).add_up(people.records.where("length(kind) > 1"))
+    with people.purses.turn() as turn, people.database.snapshot() as look:
+        look.put(asking.PAYERS, turn.find_payers(["Ada"], 1))
+        look.create(asking.RECORDS, people.payers_records)
+        assert look.plan(asked)().to_pydict() == {"_person": [0], "number": [3]}
+        plan = str(look._connection.execute(f"EXPLAIN {look._write(asked)}").fetchall())
+    assert plan.index("length") < plan.index("Join")
+
+
 def test_what_breaks_off_in_rho_costs_by_the_square(tmp_path):
     people = city(tmp_path, ROWS, rho=1)
     for most, paid in ((2, 0.4), (3, 1.0)):
