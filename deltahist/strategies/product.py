@@ -235,7 +235,8 @@ class _Haar:
         # coefficients, one on each level. `mean` is the mean over the segment around each edge.
         mean, row = np.ones(self.n + 1), self.n
         mean[0] = 0.0
-        rows, entries = (np.zeros((self.n + 1, 1 + len(self.levels)), kind) for kind in (np.int64, np.float64))
+        rows = np.zeros((self.n + 1, 1 + len(self.levels)), dtype=np.int64)
+        entries = np.zeros(rows.shape)
         for level, (low, mid, high) in reversed(list(enumerate(self.levels, start=1))):
             row, length = row - len(low), high - low - 1
             segment = np.repeat(np.arange(len(low)), length)
