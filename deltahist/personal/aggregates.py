@@ -274,12 +274,16 @@ class ValueAggregate(Aggregate):
 
     def steps(self, values: Any) -> Any:
         """Return an Ibis column of values as whole steps from the origin, clipped, the same in every database."""
-        low, high = self.bounds
-        clipped = values.cast("float64").clip(*(write_float(float(each)) for each in self.bounds))
-        steps = (clipped - write_float(float(self.origin))) / write_float(float(self.step)) + write_float(0.5)
+        import ibis
+
+        low, high, origin, step, half = (
+            write_float(float(each)) for each in (*self.bounds, self.origin, self.step, 0.5)
+        )
+        clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
+        steps = ((clipped - origin) / step + half).floor().cast("int64")
         # Rounding may put a value a step beyond its bound.
-        ends = (round((each - self.origin) / self.step) for each in (low, high))
-        return steps.floor().cast("int64").clip(*ends)
+        least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.bounds)
+        return ibis.greatest(ibis.least(steps, most), least)
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"clip": [str(bound) for bound in self.bounds]}
