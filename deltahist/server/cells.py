@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -26,12 +27,8 @@ from deltahist.strategies.base import sum_blocks
 
 #: Blocks of an answer; and how often they are doubled to find larger ones that stand out.
 _MOST, _LARGER = 20_000, 4
-#: Share of a block that may be unresolved, for rounding.
-_UNRESOLVED = 1e-6
 #: Level of intervals; digits of degrees, a centimetre on the ground.
 LEVEL, DIGITS = 0.95, 7
-#: A first and a last cell along each axis; the last one does not belong to it.
-Extent: TypeAlias = list[tuple[int, int]]
 Index: TypeAlias = NDArray[np.int64]
 
 router = APIRouter(tags=["maps"])
@@ -51,12 +48,17 @@ async def list_cells(request: Request, name: str, asked: Annotated[CellsAsked, Q
 def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool, asked: CellsAsked) -> bytes:
     """Return the JSON of the blocks that meet a box."""
     domain = source.domain
-    extent: Extent = [(0, n) for n in domain.shape]
+    low, high = corner, _ = np.array(domain.low), np.array(domain.high)
     if box is not None:
         low, high = np.split(box, 2)
         if not (low < high)[int(degrees) :].all():  # in degrees it may lie across the antimeridian
             raise InputError(f"bbox is {box.tolist()}: each low end must be below its high end")
-        extent = _extent_in_degrees(domain, box) if degrees else _extent_in_map(domain, low, high)
+        if degrees:
+            shape = fit_box(domain, box.tolist())
+            low, high = (corner, corner) if shape is None else np.split(np.array(shape.bounds), 2)
+    first = np.floor((low - corner) / domain.cell).clip(0, domain.shape).astype(np.int64)
+    last = np.ceil((high - corner) / domain.cell).clip(first, domain.shape).astype(np.int64)
+    extent = list(zip(first.tolist(), last.tolist(), strict=True))
     ends, width = _block_ends(domain, extent, min(asked.width, max(domain.shape)))
     density, signal = _test_blocks(source, ends)
     x, y = _corners(domain, ends)
@@ -66,7 +68,7 @@ def encode_blocks(source: Source, box: NDArray[np.float64] | None, degrees: bool
     return orjson.dumps(about, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _block_ends(domain: Domain, extent: Extent, width: int) -> tuple[list[Index], int]:
+def _block_ends(domain: Domain, extent: Sequence[tuple[int, int]], width: int) -> tuple[list[Index], int]:
     """Return the cells at which blocks begin along each axis, and where the last one ends; and the blocks' width."""
     while True:
         most = width << _LARGER  # the largest blocks fit in, too
@@ -89,7 +91,7 @@ def _test_blocks(source: Source, ends: list[Index]) -> tuple[NDArray[np.float64]
     level = (1 - LEVEL) / (1 + _LARGER)
     signal = stands_out(found["estimate"], found["std_error"], kurtosis, level=level, either_side=either)
     if "unresolved" in found:  # the strategy does not tell all blocks from those around them
-        signal &= found["unresolved"] < _UNRESOLVED
+        signal &= found["unresolved"] < 1e-6  # but for rounding
     areas = block_areas(source.domain, ends)
     return found["estimate"].reshape(areas.shape) / areas, signal.reshape(areas.shape)
 
@@ -121,20 +123,12 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
     return np.ravel(x), np.ravel(y)
 
 
-def _extent_in_map(domain: Domain, low: NDArray[np.float64], high: NDArray[np.float64]) -> Extent:
-    """Return the cells that meet a box in the map's coordinates."""
-    first = np.floor((low - domain.low) / domain.cell).clip(0, domain.shape).astype(np.int64)
-    last = np.ceil((high - domain.low) / domain.cell).clip(first, domain.shape).astype(np.int64)
-    return list(zip(first.tolist(), last.tolist(), strict=True))
-
-
-def _extent_in_degrees(domain: Domain, box: NDArray[np.float64]) -> Extent:
-    """Return cells that hold all that a box in longitude and latitude has of a map."""
+def fit_box(domain: Domain, box: Sequence[float]) -> Any:
+    """Return what a box in longitude and latitude holds of a map, as a polygon on the map; None if it holds nothing."""
     west, south, east, north = box
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360  # across the antimeridian, too
+    bent = bend_boxes(np.array([[west, south, west + wide, north]]), domain)
     try:
-        fitted = fit(bend_boxes(np.array([[west, south, west + wide, north]]), domain), domain, LONGITUDE_LATITUDE)
-    except InputError:  # none of the map is in it
-        return [(0, 0)] * 2
-    low, high = np.split(np.array(fitted.shapes[0].bounds), 2)
-    return _extent_in_map(domain, low, high)
+        return fit(bent, domain, LONGITUDE_LATITUDE).shapes[0]
+    except InputError:
+        return None

@@ -16,12 +16,12 @@ from deltahist.errors import InputError
 from deltahist.releases import Release
 from deltahist.server.answers import CRS84
 from deltahist.server.catalogue import Served
-from deltahist.server.cells import DIGITS, LEVEL
+from deltahist.server.cells import DIGITS, LEVEL, fit_box
 from deltahist.server.models import FeatureCollection, ItemsAsked, returns
 from deltahist.server.service import GEOJSON, JSON, PARQUET, Service, service_of
-from deltahist.space.crs import LONGITUDE_LATITUDE, area_of, width_in_degrees
+from deltahist.space.crs import area_of, width_in_degrees
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import bend_boxes, fit, to_degrees
+from deltahist.space.fitting import to_degrees
 from deltahist.space.workloads import boxes, regions
 
 _SPEC = "http://www.opengis.net/spec"
@@ -177,13 +177,11 @@ def cells_within(domain: Domain, asked: Box) -> NDArray[np.bool_]:
     # A box without a width, such as a point, is widened a little.
     x, y = _THIN * width_in_degrees(own[0], own[2]) / domain.shape[0], _THIN * (own[3] - own[1]) / domain.shape[1]
     wide = 360.0 if abs(east - west) >= 360 else (east - west) % 360
-    box = [west, south, west + min(max(wide, x), 360.0), max(north, south + y)]
+    shape = fit_box(domain, [west, south, west + min(max(wide, x), 360.0), max(north, south + y)])
     meets = np.zeros(domain.shape, dtype=bool)
-    try:
-        fitted = fit(bend_boxes(np.array([box]), domain), domain, LONGITUDE_LATITUDE)
-    except InputError:  # none of the map is in it
+    if shape is None:
         return meets
-    cover = regions(fitted.shapes[fitted.held]).cover(domain)
+    cover = regions([shape]).cover(domain)
     meets[cover.x, cover.y] = True
     for (west_end, south_end), (east_end, north_end) in zip(cover.low.tolist(), cover.high.tolist(), strict=True):
         meets[west_end:east_end, south_end:north_end] = True
