@@ -112,8 +112,8 @@ def test_merging_keeps_sums_and_what_stands_out(town_of, town, make):
         assert shown[30, 5] == pytest.approx(5_000, abs=50)
 
 
-#: Maps that are published, and the chance that no more than so many show anything false if one in twenty does.
-RELEASES, MOST = 240, 18
+#: Maps that are published, and how many of them may show anything false: one in twenty.
+RELEASES, MOST = 240, 12
 
 
 def test_no_more_than_one_map_in_twenty_shows_points_where_there_are_none():
