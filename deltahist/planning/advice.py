@@ -6,6 +6,7 @@ data: docs/choosing.md.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -142,17 +143,18 @@ def on_cells(
     """
     if isinstance(limits, Iterator):  # each map reads them anew
         limits = list(limits)
+    found = False
     for times in SIDES:
-        try:
+        with contextlib.suppress(CellTooLarge):
             domain = Domain.from_cell(bounds, length_times(delta, times), crs)
-        except CellTooLarge:
-            if times == SIDES[-1]:
-                raise InputError(
-                    f"delta is {delta!r}: the map has room for no two cells of δ/8 (are the bounds in other units?)"
-                ) from None
-            continue
-        if 1 < domain.size <= most:
-            yield Neighbourhood(domain, delta, sources, limits)
+            if 1 < domain.size <= most:
+                found = True
+                yield Neighbourhood(domain, delta, sources, limits)
+    if not found:
+        raise InputError(
+            f"delta is {delta!r}: the map must have room for two cells of δ/8, and for at most {most:,} of 2 δ "
+            "(are the bounds in other units, or not in the order west, south, east, north?)"
+        )
 
 
 class Size(NamedTuple):
@@ -288,9 +290,6 @@ def compare_sizes(
                 cut = float(cut_shares(queries, domain).mean())
                 sizes[at].append(Size(best, best.rmse(queries), cut, query_areas(queries, domain)))
                 advance(1)
-    for delta, own in zip(deltas, sizes, strict=True):
-        if not own:
-            raise InputError(f"delta is {delta!r}: the map has room for no two cells of δ/8, or for too many of 2 δ")
     return sizes
 
 

@@ -57,7 +57,7 @@ class BoxQuery:
 def _check_boxes(corners: NDArray[np.float64]) -> None:
     """Raise InputError if a box (m, 4) is empty, or nowhere in longitude and latitude, or south above north."""
     west, south, east, north = corners.T
-    sound = (west != east) & (south < north) & (np.abs(corners) <= (180, 90, 180, 90)).all(axis=1)
+    sound = (west != east) & (south < north) & (np.abs(corners) <= (360, 90, 360, 90)).all(axis=1)
     if not sound.all():
         wrong = corners[np.argmin(sound)].tolist()
         raise InputError(f"bbox is {wrong}: it must be west, south, east, north, in degrees")

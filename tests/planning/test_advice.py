@@ -51,8 +51,10 @@ def test_distances_that_share_cells_are_each_as_alone():
 
 
 def test_a_delta_that_is_longer_than_the_map_is_refused():
-    with pytest.raises(dh.InputError, match="room for no two cells"):
+    with pytest.raises(dh.InputError, match="room for two cells"):
         dh.advise(BOX, 100, deltas=[1000])
+    with pytest.raises(dh.InputError, match="at most 4,000,000 of 2 δ"):
+        dh.advise((0, 0, 1e6, 1e6), 100, deltas=[1])
 
 
 def test_a_domain_and_a_missing_number_of_points_are_refused():
