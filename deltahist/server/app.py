@@ -34,7 +34,6 @@ from deltahist.server.service import PARQUET, Service, Settings
 
 #: Seconds between two looks at the files.
 _PACE = 1.0
-_ABOUT = "Range queries over published releases: asking again costs no privacy."
 
 
 def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAPI:
@@ -46,7 +45,7 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
     app = FastAPI(
         title="deltahist",
         version=__version__,
-        description=_ABOUT,
+        description="Range queries over published releases: asking again costs no privacy.",
         lifespan=_watch,
         dependencies=[Depends(_refuse_repeats)],
         docs_url=None,  # its scripts come from elsewhere, which would tell others who reads

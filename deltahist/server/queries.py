@@ -36,8 +36,6 @@ from deltahist.server.service import ARROW, CSV, GEOJSON, JSON, Service, plain, 
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from deltahist.releases import Series
 
 _MEDIA = {"json": JSON, "csv": CSV, "arrow": ARROW}
@@ -180,11 +178,12 @@ def _answer_boxes(service: Service, source: Source, body: bytes, form: str, abou
     columns = query.answer(numbers.reshape(-1, sides))
     about = _meaning(query, columns) | about
     if form == "json":
-        content = {name: _plain_column(values) for name, values in columns.items()}
+        content = {
+            name: [plain(value) for value in each] if each.dtype == object else np.ascontiguousarray(each)
+            for name, each in columns.items()
+        }
         return orjson.dumps(content | about, option=orjson.OPT_SERIALIZE_NUMPY)
-    import pandas as pd
-
-    return _encode(pd.DataFrame(columns), form, about)
+    return _encode(columns, form, about)
 
 
 def _check_number(number: int, most: int, name: str) -> None:
@@ -194,11 +193,7 @@ def _check_number(number: int, most: int, name: str) -> None:
         raise InputError(f"there are 0 {name}: give at least one")
 
 
-def _plain_column(values: NDArray[Any]) -> Any:
-    return np.ascontiguousarray(values) if values.dtype != object else [plain(value) for value in values]
-
-
-def _encode(answers: pd.DataFrame, form: str, about: dict[str, Any]) -> bytes:
+def _encode(answers: Any, form: str, about: dict[str, Any]) -> bytes:
     """Return a table of answers as CSV or Arrow, whose metadata hold what else there is to say."""
     import pandas as pd
     import pyarrow as pa

@@ -79,7 +79,7 @@ def periods_of(series: Series, asked: OfSeries) -> tuple[Source, tuple[Series, .
     asked_for = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     spans = [None if each is None else tuple(each.split(",")) for each in asked_for]
     periods = tuple(_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
-    return _source(*periods), periods
+    return periods[0] if len(periods) == 1 else PeriodDifference(*periods), periods
 
 
 # Sums over many steps take long: the last ones are kept.
@@ -91,11 +91,6 @@ def _period(series: Series, span: tuple[str, ...] | None, mean: bool, skip: bool
         raise InputError(f"{','.join(span or ())} are {number:,} steps: at most {_MOST_STEPS:,} are summed")
     period = period.present() if skip else period
     return period.per_step() if mean else period
-
-
-@functools.lru_cache(maxsize=16)
-def _source(period: Series, other: Series | None = None) -> Source:
-    return period if other is None else PeriodDifference(period, other)
 
 
 async def prepare(service: Service, periods: Sequence[Series]) -> None:
