@@ -53,10 +53,8 @@ PROJECT = Path("deltahist.toml")
 _SHARING = ("publish", "stream", "plan")
 #: A password in a URL: between a user's name and the host, or among the settings.
 _PASSWORD = re.compile(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
-#: A database on a server; and the empty password of one from a project file.
-_SERVER, _WITHOUT = re.compile(r"postgres(ql)?(\+psycopg)?://", re.IGNORECASE), re.compile(r"[?&]password=$")
-#: Exit status of every error that the user can correct.
-FAILED = 2
+#: A database on a server.
+_SERVER = re.compile(r"postgres(ql)?(\+psycopg)?://", re.IGNORECASE)
 
 
 def _version(asked: bool) -> None:
@@ -106,7 +104,7 @@ def app(called: str | None = None) -> typer.Typer:
     )
     line.callback()(deltahist)
     for name, text in COMMANDS.items():
-        command = load_command(name) if name == called else _version  # a stand-in
+        command = load_command(name) if name == called else _version  # any function will do
         if isinstance(command, typer.Typer):
             line.add_typer(command, name=name, short_help=text)
         else:
@@ -144,27 +142,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except InputError as problem:
-        return _fail(problem)
+        text = str(problem)
     except MemoryError as problem:
-        return _fail(f"out of memory {problem}".strip() + ": use larger cells or a smaller map")
+        text = f"out of memory: use larger cells or a smaller map ({problem})"
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as problem:
-        return _fail(f"{problem.filename or 'input or output'}: {problem.strerror or problem}")
-    except KeyboardInterrupt:
-        return _fail("interrupted")
+        text = f"{problem.filename or 'input or output'}: {problem.strerror or problem}"
+    except (KeyboardInterrupt, typer.Abort):
+        text = "interrupted"
     except Exception as problem:
-        if hasattr(problem, "format_message"):  # a usage error, from whichever package this version of Typer uses
-            return _fail(f"{problem.format_message()} (see --help)")
-        if type(problem).__name__ == "Abort":
-            return _fail("interrupted")
-        raise
-
-
-def _fail(problem: object) -> int:
-    console.note("error: " + _one_line(problem))
-    return FAILED
+        if not hasattr(problem, "format_message"):  # Typer's usage errors have it
+            raise
+        text = f"{problem.format_message()} (see --help)"
+    console.note(f"error: {_one_line(text)}")
+    return 2
 
 
 def _one_line(text: object) -> str:
@@ -198,7 +191,7 @@ class Command(TyperCommand):
 def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
     """Return the options that a project file has for a command, by parameter.
 
-    Keys above all headings are for `publish`, `stream` and `plan`, as far as they have such an option. Keys below the
+    Keys above all headings are for `publish`, `stream` and `plan`, where they have such an option. Keys below the
     heading of a command are for that command.
     """
     import tomllib
@@ -226,7 +219,7 @@ def check_passwords(options: dict[str, Any]) -> None:
     """Raise InputError if an option of a project file holds a password."""
     for key, value in options.items():
         if _PASSWORD.search(str(value)):
-            raise InputError(f"{key} holds a password: a project file is no place for it; use PGPASSWORD or ~/.pgpass")
+            raise InputError(f"{key} holds a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
 
 
 def write_project(context: typer.Context, file: Path) -> None:
@@ -242,8 +235,8 @@ def write_project(context: typer.Context, file: Path) -> None:
             continue
         if typed is not None and typed.name in ("COMMANDLINE", "DEFAULT_MAP"):
             given[name] = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            if isinstance(value, str):
-                given[name] = _WITHOUT.sub("", value)
+            if isinstance(value, str):  # the empty password is added again when the file is read
+                given[name] = re.sub(r"[?&]password=$", "", value)
     check_passwords(given)
     lines = [f"[{context.command.name}]"]
     for name, value in given.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,17 +58,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1
     from rich.cells import cell_len
 
     # A table of rich's own takes 0.4 ms for each row, more than the answer in it.
-    columns, rule = [], ""
+    columns = []
     for number, column in enumerate(zip(header, *rows, strict=True)):
         texts = [_STEERING.sub(" ", text) for text in column]
         sizes = [len(text) if text.isascii() else cell_len(text) for text in texts]
-        width = max(sizes)
-        rule += "-" * (width + 1) + " "
-        gaps = [" " * (width - size) for size in sizes]
-        pair = (texts, gaps) if number < left or header[number] in words else (gaps, texts)
-        columns.append(map("".join, zip(*pair, strict=True)))
-    head, *lines = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
-    return "\n".join([head, rule[:-2], *lines])
+        gaps = [" " * (max(sizes) - size) for size in sizes]
+        flush_left = number < left or header[number] in words
+        padded = [text + gap if flush_left else gap + text for text, gap in zip(texts, gaps, strict=True)]
+        columns.append([padded[0], "-" * max(sizes), *padded[1:]])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def facts(**values: object) -> str:
@@ -93,35 +90,24 @@ def put_json(data: Any, out: Path | None = None) -> None:
     put(json.dumps(data, indent=2, ensure_ascii=False), out)
 
 
-def check_target(out: Path | None, *sources: str | Path | None, replace: bool = True, option: str = "--out") -> None:
-    """Raise InputError if a file cannot be written, is itself read, or exists and must not be replaced.
+def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
+    """Raise InputError if a file cannot be written, exists and must not be replaced, or is part of what is `used`.
 
-    To be called before long work, so that nothing is lost for a misspelt folder.
+    Call it before long work, which a misspelt folder would otherwise lose.
     """
     if out is None:
         return
     from deltahist._files import check_creatable
 
-    said = f"{option} is {str(out)!r}"
     try:
         check_creatable(out)
     except InputError as problem:
         raise InputError(f"{option}: {problem}") from None
-    for source in (Path(each) for each in sources if each is not None):
-        if out.exists() and source.exists() and out.samefile(source):
-            raise InputError(f"{said}, which is the file that is read: choose another name")
-        if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-            raise InputError(f"{said}, in the folder that is read, of which it would be a part: choose another folder")
+    target, said = out.resolve(), f"{option} is {str(out)!r}"
+    for each in used:
+        if each is not None and Path(each).resolve() in (target, *target.parents):
+            raise InputError(f"{said}: it must differ from {str(each)!r}, and not lie in it")
     if (notice := Path(str(out).removesuffix(".parquet") + ".withdrawn.json")).exists():
         raise InputError(f"{said}, but a release of that name was withdrawn ({notice.name}): choose another name")
     if out.exists() and not replace:
         raise InputError(f"{said}, which exists already: choose another name")
-
-
-def check_writable(folder: Path, said: str) -> None:
-    """Raise InputError if no file can be made in a folder."""
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as problem:
-        raise InputError(f"{said}: its folder cannot be written ({problem.strerror})") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,41 +12,31 @@ from typer import Option
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note, put, put_json, table
 from deltahist.cli.publish import describe_strategy
-from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream, read_window_limits
-from deltahist.errors import InputError, typed, whole
+from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream
+from deltahist.errors import NANO, InputError, typed, whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from deltahist.accounts.rules import Rule
     from deltahist.preprocessing import Preprocessing
 
 #: Half of a 95% interval, in parts of a typical count, up to which a choice is recommended.
 _USEFUL = 0.2
 
 
-def _each(read: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
-    return lambda text: [read(part) for part in str(text).split(",")]
-
-
 def plan(
     *,
     bounds: shared.Bounds,
     project: Annotated[
-        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, auto or none.")
+        str | None, Option("--project", "--crs", metavar="CRS", help="Of the map; auto or none.")
     ] = None,
     deltas: Annotated[
-        Any,
-        Option(
-            "--delta",
-            metavar="LENGTH,...",
-            parser=_each(shared.length),
-            help="δ, or several to compare: 250m,500m,1km.",
-        ),
+        Any, Option("--delta", metavar="LENGTHS", parser=shared.each(shared.length), help="250m,500m,1km.")
     ],
     cell: shared.Cell = None,
     epsilons: Annotated[
-        Any,
-        Option("--epsilon", metavar="E,...", parser=_each(shared.amount), help="ε, or several to compare: 0.5,1,2."),
+        Any, Option("--epsilon", metavar="E,...", parser=shared.each(shared.amount), help="0.5,1,2.")
     ] = None,
     rho: shared.Rho = None,
     limit: shared.Limit = None,
@@ -68,10 +57,10 @@ def plan(
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
-    With one δ and one budget, cells (unless they are given) and strategies are ranked: those that `publish` takes come
-    first. With several δ or ε, each choice has its best cells, and the strongest protection that is still useful is
-    recommended. Errors are those of unbiased answers, the default everywhere. They come from noise, and from where in
-    their cells points lie, for about the number of --points that are kept.
+    With one δ and one budget, the command ranks strategies, and cells without --cell. What `publish` takes comes first.
+    With several δ or ε, it finds the best cells of each choice, and recommends the strongest protection that is still
+    useful. Errors are those of unbiased answers, the default everywhere. They come from noise, and from the unknown
+    places of points within cells, for about --points kept points.
 
     \b
     Examples:
@@ -81,29 +70,40 @@ def plan(
       deltahist plan --stream --every 1w --for 52w --window 4 --bounds 560000,4480000,610000,4530000 \\
           --project EPSG:32618 --cell 1km --delta 2km --epsilon 1 --regions districts.gpkg --points 3000
     """
-    from deltahist.planning import plan as rank
+    from deltahist.accounts.rules import Rule
+    from deltahist.planning import advise, plan as rank
     from deltahist.preprocessing import Preprocessing
+    from deltahist.space.domain import Domain
 
     check_target(out, regions, boxes)
     asked = {"regions": regions, "squares": squares, "boxes": boxes}
     place = shared.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
+    number = float(points or shared.USUAL_POINTS)
     if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
         if cell is not None or rho is not None or sources != "none" or epsilons is None:
             raise InputError("several δ or ε require --epsilon, and exclude --cell, --rho and --sources")
-        found = _compare(place, deltas, epsilons, points, asked, max_per_user)
-        put_json(found.to_dict("records"), out) if as_json else put(_recommend(found, place), out)
+        box, crs = place.extent()
+        queries, _ = shared.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
+        per_user = None if max_per_user is None else [max_per_user]
+        limits = shared.read_limits(limit)
+        choices: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": per_user, "limits": limits}
+        found = advise(box, number, queries, crs=crs, **choices)
+        put_json(found.to_dict("records"), out) if as_json else put(_recommend(found, crs), out)
         return
-    budget = shared.read_budget(epsilons and epsilons[0], rho)
+    how: dict[str, Any] = {"counting": Preprocessing(max_per_user or 1)}
+    how |= shared.read_budget(epsilons and epsilons[0], rho)
     if stream:
+        if window is None or (duration is None and weights is None):
+            raise InputError("--stream requires --window, and --for or --weights")
+        longer = shared.read_limits(window_limit, "--window-limit") or []
+        rule = Rule.of(epsilons and epsilons[0], rho, window, longer)
         place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
-        counting = Preprocessing(max_per_user or 1)
-        _plan_stream(place, budget, points, asked, counting, every, duration, window, window_limit, weights, out)
+        _plan_stream(place, rule, points, asked, how["counting"], every, duration, weights, out)
         return
-    how = {"counting": Preprocessing(max_per_user or 1), **budget}
     chosen = shared.choose(place, points, asked, **how)
-    near = chosen.mechanism.neighbourhood
-    if not chosen.cells:  # the neighbourhood as it was given: a ranking caps it by itself
-        near = place.near()
+    best = chosen.mechanism
+    # Cells that were given keep the neighbourhood as it was given: a ranking caps it anyway.
+    near = best.neighbourhood if chosen.cells else place.near()
     ranked = rank(near, chosen.work, **how)
     if as_json:
         records = [
@@ -117,12 +117,10 @@ def plan(
         return
     if near.domain.crs is not None:
         note(facts(**shared.about_map(near.domain)))
-    number = float(points or shared.USUAL_POINTS)
-    letter, best = chosen.mechanism.letter, chosen.mechanism
     rows = [
         (
-            *(each.label, each.noise, f"{each.cost:.4g}", f"{each.rmse:,.4g}", f"{letter} = {each.any_move:.4g}"),
-            "" if each.resolves else "plus what is not measured",
+            *(each.label, each.noise, f"{each.cost:.4g}", f"{each.rmse:,.4g}"),
+            *(f"{best.letter} = {each.any_move:.4g}", "" if each.resolves else "plus what is not measured"),
         )
         for each in ranked
     ]
@@ -130,8 +128,8 @@ def plan(
     over = chosen.name if chosen.work is not None else "all ranges of whole cells"
     parts = [
         f"Recommended: cells of {near.domain.size_of_cells} and the strategy {describe_strategy(best.strategy)}, as "
-        f"`publish` chooses them. Any move costs at most {letter} = {best.any_move:.4g}.",
-        chosen.describe_error(number),
+        f"`publish` chooses them. Any move costs at most {best.letter} = {best.any_move:.4g}.",
+        chosen.describe_error(points),
         f"Strategies by the error of noise, in points (root mean square) over {over}:\n{table(heads, rows, left=2)}",
     ]
     if chosen.cells:
@@ -141,24 +139,18 @@ def plan(
 
 def _plan_stream(
     place: shared.MapOptions,
-    budget: dict[str, Any],
+    rule: Rule,
     points: Fraction | None,
     asked: dict[str, Any],
     counting: Preprocessing,
     every: str | None,
     duration: str | None,
-    window: int | None,
-    window_limit: list[str] | None,
     weights: Path | None,
     out: Path | None,
 ) -> None:
-    """Print the page of figures of a stream; with weights --out is the file of what each step gets."""
-    from deltahist.accounts.rules import Rule
+    """Print the page of figures of a stream. With weights --out is the file of what each step gets."""
     from deltahist.preprocessing import Clock, read_period
 
-    if window is None or (duration is None and weights is None):
-        raise InputError("--stream requires --window, and --for or --weights")
-    rule = Rule.of(**budget, length=window, limits=read_window_limits(window_limit))
     amounts = None if weights is None else allocate_steps(weights, rule, out)
     clock = Clock(0, 0 if every is None else read_period(every, "--every"))
     if amounts is not None:
@@ -167,57 +159,34 @@ def _plan_stream(
         steps = whole(steps=typed(duration) or 0)
     else:
         steps = read_period(str(duration), "--for") // clock.every
-    ((unit, total),) = budget.items()
-    share = {unit: rule.equal if amounts is None else total / window}
-    chosen = shared.choose(place, points, asked, counting=counting, **share)
-    number = None if points is None else float(points)
-    page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, number, amounts)
+    share = rule.equal if amounts is None or rule.length is None else Fraction(rule.limit, NANO) / rule.length
+    chosen = shared.choose(place, points, asked, counting=counting, **{rule.unit: share})
+    expected = None if points is None else float(points)
+    page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, expected, amounts)
     about = facts(**shared.about_map(chosen.mechanism.domain), strategy=chosen.mechanism.strategy.name)
     put(f"{about}\n\n{page}", out if weights is None else None)
     if weights is not None and out is not None:
         note(f"wrote {out}, for `stream --budgets`")
 
 
-def _compare(
-    place: shared.MapOptions,
-    deltas: list[Any],
-    epsilons: list[Fraction],
-    points: Fraction | None,
-    asked: dict[str, Any],
-    max_per_user: int | None,
-) -> pd.DataFrame:
-    """Return a row for each δ and ε, each on its best cells."""
-    from deltahist.planning import advise
-    from deltahist.space.domain import Domain
-
-    box, crs = place.extent()
-    queries, _ = shared.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
-    how: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": max_per_user and [max_per_user]}
-    limits, number = shared.read_limits(place.limit), float(points or shared.USUAL_POINTS)
-    return advise(box, number, queries, crs=crs, limits=limits, **how)
-
-
-def _recommend(found: pd.DataFrame, place: shared.MapOptions) -> str:
+def _recommend(found: pd.DataFrame, crs: str | None) -> str:
     """Return the choices as a table, after a recommendation in words."""
     from deltahist.statement import out_of_hundred
 
-    unit = "m" if place.extent()[1] else "units"
+    unit, suffix = ("m", "m") if crs else ("units", "")
     records: list[dict[Any, Any]] = found.to_dict("records")
     useful = [row for row in records if 1.96 * row["of_count"] <= _USEFUL]
     best = min(useful or records, key=lambda row: (row["epsilon"], -row["delta"]) if useful else (row["of_count"], 0))
-    area = f"{best['area'] / 1e6:,.3g} km²" if unit == "m" else f"{best['area']:,.3g} square units"
-    suffix = "m" if unit == "m" else ""
+    area = f"{best['area'] / 1e6:,.3g} km²" if crs else f"{best['area']:,.3g} square units"
+    reason = f"It is the strongest protection with intervals within ±{_USEFUL:.0%}."
+    if not useful:
+        reason = f"No choice has intervals within ±{_USEFUL:.0%}. This one comes nearest."
     lines = [
         f"A typical query has {area} and {best['count']:,.0f} points, if points are evenly spread.",
         f"Recommended: --delta {best['delta']:g}{suffix} --epsilon {best['epsilon']:g} "
-        f"--cell {best['cell']:.6g}{suffix}: a 95% interval of {_interval(best['count'], best['error'])}. "
-        + (
-            f"It is the strongest protection with intervals within ±{_USEFUL:.0%}."
-            if useful
-            else f"No choice has intervals within ±{_USEFUL:.0%}; this one comes nearest."
-        ),
-        "Errors are those of unbiased answers. A guess between two places within δ is right at most as often as shown; "
-        "a coin is right in 50 of 100.",
+        f"--cell {best['cell']:.6g}{suffix}: a 95% interval of {_interval(best['count'], best['error'])}. {reason}",
+        "Errors are those of unbiased answers. A guess between two places within δ is right at most as often as shown. "
+        "A coin is right in 50 of 100.",
     ]
     rows = [
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -14,7 +14,9 @@ from deltahist.cli.console import check_target, facts, note, put
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
+    from deltahist.accounts.window import Account
     from deltahist.preprocessing import Preprocessing
+    from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.strategies import Strategy
 
 #: Cells of the line of a quantile: the lattice has a million steps per cell.
@@ -54,13 +56,11 @@ def publish(
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
     account_limit: shared.AccountLimit = None,
-    replaces: Annotated[
-        Path | None, Option(metavar="OLD", help="Release that this one corrects and withdraws.")
-    ] = None,
+    replaces: Annotated[Path | None, Option(metavar="OLD", help="Release to correct and withdraw.")] = None,
     reason: Annotated[str | None, Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
-    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine it later.")] = None,
+    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")] = None,
 ) -> Any:
-    """Publish a file of points as one release file, which may be handed out.
+    """Publish a file of points as one release file, which you may hand out.
 
     All options are public. Lengths are in ground metres ("250m"), or plain numbers without a CRS. Bounds are extended
     to whole cells. Row counts on stderr are private.
@@ -73,40 +73,38 @@ def publish(
     """
     from deltahist.budget import Budget
     from deltahist.counting import check_file, count_file
+    from deltahist.counting.reading import Reading
     from deltahist.kinds import read_release
     from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Correction
     from deltahist.publishers import publish as publish_counts
+    from deltahist.publishers.gradual import check_new
     from deltahist.publishers.publication import check_protection, refuse_weak
     from deltahist.strategies.base import kind_named
 
     budget = shared.read_budget(epsilon, rho)
-    check_target(out, source, regions, replaces, replace=dry_run)
-    check_target(write_config, source, regions, out, state, option="--write-config")
     if write_config is not None and not dry_run:
         raise InputError("--write-config requires --dry-run")
-    if out.suffix.lower() != ".parquet":
-        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
-    if state is not None and not dry_run:
-        from deltahist.publishers.gradual import check_new
-
-        check_new(state)
-        if state.resolve() == out.resolve():
-            raise InputError(f"--state is {str(state)!r}, as --out is: the state is secret, so name two files")
-    payer = shared.Payer(ledger, account, account_limit)
     if (replaces is None) != (reason is None):
         raise InputError("--replaces requires --reason, and the reverse")
-    payer.check(budget, out=out, state=state, write_config=write_config)
+    if out.suffix.lower() != ".parquet":
+        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
+    check_target(out, source, regions, replaces, ledger, replace=dry_run)
+    check_target(write_config, source, regions, out, ledger, option="--write-config")
+    if state is not None and not dry_run:
+        check_new(state)
+        check_target(state, source, out, ledger, option="--state")
+    payer = shared.open_account(ledger, account, account_limit, budget)
     refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
     if strategy != "auto":
         kind_named(strategy)
-    counting = shared.describe_rows(user, max_per_user, where, outside, drop_bad_rows)
-    if replaces is not None and reason is not None:
-        counting = replace(counting, replaces=Correction(read_release(replaces).digest, reason))
     reading: dict[str, Any] = {
         **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
+    counting = Reading(**reading).preprocessing(None)
+    if replaces is not None and reason is not None:
+        counting = replace(counting, replaces=Correction(read_release(replaces).digest, reason))
     place = shared.MapOptions(
         bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
     )
@@ -115,9 +113,8 @@ def publish(
     if in_order:
         if strategy != "auto" or outside == "drop" or dry_run or drop_bad_rows:
             raise InputError("--sorted excludes --strategy, --outside drop, --drop-bad-rows and --dry-run")
-        return _publish_sorted(source, place, reading, counting, budget, payer, out, state)
-    how = {"strategy": strategy, "counting": counting, **budget}
-    chosen = shared.choose(place, points, {"regions": regions}, **how)
+        return _publish_sorted(source, place.near(), reading, counting, budget, payer, out, state)
+    chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **budget)
     mechanism = chosen.mechanism
     check_protection(mechanism, accepted=False)
     about = {
@@ -127,7 +124,7 @@ def publish(
         "limit": shared.describe_limit(mechanism, limit),
     }
     if dry_run:
-        print(facts(**about), chosen.describe_error(float(points or shared.USUAL_POINTS)), sep="\n")
+        print(facts(**about), chosen.describe_error(points), sep="\n")
         if chosen.cells:
             print(f"\nCells that were compared:\n{chosen.table_of_cells()}")
         print(f"\n{mechanism.statement()}")
@@ -137,19 +134,19 @@ def publish(
         return None
     counted = count_file(source, mechanism.domain, **reading)
     shared.note_rows(counted, outside)
-    with payer.open(budget) as paying:
-        release = publish_counts(counted.counts, mechanism, account=paying, out=out, state=state)
+    with shared.warn_of_charges(payer):
+        release = publish_counts(counted.counts, mechanism, account=payer, out=out, state=state)
     print(facts(published=out, **about, account=release.payment, state=describe_state(state)))
     return release, counted
 
 
 def _publish_sorted(
-    source: Any,
-    place: shared.MapOptions,
+    source: str,
+    near: Neighbourhood,
     reading: dict[str, Any],
     counting: Preprocessing,
     budget: dict[str, Any],
-    payer: shared.Payer,
+    payer: Account | None,
     out: Path,
     state: Path | None,
 ) -> Any:
@@ -158,15 +155,14 @@ def _publish_sorted(
     from deltahist.kinds.sorted import check_membership, places_for
     from deltahist.publishers.points import publish_sorted
 
-    near = place.near()
     check_membership(near)
     places_for(1, near, None)
     located = points_file(source, near.domain, **reading)
     shared.note_rows(located)
-    points = located.points
-    points = replace(points, preprocessing=replace(points.preprocessing, replaces=counting.replaces))
-    with payer.open(budget) as paying:
-        release = publish_sorted(points, near, account=paying, state=state, **budget)
+    prepared = replace(located.points.preprocessing, replaces=counting.replaces)
+    points = replace(located.points, preprocessing=prepared)
+    with shared.warn_of_charges(payer):
+        release = publish_sorted(points, near, account=payer, state=state, **budget)
         release.save(out)
     print(
         facts(
@@ -183,7 +179,7 @@ def _publish_sorted(
 
 def describe_state(state: Path | None) -> str | None:
     """Return where the state of a release is, as text."""
-    return None if state is None else f"{state}: secret, as the data are; `deltahist refine` needs it"
+    return None if state is None else f"{state} (keep it secret; `deltahist refine` needs it)"
 
 
 def describe_strategy(strategy: Strategy) -> str:
@@ -198,27 +194,25 @@ def quantile(
     *,
     q: Annotated[float, Option(metavar="Q", help="Which quantile: 0.5 is the median.")],
     x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
-    bounds: Annotated[
-        Any, Option(metavar="LOW,HIGH", parser=shared.corners, help="Ends; values outside count as these.")
-    ],
+    bounds: Annotated[Any, Option(metavar="LOW,HIGH", parser=shared.corners, help="Values outside are clamped.")],
     delta: shared.Delta,
     limit: shared.Limit = None,
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    method: Annotated[str, Option(metavar="NAME", help="inverse, or smooth sensitivity: smooth.")] = "inverse",
+    method: Annotated[Literal["inverse", "smooth"], Option(help="Inverse or smooth sensitivity.")] = "inverse",
     user: shared.User = None,
     max_per_user: shared.MaxPerUser = None,
     where: shared.Where = None,
     outside: shared.Outside = None,
-    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="Write it as JSON, too.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="Also write it as JSON.")] = None,
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
     account_limit: shared.AccountLimit = None,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
-    The number of values is public, and printed. The scale of the noise is not published: with smooth sensitivity it
-    depends on the data.
+    The number of values is public, and printed. The noise scale is not, since with smooth sensitivity it depends on
+    the data.
 
     \b
     Examples:
@@ -226,30 +220,26 @@ def quantile(
       deltahist quantile trips.parquet --x metres --q 0.9 --bounds 0,50000 --delta 500 --rho 0.1 --out median.json
     """
     from deltahist.counting import points_file
-    from deltahist.kinds.quantile import METHODS, check_quantile
+    from deltahist.kinds.quantile import check_quantile
     from deltahist.publishers.points import publish_quantile
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
 
     budget = shared.read_budget(epsilon, rho)
-    payer = shared.Payer(ledger, account, account_limit)
-    payer.check(budget, out=out)
+    payer = shared.open_account(ledger, account, account_limit, budget)
     if ledger is not None and out is None:
-        raise InputError("--ledger requires --out: what was paid for must not be lost with a terminal")
-    check_target(out, source, replace=False)
+        raise InputError("--ledger requires --out, so that the answer outlives the terminal")
+    check_target(out, source, ledger, replace=False)
     if len(bounds) != 2:
-        raise InputError(f"--bounds has {len(bounds)} numbers: a quantile takes two, LOW,HIGH")
-    shared.describe_rows(user, max_per_user, where, outside, False)
+        raise InputError(f"--bounds has {len(bounds)} numbers: it must be LOW,HIGH")
     near = Neighbourhood(Domain(bounds, (_CELLS,)), delta, limits=shared.read_limits(limit))
     near.check_on_map()
     check_quantile(q, near)
-    if method not in METHODS:
-        raise InputError(f"--method is {method!r}: it must be one of {', '.join(METHODS)}")
     reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside}
     located = points_file(source, near.domain, **reading)
     shared.note_rows(located)
-    with payer.open(budget) as paying:
-        found = publish_quantile(located.points, q, near, method=method, account=paying, **budget)
+    with shared.warn_of_charges(payer):
+        found = publish_quantile(located.points, q, near, method=method, account=payer, **budget)
         if out is not None:
             put(found.to_json(), out)
     print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-import typer
+from typer import Option
 
+from deltahist._files import form_of
 from deltahist._objects import is_stored_file
 from deltahist.cli import console, shared
 from deltahist.cli.console import note
@@ -36,58 +37,35 @@ _SHOWN: dict[str, Callable[[Any], str]] = {
 _GAPS = {"name": "", "rank": "", "note": "", "unresolved": "unknown"}
 
 
-def _numbers(text: Any) -> list[float]:
-    try:
-        return [float(part) for part in str(text).split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a list of numbers, such as 0.25,0.5") from None
-
-
 def query(
     release: shared.Published,
     *,
     box: Annotated[
-        list[Any] | None,
-        typer.Option(metavar="W,S,E,N", parser=shared.corners, help="A box on the map or in degrees (repeatable)."),
+        list[Any] | None, Option(metavar="W,S,E,N", parser=shared.corners, help="A box, also in degrees (repeatable).")
     ] = None,
     boxes: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.csv", help="Boxes: columns west,south,east,north (1-D: low,high), and name."),
+        Path | None, Option(metavar="FILE", help="CSV: west,south,east,north (or low,high), name.")
     ] = None,
-    regions: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Polygons in any CRS; the answers keep their columns.")
-    ] = None,
+    regions: Annotated[Path | None, Option(metavar="FILE", help="Polygons. Answers keep their columns.")] = None,
     layer: shared.RegionLayer = None,
     name: shared.RegionName = None,
     quantiles: Annotated[
-        Any, typer.Option(metavar="Q,...", parser=_numbers, help="Quantiles of a release of sorted points.")
+        Any, Option(metavar="Q,...", parser=shared.each(float), help="Quantiles of sorted points.")
     ] = None,
-    between: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: these steps. [default: all]")
-    ] = None,
-    compare: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="FIRST LAST", help="Of a folder: the change from these steps.")
-    ] = None,
-    overlapping: Annotated[
-        bool, typer.Option("--overlapping", help="Of a folder: take steps whole that the ends of a period cut.")
-    ] = False,
-    each: Annotated[bool, typer.Option("--each", help="Of a folder: a row for each step, not their sum.")] = False,
-    mean: Annotated[bool, typer.Option("--mean", help="Of a folder: the mean per step, not the sum.")] = False,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Of a folder: leave out steps that have no release.")
-    ] = False,
-    level: Annotated[float, typer.Option(metavar="L", help="Level of the interval.")] = 0.95,
-    ranked: Annotated[
-        bool, typer.Option("--rank", help="Largest first, with possible ranks; --level holds for all together.")
-    ] = False,
+    between: Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Of a folder: these steps.")] = None,
+    compare: Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Change from these steps.")] = None,
+    overlapping: Annotated[bool, Option("--overlapping", help="Include steps that a period covers in part.")] = False,
+    each: Annotated[bool, Option("--each", help="Of a folder: a row for each step, not their sum.")] = False,
+    mean: Annotated[bool, Option("--mean", help="Of a folder: the mean per step, not the sum.")] = False,
+    skip_missing: Annotated[bool, Option("--skip-missing", help="Of a folder: skip steps without a release.")] = False,
+    level: Annotated[float, Option(metavar="L", help="Level of the interval.")] = 0.95,
+    ranked: Annotated[bool, Option("--rank", help="Largest first. --level holds for all ranks together.")] = False,
     nonnegative: shared.Nonnegative = False,
     form: Annotated[
-        Literal["table", "csv", "json", "geojson"] | None,
-        typer.Option("--format", help="Format of the answers. [default: table, or by the suffix of --out]"),
+        Literal["table", "csv", "json", "geojson"] | None, Option("--format", help="[default: by --out, or table]")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write .csv, .json, .geojson, .parquet, .gpkg or .txt."),
+        Path | None, Option("--out", "-o", metavar="FILE", help=".csv, .json, .geojson, .parquet, .gpkg or .txt.")
     ] = None,
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
@@ -117,14 +95,6 @@ def query(
     check_level(level)
     chosen = _choose_form(form, out)
     console.check_target(out, release, boxes, regions)
-    steps = {
-        "--between": between,
-        "--compare": compare,
-        "--overlapping": overlapping,
-        "--each": each,
-        "--mean": mean,
-        "--skip-missing": skip_missing,
-    }
     if ranked and (nonnegative or quantiles is not None):
         raise InputError("--rank excludes --nonnegative and --quantiles")
     if (each and (mean or compare)) or (nonnegative and compare):
@@ -135,8 +105,11 @@ def query(
         whole = shared.open_series(release)
         published = _choose_steps(whole, between, compare, overlapping, each, mean, skip_missing)
     else:
-        if given := [option for option, value in steps.items() if value]:
-            raise InputError(f"{given[0]} requires a folder of `deltahist stream`: {str(release)!r} is one release")
+        if between or compare or overlapping or each or mean or skip_missing:
+            raise InputError(
+                f"{str(release)!r} is one release: --between, --compare, --overlapping, --each, --mean and "
+                "--skip-missing require a folder of `deltahist stream`"
+            )
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
 
@@ -207,16 +180,11 @@ def _choose_steps(
     return change
 
 
-def _ask_boxes(
-    box: list[Any] | None,
-    file: Path | None,
-    domain: Domain,
-    ask: Callable[[Any], Table],
-) -> Table:
+def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Table]) -> Table:
     """Return a row for each box, with its name, its corners and its answer.
 
-    Where there are several answers to each, such as one per step, all of them follow one another. Boxes on the map
-    need no frame: pandas takes longer to import than such answers take.
+    Several answers to each, such as one per step, follow one another. Boxes on the map need no frame, as importing
+    pandas takes longer than answering.
     """
     import numpy as np
 
@@ -245,10 +213,7 @@ def _choose_form(form: str | None, out: Path | None) -> str:
 
     if form is not None or out is None:
         return form or "table"
-    forms = {**TABLES, ".txt": "table"}
-    if out.suffix.lower() not in forms:
-        raise InputError(f"--out is {str(out)!r}: its suffix must be one of {', '.join(forms)}")
-    return forms[out.suffix.lower()]
+    return form_of(out, {**TABLES, ".txt": "table"})
 
 
 def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool) -> None:

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def refine(
-    release: Annotated[
-        Path | None, Argument(metavar="RELEASE", help="Its last release. [default: the state's]")
-    ] = None,
+    release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the state's last release]")] = None,
     *,
     state: Annotated[Path, Option(metavar="FILE", help="The state that `deltahist publish --state` wrote.")],
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The finer release (Parquet).")],
@@ -44,20 +42,19 @@ def refine(
     """
     from deltahist.publishers.gradual import State, check_payer, once_more, refine as finer
 
-    check_target(out, state, release, replace=False)
+    check_target(out, state, release, ledger, replace=False)
     given: Any = State.load(state).release if release is None else shared.open_release(release)
     check_payer(given, account)
     again = release is None and epsilon is None and rho is None
     spent = given.mechanism.budget
     budget = {spent.unit: spent.amount} if again else shared.read_budget(epsilon, rho)
-    payer = shared.Payer(ledger, account, None)
     chain = given.mechanism.chain
-    payer.check(budget, None if chain is None else chain.name, out=out, state=state)
-    with payer.open(budget) as paying:
+    payer = shared.open_account(ledger, account, None, budget, None if chain is None else chain.name)
+    with shared.warn_of_charges(payer):
         if again:
-            made = once_more(state, account=paying)
+            made = once_more(state, account=payer)
         else:
-            made = finer(None if release is None else given, state, account=paying, **budget)
+            made = finer(None if release is None else given, state, account=payer, **budget)
         made.save(out)
     print(_summarize(made, out, state))
     return made

@@ -1,4 +1,4 @@
-"""`deltahist share`: users' data, as noisily as each user of a network may know them."""
+"""`deltahist share`: noisy values for the users of a network."""
 
 from __future__ import annotations
 
@@ -33,16 +33,14 @@ def share(
     project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
     value: Annotated[str | None, Option(metavar="COL", help="Instead of --x and --y: numbers.")] = None,
     bit: Annotated[str | None, Option(metavar="COL", help="Instead of --x and --y: zeros and ones.")] = None,
-    edges: Annotated[Path, Option(metavar="FILE", help="Who knows whom: two users on each line.")],
+    edges: Annotated[Path, Option(metavar="FILE", exists=True, help="Who knows whom: two users on each line.")],
     directed: Annotated[bool, Option("--directed", help="Edges lead from owners to requesters.")] = False,
     distance: Annotated[str, Option(metavar="KIND", help="hops, resistance, or a file.")] = "hops",
     epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
     alpha: Annotated[Any, Option(metavar="LENGTH", parser=shared.length, help="α: distance that is hidden.")] = None,
-    step: Annotated[
-        Fraction | None, Option(metavar="LENGTH", parser=shared.amount, help="Lattice. [default: α / 1000]")
-    ] = None,
+    step: Annotated[Fraction | None, Option(parser=shared.amount, help="Lattice step. [default: α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε of users who are not connected.")] = None,
-    pairs: Annotated[Path | None, Option(metavar="FILE", help="Answer these: owner, requester.")] = None,
+    pairs: Annotated[Path | None, Option(metavar="FILE", exists=True, help="Answer these: owner, requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="Or: everything for this user.")] = None,
     everything: Annotated[bool, Option("--all", help="Or: everything for every user.")] = False,
     state: Annotated[Path, Option(metavar="FILE", help="Secret key of all answers; made if it is missing.")],
@@ -66,16 +64,21 @@ def share(
     from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels
     from deltahist.space.crs import are_degrees
 
-    _check_files(source, edges, pairs, state, out)
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise InputError(f"--out is {str(out)!r}: it must end in .csv or .parquet")
+    if any(each is not None and each.resolve() == source.resolve() for each in (edges, pairs)):
+        raise InputError(f"INPUT is {str(source)!r}: --edges and --pairs must be other files")
+    check_target(out, state, source, edges, pairs)
+    check_target(state, source, edges, pairs, option="--state")
     places = value is None and bit is None
     if sum(each is not None for each in (x, value, bit)) > 1 or (x is None) != (y is None):
-        raise InputError("give --x and --y, or else --value, or else --bit")
+        raise InputError("give --x and --y, or --value, or --bit")
     if not places and (crs or project):
         raise InputError("--crs and --project require --x and --y")
     if sum((pairs is not None, requester is not None, everything)) != 1:
         raise InputError("give exactly one of --pairs, --requester and --all")
     if (alpha is None) != (bit is not None):
-        raise InputError("--alpha is needed for numbers and places, and excluded by --bit")
+        raise InputError("numbers and places require --alpha, and --bit excludes it")
     columns = {"x": x, "y": y} if places else {"x": value or bit, "y": None}
     how: dict[str, Any] = {"user": user, "where": where, "crs": None if crs == shared.PLAIN else crs, **columns}
     check_file(source, 2 if places else 1, max_per_user=1, **how)
@@ -83,13 +86,15 @@ def share(
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     name = value or bit or ""
     names = ("x", "y") if places else ((name if not name.isdigit() else "bit" if bit else "value"),)
-    mechanism = DiffusionMechanism(network, levels, alpha, kind, names, step, _map(crs, project) if places else None)
+    mechanism = DiffusionMechanism(
+        network, levels, alpha, kind, names, step, shared.read_map_crs(project, crs) if places else None
+    )
     if everything and len(network) ** 2 > _MOST_PAIRS:
         raise InputError(f"--all would answer {len(network) ** 2:,} pairs: it must be at most {_MOST_PAIRS:,}")
     asked = None if pairs is None else read_pairs(pairs)
     data = read_owners(source, area=mechanism.area, **how)
     if places and crs is None and are_degrees((*data.min(), *data.max()), "x", "y"):
-        raise InputError("the places look like degrees: add --crs EPSG:4326 and a --project, or --crs none")
+        raise InputError("the places look like degrees: add --crs EPSG:4326 and --project, or --crs none")
     data.columns = list(mechanism.columns)
     mechanism = _with_everybody(mechanism, data)
     diffusion = Diffusion(data, mechanism, state=state)
@@ -100,7 +105,7 @@ def share(
     write: Any = answers.to_csv if out.suffix.lower() == ".csv" else answers.to_parquet
     write_whole(out, lambda part: write(part, index=False))
     if answers.empty:
-        note("no user is connected with those who ask: --least gives them a value")
+        note("nobody is connected with the requesters: --least answers such pairs, too")
     requesters, owners = answers["requester"].nunique(), answers["owner"].nunique()
     if requesters > 1:
         note(f"{out} is for {requesters:,} users: give each user their own rows only")
@@ -109,44 +114,16 @@ def share(
     return answers
 
 
-def _map(crs: str | None, project: str | None) -> str | None:
-    """Return the CRS of the answers; None for plain numbers."""
-    from deltahist.space.crs import read_crs
-
-    found = project or crs
-    if found is None or found == shared.PLAIN:
-        return None
-    if read_crs(found, "--project" if project else "--crs").is_geographic:
-        raise InputError(f"answers would be in {found}, and degrees are not lengths: add --project EPSG:32618")
-    return found
-
-
-def _check_files(source: Path, edges: Path, pairs: Path | None, state: Path, out: Path) -> None:
-    """Refuse files that are mixed up, or cannot be written."""
-    if state.resolve() == out.resolve():
-        raise InputError(f"--state is {str(state)!r}, as --out is: the key is secret, so name two files")
-    check_target(out, state, source, edges, pairs)
-    if not state.exists():
-        check_target(state, option="--state")
-    for name, other in (("edges", edges), ("pairs", pairs)):
-        if other is not None and not other.is_file():
-            raise InputError(f"--{name} is {str(other)!r}: there is no such file")
-        if other is not None and source.exists() and other.samefile(source):
-            raise InputError(f"--{name} is {str(other)!r}, which is INPUT: name the file of {name}")
-    if out.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"--out is {str(out)!r}: it must end in .csv or .parquet")
-
-
 def _with_everybody(mechanism: DiffusionMechanism, data: pd.DataFrame) -> DiffusionMechanism:
-    """Return the mechanism with the users of the table who have no edge in its network, too."""
+    """Return the mechanism with the users of the table who have no edges in its network, too."""
     network, users = mechanism.network, set(data.index)
     alone, absent = users.difference(network.nodes), set(network.nodes) - users
     note(f"{len(data):,} rows read")
     if absent:
-        note(f"{len(absent):,} of {len(network):,} users of the network have no data: they may only ask")
+        note(f"{len(absent):,} of {len(network):,} users of the network have no data: they are only requesters")
     if not alone:
         return mechanism
     if alone == users:
         network.index(list(data.index))
-    note(f"{len(alone):,} users of the table have no edge")
+    note(f"{len(alone):,} users of the table have no edges")
     return replace(mechanism, network=network.with_users(data.index))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from typer import Argument, BadParameter, Option
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from deltahist.accounts.window import Account
     from deltahist.mechanisms import Mechanism
     from deltahist.planning import CellChoice
-    from deltahist.preprocessing import Preprocessing
     from deltahist.releases import BaseRelease, Series
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
@@ -32,11 +31,9 @@ if TYPE_CHECKING:
 
     Queries: TypeAlias = Callable[[Domain], Workload]
 
-#: Letters of the units of budgets.
-LETTERS = {"epsilon": "ε", "rho": "ρ"}
 #: Value of --crs for plain numbers.
 PLAIN = "none"
-#: Number of points where nobody says how many there are.
+#: Number of points without --points.
 USUAL_POINTS = 100_000
 #: Squares that represent all places of one size.
 _SQUARES = 2_000
@@ -76,13 +73,22 @@ def length(text: Any) -> float | str:
         return str(text).strip()
 
 
+def each(read: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
+    """Return a parser of values between commas."""
+
+    def values(text: Any) -> list[Any]:
+        return [read(part) for part in str(text).split(",")]
+
+    return values
+
+
 def place(text: str) -> Path | str:
     """Read the place of a release: a file or folder, or an address, which stays text."""
     return text if is_address(text) else Path(text)
 
 
-def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
-    """Return the caps of longer moves as a neighbourhood takes them; None where nobody gave any.
+def read_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[Any] | None:
+    """Return caps of longer moves or spans of steps, as pairs of length and factor; None without the option.
 
     >>> read_limits(["2km:2", "any:4"]), read_limits(["any:none"]), read_limits(None)
     ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [], None)
@@ -90,12 +96,11 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
     found: list[Any] = []
     for text in texts or ():
         distance, _, factor = (part.strip() for part in text.rpartition(":"))
-        if factor == "none" and distance == "any":
+        if (distance, factor) == ("any", "none"):
             continue
-        elif not distance or typed(factor) is None:
-            raise InputError(f"--limit is {text!r}: it must be DISTANCE:FACTOR, such as 2km:2 or any:4, or any:none")
-        else:
-            found.append((distance if distance == "any" else length(distance), typed(factor)))
+        if not distance or typed(factor) is None:
+            raise InputError(f"{option} is {text!r}: it must be LENGTH:FACTOR, such as 2km:2 or any:4, or any:none")
+        found.append((distance if distance == "any" else length(distance), typed(factor)))
     return found if texts else None
 
 
@@ -103,9 +108,7 @@ def read_limits(texts: Sequence[str] | None) -> list[Any] | None:
 
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
 Release = Annotated[Any, Argument(metavar="RELEASE", parser=place, help="A release file, or its address.")]
-Published = Annotated[
-    Any, Argument(metavar="RELEASE", parser=place, help="A release file, a folder of them, or an address.")
-]
+Published = Annotated[Any, Argument(metavar="RELEASE", parser=place, help="A release file, a folder or an address.")]
 X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
 Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
 PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")]
@@ -113,15 +116,9 @@ Project = Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=corners, help="Corners of the map, or LOW,HIGH.")]
 Cell = Annotated[Any, Option(metavar="LENGTH", parser=length, help="Side of a cell: 250m. [default: auto]")]
 Delta = Annotated[Any, Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden.")]
-Sources = Annotated[
-    str, Option(metavar="WHERE", help="Where people may appear or vanish: none, boundary, left, right, a file.")
-]
+Sources = Annotated[str, Option(metavar="WHERE", help="People may enter at: none, boundary, left, right, a file.")]
 Limit = Annotated[
-    list[str] | None,
-    Option(
-        metavar="DISTANCE:FACTOR",
-        help="Cap the privacy loss of longer moves: 2km:2, any:none (repeatable). [default: any:4]",
-    ),
+    list[str] | None, Option(metavar="DISTANCE:FACTOR", help="Cap longer moves: 2km:2, any:none. [default: any:4]")
 ]
 Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")]
 Rho = Annotated[Fraction | None, Option(metavar="R", parser=amount, help="Instead: ρ of zCDP, with Gaussian noise.")]
@@ -131,17 +128,15 @@ Points = Annotated[Fraction | None, Option(metavar="N", parser=amount, help="Abo
 User = Annotated[str | None, Option(metavar="COL", help="Column of users, who are protected as a whole.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Points kept of each user; all are protected.")]
 Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Public.")]
-Outside = Annotated[str | None, Option(metavar="HOW", help="Points outside: clamp or drop. [default: clamp up to 1%]")]
+Outside = Annotated[Literal["clamp", "drop"] | None, Option(help="Points outside. [default: clamp up to 1%]")]
 DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
 Table = Annotated[str | None, Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://...")]
-LedgerFile = Annotated[
-    str | None, Option("--ledger", metavar="FILE", help="Ledger of budgets: a file or postgresql://...")
-]
+LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger of budgets, or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger that pays.")]
 AccountLimit = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="All that a new account may spend.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
-AsJson = Annotated[bool, Option("--json", help="Print data, as JSON.")]
-Title = Annotated[str | None, Option(metavar="TEXT", help="Title of what is made.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")]
@@ -157,9 +152,21 @@ def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any
 # --- the map and its queries ---------------------------------------------------------------------------------
 
 
+def read_map_crs(project: str | None, crs: str | None) -> str | None:
+    """Return the CRS of a map: --project, or that of the points; None for plain numbers."""
+    from deltahist.space.crs import read_crs
+
+    found = project or crs
+    if found in (None, PLAIN):
+        return None
+    if read_crs(found, "--project" if project else "--crs").is_geographic:
+        raise InputError(f"the map would be in {found}, and degrees are not lengths: add a projected CRS by --project")
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class MapOptions:
-    """The map, its cells, and who may be confused with whom on it. `crs` is that of the points."""
+    """The options that describe the map, its cells and the neighbourhood. `crs` is that of the points."""
 
     bounds: tuple[float, ...]
     delta: float | str
@@ -177,21 +184,14 @@ class MapOptions:
 
     def extent(self) -> tuple[tuple[float, ...], str | None]:
         """Return the corners and the CRS of the map; InputError if its units would be degrees."""
-        from deltahist.space.crs import are_degrees, extent_of, read_crs
+        from deltahist.space.crs import are_degrees, extent_of
 
         if self.project == "auto":
             extent = extent_of(self.bounds)
             return extent.bounds, extent.crs
-        crs = self.project or self.crs
-        if crs == PLAIN:
-            return self.bounds, None
-        if crs is None and are_degrees(self.bounds, *self.columns):
-            raise InputError(
-                "--bounds look like degrees, which are not lengths: add --crs EPSG:4326 --project auto, or --crs none"
-            )
-        if crs is not None and read_crs(crs, "--project" if self.project else "--crs").is_geographic:
-            raise InputError(f"the map would be in {crs}, and degrees are not lengths: add --project auto")
-        return self.bounds, crs
+        if (self.project or self.crs) is None and are_degrees(self.bounds, *self.columns):
+            raise InputError("--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none")
+        return self.bounds, read_map_crs(self.project, self.crs)
 
     def near(self, side: float | str | None = None) -> Neighbourhood:
         """Return the neighbourhood on cells of a side; by default --cell, or else δ."""
@@ -291,26 +291,24 @@ class Chosen:
     name: str
     cells: list[CellChoice]
 
-    def describe_error(self, points: float) -> str:
+    def describe_error(self, points: Fraction | None) -> str:
         """Return the expected error of a query, and its two parts, as text."""
         from deltahist.planning import CellChoice
 
-        expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, points, self.work)
+        number = float(points or USUAL_POINTS)
+        expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, number, self.work)
         return facts(
             error=f"{expected.rmse:,.4g} points (root mean square) of unbiased answers over {self.name}, for about "
-            f"{points:,.0f} points that are kept",
+            f"{number:,.0f} points that are kept",
             of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
         )
 
     def table_of_cells(self) -> str:
         """Return the sizes of cells that were compared, with their expected errors, as text."""
-        rows = [
-            (
-                each.neighbourhood.domain.size_of_cells,
-                *(f"{error:,.4g}" for error in (each.rmse, each.noise_error, each.placement_error)),
-            )
-            for each in self.cells
-        ]
+        rows = []
+        for each in self.cells:
+            errors = (each.rmse, each.noise_error, each.placement_error)
+            rows.append((each.neighbourhood.domain.size_of_cells, *(f"{error:,.4g}" for error in errors)))
         return table(("cell", "error", "by noise", "by placement"), rows)
 
 
@@ -358,20 +356,6 @@ def describe_limit(mechanism: Mechanism, asked: Any) -> str:
 # --- rows, and the account that pays -------------------------------------------------------------------------
 
 
-def describe_rows(
-    user: str | None, max_per_user: int | None, where: str | None, outside: str | None, drop_bad_rows: bool
-) -> Preprocessing:
-    """Return how rows are prepared, as releases state it."""
-    from deltahist.preprocessing import Preprocessing
-
-    if (user is None) != (max_per_user is None):
-        raise InputError("--user requires --max-per-user, and the reverse")
-    if outside not in (None, "clamp", "drop"):
-        raise InputError(f"--outside is {outside!r}: it must be clamp or drop")
-    dropped = ["points outside"] * (outside == "drop") + ["bad rows"] * drop_bad_rows
-    return Preprocessing(max_per_user or 1, user is not None, tuple(dropped), where=where)
-
-
 def note_rows(read: Any, outside: str | None = None) -> None:
     """Print figures about the rows, which are private, on stderr."""
     note(f"{read.rows:,} rows read, {read.kept:,} points kept (row counts on stderr are private)")
@@ -384,63 +368,46 @@ def note_rows(read: Any, outside: str | None = None) -> None:
         note(f"{read.outside:,} points outside{zeros} {'dropped' if outside == 'drop' else 'moved to the edge'}")
 
 
-@dataclass(frozen=True)
-class Payer:
-    """The account of a ledger that pays for a release, if there is one."""
+def open_account(
+    ledger: str | None, name: str | None, limit: Fraction | None, budget: dict[str, Any], chain: str | None = None
+) -> Account | None:
+    """Open the account that pays, if there is one, and refuse what it cannot pay. Nothing is charged yet.
 
-    ledger: str | None
-    account: str | None
-    limit: Fraction | None
+    A chain of releases pays only what the next one costs more than those before it.
+    """
+    from deltahist.accounts.ledger import Ledger
+    from deltahist.accounts.window import Account
+    from deltahist.budget import LETTERS
 
-    def check(self, budget: dict[str, Any], chain: str | None = None, **written: Path | None) -> None:
-        """Refuse what the account cannot pay, before any data are read; nothing is charged yet.
+    if (ledger is None) != (name is None) or (limit is not None and ledger is None):
+        raise InputError("--ledger requires --account, and --account-limit requires both")
+    if ledger is None or name is None:
+        return None
+    ((unit, wanted),) = budget.items()
+    note_company(ledger, name)
+    if limit is None:
+        if not Ledger.exists(ledger) or name not in Ledger(ledger).accounts():
+            raise InputError(f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}")
+        limit = Ledger(ledger).standing(name).limit
+    account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
+    left = account.left + (Fraction(0) if chain is None else account.paid(chain))
+    if wanted > left:
+        raise BudgetExceeded(
+            f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left: "
+            "nothing was published or charged"
+        )
+    return account
 
-        A chain of releases pays only what the next one costs more than those before it. The files that are `written`,
-        by option, must differ from the ledger.
-        """
-        if (self.ledger is None) != (self.account is None) or (self.limit is not None and self.ledger is None):
-            raise InputError("--ledger requires --account, and both are needed for --account-limit")
-        if self.ledger is None:
-            return
-        for name, path in written.items():
-            if path is not None and path.resolve() == Path(self.ledger).resolve():
-                raise InputError(f"--{name} is {str(path)!r}, which is the ledger: name two files")
-        ((unit, wanted),) = budget.items()
-        note_company(self.ledger, self.account)
-        account = self._open(unit)
-        left = account.left + (Fraction(0) if chain is None else account.paid(chain))
-        if wanted > left:
-            raise BudgetExceeded(
-                f"--{unit} is {float(wanted):.10g}: account {self.account!r} has {LETTERS[unit]} = {float(left):.10g} "
-                "left; nothing was published or charged"
-            )
 
-    @contextlib.contextmanager
-    def open(self, budget: dict[str, Any]) -> Iterator[Account | None]:
-        """Open the account. If the run fails after a charge, a warning says what stays charged."""
-        account = None if self.ledger is None else self._open(next(iter(budget)))
-        try:
-            yield account
-        except BaseException:
-            for paid in () if account is None else account.payments:
-                note(f"warning: account {paid}: the charge stays, although the release failed")
-            raise
-
-    def _open(self, unit: str) -> Account:
-        from deltahist.accounts.ledger import Ledger
-        from deltahist.accounts.window import Account
-
-        assert self.ledger is not None
-        assert self.account is not None
-        limit = self.limit
-        if limit is None:
-            known = Ledger(self.ledger).accounts() if Ledger.exists(self.ledger) else {}
-            if self.account not in known:
-                raise InputError(
-                    f"--account-limit is missing: account {self.account!r} is new in {Ledger.name_of(self.ledger)!r}"
-                )
-            limit = Ledger(self.ledger).standing(self.account).limit
-        return Account.total(**{unit: limit}, ledger=self.ledger, name=self.account)  # type: ignore[arg-type]
+@contextlib.contextmanager
+def warn_of_charges(account: Account | None) -> Iterator[None]:
+    """If the block fails after a charge, warn that the charge stays."""
+    try:
+        yield
+    except BaseException:
+        for paid in () if account is None else account.payments:
+            note(f"warning: account {paid}: the charge stays, although the release failed")
+        raise
 
 
 def note_company(ledger: str, account: str) -> None:

@@ -5,18 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from typer import BadParameter, Option
+from typer import Option
 
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, note, put, put_json
 from deltahist.errors import InputError
-
-
-def _whole_numbers(text: Any) -> list[int]:
-    try:
-        return [int(part) for part in str(text).split(",")]
-    except ValueError:
-        raise BadParameter(f"{text!r} is not a list of whole numbers, such as 2,4") from None
 
 
 def statement(
@@ -119,7 +112,7 @@ def export(
     *,
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help=".gpkg, .parquet, .geojson, .csv or .tif.")],
     nonnegative: shared.Nonnegative = False,
-    blocks: Annotated[Any, Option(metavar="N,...", parser=_whole_numbers, help="Also sums over N × N cells.")] = None,
+    blocks: Annotated[Any, Option(metavar="N,...", parser=shared.each(int), help="Also sums over N × N cells.")] = None,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from deltahist._files import read_rows
+from deltahist._files import check_creatable, read_rows
 from deltahist._progress import progress
 from deltahist.cli import console, shared
 from deltahist.errors import NANO, InputError, typed
@@ -88,6 +88,7 @@ def stream(
     from deltahist.accounts.rules import Rule
     from deltahist.budget import Budget
     from deltahist.counting import check_file
+    from deltahist.counting.reading import Reading
     from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Clock
     from deltahist.privacy import Guarantee
@@ -102,16 +103,16 @@ def stream(
     labels = [clock.label(step) for step in range(number)]
     amounts = None if budgets is None else read_amounts(budgets, labels, unit)
     refuse_weak_window(Budget(**budget), window)
-    longer = read_window_limits(window_limit)
+    longer = shared.read_limits(window_limit, "--window-limit") or []
     rule = Rule.of(**budget, length=window, limits=longer)
-    counting = shared.describe_rows(user, max_per_user, where, outside, drop_bad_rows)
     reading: dict[str, Any] = {"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "where": where}
     reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table}
+    counting = Reading(user=user, **reading).preprocessing(None)
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         if "://" not in state:
             console.check_target(Path(state), option="--state")
         check_folders(Path(source), time, clock, out, table)
-        console.check_writable(out if out.is_dir() else out.parent, f"--out is {str(out)!r}")
+        check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
         axes = len(bounds) // 2
         if time is not None:
             check_file(source, axes, clock=clock, time=time, user=user, **reading)
@@ -132,7 +133,7 @@ def stream(
     shared.note_company(state, account)
     planned = sum(amounts) if amounts is not None else number * rule.equal
     if planned and (weakness := weakness_of(Guarantee(**{unit: planned}))):
-        console.note(f"warning: all steps together cost {shared.LETTERS[unit]} = {float(planned):.6g}: {weakness}")
+        console.note(f"warning: all steps together cost {chosen.mechanism.letter} = {float(planned):.6g}: {weakness}")
     if dry_run:
         plan.check(amounts, False)
         return None
@@ -153,22 +154,6 @@ def stream(
         )
     )
     return tally
-
-
-def read_window_limits(texts: Sequence[str] | None) -> list[tuple[float, Fraction]]:
-    """Return the limits of spans longer than the window: pairs of steps and factor.
-
-    >>> read_window_limits(["30:2", "any:4"])
-    [(30.0, Fraction(2, 1)), (inf, Fraction(4, 1))]
-    """
-    found = []
-    for text in texts or ():
-        steps, _, factor = (part.strip() for part in text.rpartition(":"))
-        number, times = float("inf") if steps == "any" else typed(steps), typed(factor)
-        if number is None or times is None:
-            raise InputError(f"--window-limit is {text!r}: it must be STEPS:FACTOR, such as 30:2 or any:4")
-        found.append((float(number), times))
-    return found
 
 
 def describe_stream(

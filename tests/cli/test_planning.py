@@ -30,19 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_strategies_are_ranked_as_the_library_does(run):
-    line = [
-        "plan",
-        "--bounds",
-        "0,0,8,8",
-        "--cell",
-        "1",
-        "--delta",
-        "1",
-        "--epsilon",
-        "1",
-        "--boxes",
-        "boxes.csv",
-    ]
+    line = ["plan", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--epsilon", "1", "--boxes", "boxes.csv"]
     found = json.loads(run(*line, "--json").out)
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
     ranked = dh.plan(near, dh.workloads.boxes([[0, 0, 4, 4], [1, 1, 3, 8]]), epsilon=1)

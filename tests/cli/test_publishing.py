@@ -17,20 +17,7 @@ from deltahist.cli import main
 from deltahist.cli.demo import PLACES
 
 DEGREES = "-73.98,40.70,-73.90,40.76"
-PLANE = [
-    "--x",
-    "x",
-    "--y",
-    "y",
-    "--bounds",
-    "0,0,8,8",
-    "--cell",
-    "1",
-    "--delta",
-    "1",
-    "--strategy",
-    "identity",
-]
+PLANE = ["--x", "x", "--y", "y", "--bounds", "0,0,8,8", "--cell", "1", "--delta", "1", "--strategy", "identity"]
 LINE = ["--x", "age", "--bounds", "0,120", "--delta", "5"]
 
 
@@ -225,11 +212,7 @@ def test_a_quantile(run, refused, folder):
 
 def test_the_demonstration_works_in_an_empty_folder(run, tmp_path):
     output = run("demo", "--out", "made-up").out
-    assert sorted(path.name for path in (tmp_path / "made-up").iterdir()) == [
-        "city.parquet",
-        "city.png",
-        "visits.csv",
-    ]
+    assert sorted(path.name for path in (tmp_path / "made-up").iterdir()) == ["city.parquet", "city.png", "visits.csv"]
     assert all(name in output for name in PLACES)
     release = dh.load("made-up/city.parquet")
     assert release.publishable
