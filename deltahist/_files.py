@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 KEY = b"deltahist"
 #: Where a release file keeps its digest: in the Parquet metadata, or in the description that is all of it.
 DIGEST = "sha256"
-#: Where it explains itself to whoever opens it without this package. Nothing reads it, and no digest depends on it.
+#: Where it explains itself to readers without this package. The package does not read it, nor does the digest cover it.
 README = b"deltahist:readme"
-#: Seconds after which a temporary file is nobody's any more.
+#: Seconds after which a temporary file was left by a killed process.
 _STALE = 3600
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
@@ -37,8 +37,6 @@ _MOST_DESCRIPTION = 64 << 20
 _MOST_FOOTER = 3 * _MOST_DESCRIPTION
 #: Rows that are read at a time.
 _AT_A_TIME = 1 << 17
-#: Rights of others than the owner.
-_TOUCHED, _WRITTEN = stat.S_IRWXG | stat.S_IRWXO, stat.S_IWGRP | stat.S_IWOTH
 _Read = TypeVar("_Read")
 
 
@@ -66,8 +64,8 @@ def check_digest(stated: Any, found: str, path: str) -> None:
     """Raise DamagedFile unless a file states the digest that its content has."""
     if stated != found:
         raise DamagedFile(
-            f"release file {path!r} states the digest {str(stated)[:16]}..., and its content has {found[:16]}...: it "
-            "was damaged or altered; get it again from the publisher"
+            f"release file {path!r} has the digest {found[:16]}..., but states {str(stated)[:16]}...: it was altered; "
+            "get it again from the publisher"
         )
 
 
@@ -96,20 +94,16 @@ def write_parquet(
 def read_described(path: str | Path, read: Callable[[dict[str, Any], Any, str], _Read]) -> _Read:
     """Open a release file and return what `read(description, file, path)` makes of it.
 
-    `file` is the open Parquet file, or None for a file that is nothing but its description, one JSON object.
+    `file` is the open Parquet file, or None for a file that holds only its description, one JSON object.
 
-    Raises
-    ------
-    DamagedFile
-        If the file is truncated, foreign, oversized, without a description, or `read` fails on its description.
-    InputError
-        If it is missing.
+    Raises InputError if the file is missing, and DamagedFile if it is truncated, foreign, oversized, without a
+    description, or `read` fails on its description.
     """
     if is_stored_file(path):
         return read_parquet(read_object(path, "release file"), str(path), read)
     path = Path(path)
     if path.is_dir():
-        raise InputError(f"release file {str(path)!r} is a folder: name one release in it (Series.load takes a folder)")
+        raise InputError(f"release file {str(path)!r} is a folder: name one release in it")
     with open_regular(path, "release file") as file:
         is_json = file.read(64).lstrip()[:1] == b"{"
         file.seek(0)
@@ -267,7 +261,7 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
 def _make_part(target: Path) -> Path:
     """Make the empty temporary file beside a target; InputError if its folder or its name does not allow one."""
     if not target.parent.is_dir():
-        raise InputError(f"output folder {str(target.parent)!r} does not exist: make it first")
+        raise InputError(f"output folder {str(target.parent)!r} does not exist")
     if target.is_dir():
         raise InputError(f"output {str(target)!r} is a folder: it must be a file")
     try:
@@ -286,9 +280,9 @@ def check_creatable(target: str | Path) -> None:
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
     """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
 
-    What is secret can be read by its owner alone, from the first byte on, and is durable, with its name, when this
-    returns; a link to it stays one, so that no older secret stays behind it. Without `replace` a file that is there
-    already stays, and the answer is False.
+    A secret file can be read by its owner alone, from the first byte on, and is durable, with its name, when this
+    returns. A link to it stays a link, so that no older secret survives behind it. Without `replace` an existing file
+    stays, and the answer is False.
 
     Raises InputError if the folder does not exist or cannot be written.
     """
@@ -299,9 +293,7 @@ def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = Fa
         try:
             write(part)
         except OSError as problem:
-            raise InputError(
-                f"output {str(target)!r} cannot be written: {problem.strerror or first_line(problem)}"
-            ) from None
+            raise InputError(f"output {str(target)!r} cannot be written: {problem.strerror or problem}") from None
         if not secret:
             umask = os.umask(0)
             os.umask(umask)
@@ -332,14 +324,11 @@ def _sweep(target: Path) -> None:
 
 
 def check_secret(path: Path, what: str, *, readable: bool = False) -> None:
-    """Refuse a secret that others than its owner can read, or, where it is `readable`, that others can write."""
-    mode = path.stat().st_mode
-    if os.name != "posix" or not mode & (_WRITTEN if readable else _TOUCHED):
-        return
-    verb, cure = ("written", "go-w") if readable else ("read", "600")
-    raise InputError(
-        f"{what} {str(path)!r} can be {verb} by others (mode {stat.S_IMODE(mode):o}): if nobody did, chmod {cure} it"
-    )
+    """Refuse a secret that other users can read, or, where it is `readable`, that they can write."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if os.name == "posix" and mode & (0o022 if readable else 0o077):
+        cure = "go-w" if readable else "600"
+        raise InputError(f"{what} {str(path)!r} has mode {mode:o}, which is open to other users: chmod {cure} it")
 
 
 @contextlib.contextmanager
@@ -354,11 +343,9 @@ def exclusive(path: Path, what: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise InputError(
-            f"{what} {str(path)!r} is in use: another process publishes from it; wait until it ends"
-        ) from None
+        raise InputError(f"{what} {str(path)!r} is in use by another process: wait until it ends") from None
     except OSError as problem:
-        raise InputError(f"{what} {str(path)!r} cannot be locked: {problem} (may its folder be written?)") from None
+        raise InputError(f"{what} {str(path)!r} cannot be locked: {problem}") from None
     try:
         yield
     finally:

@@ -1,7 +1,6 @@
 """Settings that a transaction in PostgreSQL relies on: set at its beginning, and checked.
 
-A server, a database, a role or a pooler of connections may have others. Where a backslash may end a text constant, SQL
-follows it; where dates are written in another order, they are read as others.
+A server, a role or a connection pooler may have others, under which text constants and dates are read differently.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 from deltahist.errors import InputError
 
-#: In the words that the server answers with.
+#: As the server reports them.
 _RELIED_ON = {
     "standard_conforming_strings": "on",
     "client_encoding": "UTF8",
@@ -36,17 +35,14 @@ def settle(
 ) -> None:
     """Set what a transaction relies on, for the transaction, or for the session where there is none.
 
+    Raises InputError if the server goes on with other settings.
+
     Parameters
     ----------
     run : within the transaction, before anything else.
     where : the database, for messages.
     own : further settings. timeouts : others, which the server says back in other units.
     isolation : of the transaction; None for a session without transactions.
-
-    Raises
-    ------
-    InputError
-        If the server goes on with other settings.
     """
     wanted = {**_RELIED_ON, **own}
     given = {**wanted, **(timeouts or {})}
@@ -62,10 +58,7 @@ def settle(
     found = run(f"SELECT {asked}", {f"name{at}": name for at, name in enumerate(wanted)})
     for (name, value), there in zip(wanted.items(), found, strict=True):
         if there != value:
-            raise InputError(
-                f"{where} has {name} = {there!r} although {value!r} was set (is there a pooler of connections in "
-                "between, which does not pass it on?): nothing is read or charged there; connect to the server itself"
-            )
+            raise InputError(f"{where} has {name} = {there!r}: it must be {value!r} (connect without a pooler)")
 
 
 def own_schemas(run: Run) -> str:

@@ -56,10 +56,9 @@ def say_amount(amount: Fraction, limit: Fraction) -> str:
 
 @dataclass(frozen=True)
 class Charge:
-    """An amount that an account has charged: `publish(..., epsilon=charge)` spends it as what it was charged for.
+    """An amount that an account has charged: `publish(..., epsilon=charge)` spends it in the unit of the account.
 
-    An account of ε promises pure ε, an account of ρ promises zCDP. Each charge pays for one release: who publishes
-    twice with it has spent it twice, which the account cannot see. A charge divides into equal parts.
+    Each charge pays for one release. The account cannot see a second one. A charge divides into equal parts.
 
     Parameters
     ----------
@@ -101,11 +100,8 @@ class Budget:
     probability : with epsilon, the failure probability δ_prob that is allowed.
     noise : the noise that spends it, such as "laplace"; of a unit's usual noise None is kept.
 
-    Raises
-    ------
-    InputError
-        Unless exactly one of epsilon and rho is given, finite and above zero; on a probability with rho, or not
-        between 0 and 1; on an amount that was charged as something else; on noise that does not fit.
+    Raises InputError unless exactly one of epsilon and rho is given, finite and above zero. Also on a probability with
+    rho, or not between 0 and 1, on an amount that was charged in the other unit, and on noise that does not fit.
 
     >>> Budget(epsilon=0.5).guarantee
     Guarantee(epsilon=Fraction(1, 2), rho=None, probability=Fraction(0, 1))
@@ -118,40 +114,33 @@ class Budget:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            given = "neither epsilon nor rho is" if self.rho is None else "both epsilon and rho are"
-            raise InputError(f"{given} given: it must be one of them (pure ε with Laplace noise, ρ-zCDP with Gaussian)")
+            raise InputError("a budget must be one of them: epsilon (Laplace noise) or rho (zCDP, Gaussian noise)")
         if self.noise is not None:
             self._check_noise(self.noise)
         given = getattr(self, self.unit)
         charge = given if isinstance(given, Charge) else None
         if charge is not None and charge.unit != self.unit:
-            raise InputError(
-                f"{self.unit} is {float(charge):g}, but it was charged as {charge.unit}: it must be spent as what it is"
-            )
+            raise InputError(f"{self.unit} is {float(charge):g}, which was charged as {charge.unit}: spend it as that")
         object.__setattr__(self, self.unit, exact(**{self.unit: given if charge is None else charge.amount}))
         if self.probability is None:
             return
         if self.rho is not None:
             raise InputError("probability goes with epsilon: rho (zCDP) holds for every failure probability at once")
-        positive(probability=self.probability)
-        if self.probability >= 1:
+        if not positive(probability=self.probability) < 1:
             raise InputError(f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6")
         if charge is not None:
             raise InputError(
-                f"probability is {self.probability!r}, but the epsilon was charged to an account of pure ε: leave it "
-                "out, or use an account in rho (zCDP), which pays for Gaussian noise"
+                f"probability is {self.probability!r}, but epsilon was charged to an account of pure ε: leave it out, "
+                "or use an account in rho"
             )
 
     def _check_noise(self, noise: str) -> None:
         one_of(tuple(NOISES), noise=noise)
         pure = NOISES[noise] == "epsilon"
         if not pure and self.rho is None and self.probability is None:
-            raise InputError(
-                f"noise is {noise!r} with epsilon= alone: it is never pure; give rho (zCDP), or probability=, such as "
-                "1e-6"
-            )
+            raise InputError(f"noise is {noise!r} with epsilon alone: it is never pure; give rho, or probability=1e-6")
         if pure and self.rho is not None:
-            raise InputError(f"noise is {noise!r} with rho: it takes epsilon (pure)")
+            raise InputError(f"noise is {noise!r} with rho: it takes epsilon")
         if pure:
             object.__setattr__(self, "probability", None)
         if self.probability is None and noise == replace(self, noise=None).law().noise:
@@ -200,10 +189,10 @@ class Population:
 
     Parameters
     ----------
-    name : of the people. accounts : how many they have, but for people's own budgets.
-    sums : for each unit, what has been spent, the most that may ever be (None without a limit), and the most in any one
-        window of each stream.
-    own_budgets : whether people pay from budgets of their own, too: what these have spent is private, and comes on top.
+    name : of the people. accounts : how many they have, without people's own budgets.
+    sums : for each unit, what has been spent, the limit of it (None without one), and the most in any one window of
+        each stream.
+    own_budgets : whether people also pay from budgets of their own. What these have spent is private, and comes on top.
 
     >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
     the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (in any window at most 2)
@@ -219,10 +208,11 @@ class Population:
         parts = []
         for unit, spent, most, window in self.sums:
             part = f"{LETTERS[unit]} = {say_amount(spent, window)}"
-            part += "" if most is None else f" of {say_amount(most, most)}"
-            parts.append(part + " together")
             if most is None:
-                parts[-1] += f", without a limit (in any window at most {say_amount(window, window)})"
+                part += f" together, without a limit (in any window at most {say_amount(window, window)})"
+            else:
+                part += f" of {say_amount(most, most)} together"
+            parts.append(part)
         who = "the only account" if self.accounts == 1 else f"the {self.accounts:,} accounts"
         has = "has" if self.accounts == 1 else "have"
         own = "; people's own budgets come on top" if self.own_budgets else ""
@@ -248,19 +238,16 @@ class Population:
 
 @dataclass(frozen=True)
 class Payment:
-    """The payment for a release: the account, its limit and its sum by then; public, as budgets are.
+    """The payment for a release: the account, its limit, and what it had spent by then. Public, as budgets are.
+
+    Raises InputError unless something has been spent, and no more than the limit.
 
     Parameters
     ----------
     account : its name. unit : "epsilon" or "rho".
-    limit : of the account. spent : so far, this release with it.
+    limit : of the account. spent : so far, including this release.
     steps : number of steps of time that limit and spent are about; None for all that is ever published.
     population : what all accounts of the same people had spent by then.
-
-    Raises
-    ------
-    InputError
-        Unless something has been spent, and no more than the limit.
     """
 
     account: str
@@ -276,18 +263,15 @@ class Payment:
             whole(steps=self.steps)
         if not isinstance(self.account, str) or not 0 < self.spent <= self.limit:
             raise InputError(
-                f"account {self.account!r} has spent {float(self.spent):g} of {float(self.limit):g}: it must be more "
-                "than nothing and no more than the limit"
+                f"spent is {float(self.spent):g}: it must be above zero and at most the limit, {float(self.limit):g}"
             )
 
     def __str__(self) -> str:
         """Say who paid, how much in all, and what was left."""
         letter = LETTERS[self.unit]
         spent, limit = (say_amount(each, self.limit) for each in (self.spent, self.limit))
-        if self.steps is None:
-            left = say_amount(self.limit - self.spent, self.limit)
-            then = f"and {left} was left" if left != "0" else "and nothing was left"
-        else:
+        then = f"and {say_amount(self.limit - self.spent, self.limit)} was left"
+        if self.steps is not None:
             then = f"in the {self.steps:,} steps that end with it"
         people = "" if self.population is None else f"; {self.population}"
         return f"{self.account!r} has spent {letter} = {spent} of {limit}, this release with it, {then}{people}"

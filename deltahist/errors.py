@@ -25,7 +25,7 @@ BYTES_PER_CELL = 45
 
 
 class InputError(ValueError):
-    """A parameter or a file that cannot be used; the message names the value, the rule and the likely cause.
+    """A parameter or a file that cannot be used. The message names the value and the rule.
 
     >>> import deltahist as dh
     >>> dh.Domain((1, 0), (4,))
@@ -73,7 +73,7 @@ class DamagedFile(InputError):  # noqa: N818
 
 
 class DeltaHistWarning(UserWarning):
-    """Something that works but is probably not what was meant.
+    """Something that works, but is probably a mistake.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -84,18 +84,11 @@ class DeltaHistWarning(UserWarning):
 # --- checks -------------------------------------------------------------------------------------------------
 
 
-def _one(kind: dict[str, Any]) -> tuple[str, Any]:
-    if len(kind) != 1:
-        raise TypeError("give exactly one keyword: the name of the parameter")
-    return next(iter(kind.items()))
-
-
 def _refuse(name: str, value: Any, rule: str) -> InputError:
     try:
-        shown = repr(value)[:200]
-    except ValueError:
-        shown = "a number of thousands of digits"
-    return InputError(f"{name} is {shown}: it must be {rule}")
+        return InputError(f"{name} is {value!r:.200}: it must be {rule}")
+    except ValueError:  # Python prints no number of thousands of digits
+        return InputError(f"{name} is too long a number: it must be {rule}")
 
 
 def _refuse_number(name: str, value: Any, rule: str) -> InputError:
@@ -124,7 +117,7 @@ def positive(**parameter: Any) -> Any:
     ...
     deltahist.errors.InputError: epsilon is -1: it must be a finite number above zero
     """
-    name, value = _one(parameter)
+    ((name, value),) = parameter.items()
     if not _is_finite(value) or value <= 0:
         raise _refuse_number(name, value, "a finite number above zero")
     return value
@@ -132,7 +125,7 @@ def positive(**parameter: Any) -> Any:
 
 def finite(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
-    name, value = _one(parameter)
+    ((name, value),) = parameter.items()
     if not _is_finite(value):
         raise _refuse_number(name, value, "a finite number")
     return value
@@ -140,7 +133,7 @@ def finite(**parameter: Any) -> Any:
 
 def whole(*, least: int = 1, **parameter: Any) -> int:
     """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
-    name, value = _one(parameter)
+    ((name, value),) = parameter.items()
     if not _is_finite(value) or value != int(value) or value < least:
         raise _refuse_number(name, value, f"a whole number of at least {least}")
     return int(value)
@@ -148,7 +141,7 @@ def whole(*, least: int = 1, **parameter: Any) -> int:
 
 def one_of(choices: tuple[Any, ...], **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is among the choices."""
-    name, value = _one(parameter)
+    ((name, value),) = parameter.items()
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
         raise _refuse(name, value, f"one of {', '.join(map(repr, choices))}")
     return value
@@ -163,7 +156,7 @@ def normal_name(**parameter: Any) -> str:
     >>> normal_name(user=" Jose\u0301 ") == "Jos\u00e9", normal_name(user=7.0), normal_name(user=2**70)
     (True, '7', '1180591620717411303424')
     """
-    name, value = _one(parameter)
+    ((name, value),) = parameter.items()
     if isinstance(value, str | uuid.UUID):
         text = unicodedata.normalize("NFC", str(value)).strip()
     elif _is_finite(value) and value == int(value) and (isinstance(value, numbers.Integral) or abs(value) <= 2**53):

@@ -15,47 +15,36 @@ from deltahist.errors import InputError, one_of, whole
 
 #: Records of people whose own budget did not suffice.
 UNPAID = "people who cannot pay"
-#: What may have been left out before counting.
+#: What may be left out before counting.
 DROPS = ("bad rows", "points outside", UNPAID)
-#: Characters of a condition on rows, or of a reason: what a person can read in a statement.
+#: Characters of a condition on rows, or of a reason, since the privacy statement shows them in full.
 _LONGEST = 1000
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The release that another one replaces, since something was wrong with it.
-
-    Parameters
-    ----------
-    digest : its SHA-256, 64 hexadecimal digits. reason : of the correction, one line; public.
-    """
+    """The faulty release that another one replaces: its SHA-256 as 64 hexadecimal digits, and the public reason."""
 
     digest: str
     reason: str
 
     def __post_init__(self) -> None:
         check_digits(digest=self.digest)
-        object.__setattr__(self, "reason", check_reason(self.reason))
+        object.__setattr__(self, "reason", check_line(reason=self.reason))
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How rows become counts: which rows, whose points they are, which are left out, the way to the map.
+    """How rows become counts. Raises InputError on a parameter that is not as described.
 
     Parameters
     ----------
     contributions : points of one user that may move at once; 1 if the unit of privacy is a point.
-    user : whether the unit of privacy is a user, all of whose kept points may move; so it is with more than one.
-    dropped : kinds of rows that may have been left out: "bad rows", "points outside", "people who cannot pay".
+    user : whether the unit of privacy is a user, all of whose kept points may move; always with more than one point.
+    dropped : kinds of rows that may be missing: "bad rows", "points outside", "people who cannot pay".
     projection : the operation that brought coordinates to the map; None if they were in its CRS.
-    where : the condition that chose the rows, on columns besides the place; None if all were taken.
-    replaces : the release that is published once more since something was wrong with it; None for a first one.
-
-    Raises
-    ------
-    InputError
-        If contributions is no whole number of at least 1, `dropped` names something else, or the condition is
-        no line of text.
+    where : the condition on other columns that chose the rows, one line; None if all rows count.
+    replaces : the faulty release that is published again; None for a first one.
 
     >>> Preprocessing(contributions=3).unit, Preprocessing(contributions=1, user=True).unit, Preprocessing().unit
     ('user', 'user', 'point')
@@ -74,7 +63,7 @@ class Preprocessing:
         kinds = {one_of(DROPS, dropped=d) for d in self.dropped}
         object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
         if self.where is not None:
-            object.__setattr__(self, "where", check_condition_text(self.where))
+            object.__setattr__(self, "where", check_line(where=self.where))
 
     @property
     def unit(self) -> str:
@@ -96,7 +85,7 @@ class Preprocessing:
         return out + (f", of rows where {self.where}" if self.where is not None else "")
 
     def describe(self) -> dict[str, Any]:
-        """Return a JSON-ready public description; "where" and what follows are in it only if there is such a thing."""
+        """Return a JSON-ready public description, without "where" and "replaces" if they are None."""
         return {
             **{"contributions": self.contributions, "unit": self.unit, "dropped": list(self.dropped)},
             "projection": self.projection,
@@ -107,48 +96,31 @@ class Preprocessing:
     @classmethod
     def from_description(cls, description: dict[str, Any]) -> Preprocessing:
         """Make the object again that `describe` described; raise InputError if it contradicts itself."""
-        contributions = whole(contributions=description["contributions"])
-        unit = one_of(("point", "user"), unit=description["unit"])
         dropped, projection = description["dropped"], description["projection"]
-        if not isinstance(dropped, list) or (unit == "point" and contributions > 1):
-            raise InputError("the unit of privacy or what was dropped is damaged (altered?)")
-        if not isinstance(projection, str | None):
-            raise InputError(f"projection is {str(projection)[:80]!r}: it must be a name")
+        if not isinstance(dropped, list) or not isinstance(projection, str | None):
+            raise InputError("dropped must be a list, and projection a name")
         replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
-        return cls(contributions, unit == "user", tuple(dropped), projection, description.get("where"), replaces)
+        where, user = description.get("where"), description["unit"] == "user"
+        found = cls(description["contributions"], user, tuple(dropped), projection, where, replaces)
+        one_of((found.unit,), unit=description["unit"])
+        return found
 
 
-def check_condition_text(where: Any) -> str:
-    """Return a condition as one printable line, which release files and terminals show unchanged."""
-    if not isinstance(where, str) or not where.strip():
-        raise InputError(f"where is {where!r}: it must be a condition on columns, such as \"kind = 'bus'\"")
-    return _check_line(where=where)
-
-
-def check_reason(reason: Any) -> str:
-    """Return the reason of a correction or a withdrawal as one printable line."""
-    if not isinstance(reason, str) or not reason.strip():
-        raise InputError(f"reason is {reason!r}: it must be a line of text, such as 'wrong column'; it is public")
-    return _check_line(reason=reason)
+def check_line(**given: Any) -> str:
+    """Return the one keyword's value, text that a privacy statement shows in full, as one printable line."""
+    ((name, value),) = given.items()
+    line = value.strip() if isinstance(value, str) else ""
+    if not 0 < len(line) <= _LONGEST or not line.isprintable():
+        raise InputError(f"{name} is {value!r:.80}: it must be one printable line of 1 to {_LONGEST:,} characters")
+    return line
 
 
 def check_digits(**given: Any) -> str:
     """Return the one keyword's value, a SHA-256 in 64 hexadecimal digits; InputError for anything else."""
     ((name, value),) = given.items()
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise InputError(f"{name} is {str(value)[:80]!r}: it must be a SHA-256, 64 hexadecimal digits (altered?)")
+        raise InputError(f"{name} is {value!r:.80}: it must be a SHA-256, 64 hexadecimal digits")
     return value
-
-
-def _check_line(**given: str) -> str:
-    ((name, value),) = given.items()
-    line = value.strip()
-    if len(line) > _LONGEST or not line.isprintable():
-        raise InputError(
-            f"{name} is {line[:40]!r}, of {len(line):,} characters: it must be one line of at most {_LONGEST:,}, since "
-            "the privacy statement says it in full"
-        )
-    return line
 
 
 #: Points, one of them at a time, in the map's own coordinates, none left out.
@@ -202,15 +174,9 @@ class Clock:
     def of(cls, start: str, every: str | None, format: str | None = None, tz: str | None = None) -> Clock:
         """Read a clock from text: a date or date-time and a period such as 1d or month; or a whole number and None."""
         if _STEP_NUMBER.fullmatch(start.strip()):
-            for name, value, what in (
-                ("every", every, "period"),
-                ("time_format", format, "format"),
-                ("tz", tz, "time zone"),
-            ):
+            for name, value in {"every": every, "time_format": format, "tz": tz}.items():
                 if value is not None:
-                    raise InputError(
-                        f"{name} is {value!r} with start {start!r}: step numbers have no {what}; leave it out"
-                    )
+                    raise InputError(f"{name} is {value!r}: it must be left out, as start is the step number {start!r}")
             return cls(int(start), 0)
         if every is None:
             raise InputError(f"every is missing with start {start!r}: give the period of a step, such as 1d or 6h")

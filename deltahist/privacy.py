@@ -58,8 +58,7 @@ class Law(abc.ABC):
         parameter = change / (cls.norm * amount)
         if parameter > MOST_SCALE**cls.norm:
             raise InputError(
-                f"{cls.unit} is {float(amount):.10g}: noise of a scale above 2^50 would be needed, which is not drawn; "
-                "take more (epsilon of about 1, or rho of about 0.1)"
+                f"{cls.unit} is {float(amount):.10g}: it must be larger, as the noise's scale exceeds 2^50"
             )
         return cls(parameter)
 
@@ -243,13 +242,9 @@ class Guarantee:
     ----------
     epsilon : ε; or
     rho : ρ of zCDP.
-    probability : with epsilon, δ_prob, ε holds but for; 0 for pure ε.
+    probability : δ_prob, with which ε may fail; 0 for pure ε.
 
-    Raises
-    ------
-    InputError
-        Unless exactly one of epsilon and rho is given, or on a probability that is not from 0 to below 1 or stands
-        with rho.
+    Raises InputError unless exactly one of epsilon and rho is given, and on a probability with rho or not below 1.
 
     >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
     Fraction(3, 4)
@@ -261,17 +256,14 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            raise InputError("a guarantee is either epsilon, with or without a probability, or rho: give one of them")
+            raise InputError("a guarantee must be one of them: epsilon (with or without a probability) or rho")
         amount = self.epsilon if self.rho is None else self.rho
         if amount is None or not is_number(amount) or not 0 <= amount < math.inf:
             raise InputError(f"a guarantee of {amount!r}: it must be a finite number, zero or more")
         if self.probability:
             object.__setattr__(self, "probability", exact(probability=self.probability))
             if self.probability >= 1 or self.rho is not None:
-                raise InputError(
-                    f"probability is {float(self.probability):g}: it goes with epsilon and must be less than 1, else "
-                    "nothing is promised"
-                )
+                raise InputError(f"probability is {float(self.probability):g}: it must be below 1, and without rho")
 
     def __add__(self, other: Guarantee) -> Guarantee:
         """Add what both cost, Σ ε_i: sequential composition. Pure ε is (ε²/2)-zCDP.
@@ -295,17 +287,16 @@ class Guarantee:
         assert self.epsilon is not None
         if self.probability:
             raise InputError(
-                f"ε = {float(self.epsilon):g} but for a probability of {float(self.probability):g} is no zCDP: bring "
-                "what is in ρ to (ε, δ_prob) instead, with Guarantee(epsilon=g.approximate(p), probability=p)"
+                f"probability is {float(self.probability):g}: it must be 0 for zCDP; convert ρ to ε with approximate()"
             )
         return self.epsilon * self.epsilon / 2
 
     @property
     def certainty(self) -> float:
-        """How often whoever holds two neighbouring data sets for equally likely guesses right from a release, at most.
+        """The largest share of right guesses between two equally likely neighbouring data sets, from a release.
 
         That is (1 + their total variation) / 2: e^ε / (1 + e^ε) for pure ε, reached by randomised response, and
-        Φ(√(ρ/2)) for Gaussian noise of ρ; integer noise far below one can be 0.006 above that (docs/privacy/weak.md).
+        Φ(√(ρ/2)) for Gaussian noise of ρ. Integer noise far below one can be 0.006 above that (docs/privacy/weak.md).
 
         >>> round(Guarantee(epsilon=1).certainty, 3), round(Guarantee(rho=Fraction(1, 2)).certainty, 3)
         (0.731, 0.691)
@@ -347,10 +338,7 @@ class Guarantee:
             raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
         if self.epsilon is not None:
             if self.probability > probability:
-                raise InputError(
-                    f"probability is {probability!r}, but ε = {float(self.epsilon):g} holds but for "
-                    f"{float(self.probability):g}: nothing is promised at a smaller failure probability"
-                )
+                raise InputError(f"probability is {probability!r}: it must be at least {float(self.probability):g}")
             return float(self.epsilon)
         assert self.rho is not None
         alpha, own, log = _orders()

@@ -20,22 +20,10 @@ _CLUSTERS, _PLACES = 14, 300
 def sample_points(seed: int = 7) -> pd.DataFrame:
     """Visits of 2,000 invented users to an invented city: homes in clusters, a busy centre, an empty river.
 
-    Contributions are uneven on purpose (from one visit to over a hundred per user), so that bounding them
-    has something to do. A seed always gives the same table.
+    Returns 20,000 rows in random order: `user` (0 to 1999, each at least once), and `lon` and `lat` in degrees
+    (EPSG:4326, six decimals), all inside `BOUNDS`. Users have from one visit to over a hundred, so that there is
+    something to bound. A seed always gives the same table.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    pandas.DataFrame
-        20,000 rows in random order: `user` (int64, 0 to 1999, each at least once), `lon` and `lat`
-        (float64 degrees, EPSG:4326, six decimals), all inside `BOUNDS`.
-
-    Examples
-    --------
     >>> city = sample_points()
     >>> city.shape, city.user.nunique()
     ((20000, 3), 2000)

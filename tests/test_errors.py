@@ -70,13 +70,6 @@ def test_numbers_of_numpy_become_whole_numbers_of_any_length(kind):
     assert type(found.numerator) is type(found.denominator) is int
 
 
-def test_one_parameter_at_a_time():
-    with pytest.raises(TypeError, match="exactly one"):
-        positive(a=1, b=2)
-    with pytest.raises(TypeError, match="exactly one"):
-        finite()
-
-
 def test_what_does_not_fit_is_refused_with_both_figures(monkeypatch):
     monkeypatch.setattr(validate, "available_memory", lambda: 2 * 2**30)
     fits_memory(2 * 2**30, "a map")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deltahist.errors import InputError
-from deltahist.preprocessing import check_condition_text
+from deltahist.preprocessing import check_line
 
 #: Names by which a column that is not read is a coordinate all the same.
 _PLACES = frozenset({
@@ -46,7 +46,7 @@ class Condition:
         """Read a condition; raise InputError if it asks for more than comparisons of columns with constants."""
         import sqlglot
 
-        line = check_condition_text(text)
+        line = check_line(where=text)
         try:
             tree = sqlglot.parse_one(line, into=sqlglot.exp.Condition)
             return cls(line, tree, _kinds_of(line, tree))

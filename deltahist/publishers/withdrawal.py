@@ -9,7 +9,7 @@ from deltahist.accounts.ledger import WITHDRAWN, Ledger, get_note, set_note
 from deltahist.budget import Payment
 from deltahist.errors import InputError
 from deltahist.kinds import read_release
-from deltahist.preprocessing import check_reason
+from deltahist.preprocessing import check_line
 from deltahist.releases.notices import Notice
 
 
@@ -41,8 +41,8 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
     """
     path, release = Path(path), read_release(path)
     known = release.withdrawn
-    notice = known or Notice(release.digest, check_reason(reason), date.today().isoformat())
-    if notice.reason != check_reason(reason):
+    notice = known or Notice(release.digest, check_line(reason=reason), date.today().isoformat())
+    if notice.reason != check_line(reason=reason):
         raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice.words}: give that reason")
     if ledger is not None:
         _enter(ledger, release.payment, notice, path.name)

@@ -16,7 +16,7 @@ from typing import Any
 from deltahist._files import check_format, first_line, open_regular, write_whole
 from deltahist._objects import UnseenObject, is_stored_file, read_object
 from deltahist.errors import DamagedFile, InputError
-from deltahist.preprocessing import check_digits, check_reason
+from deltahist.preprocessing import check_digits, check_line
 
 FORMAT, VERSION = "deltahist-withdrawal", 2
 #: Bytes of a notice that are read: reason and readme are a line each.
@@ -41,7 +41,7 @@ class Notice:
 
     def __post_init__(self) -> None:
         check_digits(digest=self.digest)
-        check_reason(self.reason)
+        check_line(reason=self.reason)
         if datetime.date.fromisoformat(self.date).isoformat() != self.date:
             raise InputError(f"date is {self.date!r}: it must be a day, such as '2026-11-25'")
 

@@ -63,12 +63,12 @@ def test_truncations_and_changes_are_found(path):
 def test_a_key_that_others_can_read_is_refused(path):
     open_key(path, BOUND)
     path.chmod(0o640)
-    with pytest.raises(dh.InputError, match=r"can be read by others \(mode 640\).*chmod 600"):
+    with pytest.raises(dh.InputError, match=r"mode 640.*chmod 600"):
         open_key(path, BOUND)
 
 
 def test_where_no_file_can_be_made(path, tmp_path):
-    with pytest.raises(dh.InputError, match="does not exist: make it first"):
+    with pytest.raises(dh.InputError, match="does not exist"):
         open_key(tmp_path / "none" / "share.key", BOUND)
     with pytest.raises((dh.DamagedFile, dh.InputError)):
         open_key(tmp_path, BOUND)

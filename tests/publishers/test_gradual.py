@@ -104,7 +104,7 @@ def test_the_state_is_for_its_owner_alone(chain):
     assert repr(State.load(path)) == f"State(release 2 of chain {State.load(path).chain.name})"  # without its noise
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
-    with pytest.raises(dh.InputError, match="can be read by others"):
+    with pytest.raises(dh.InputError, match="mode 644"):
         State.load(path)
 
 
@@ -195,7 +195,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
         (release, {"epsilon": 0.5}, r"epsilon is 0.5, .* `tighten`"),
         (release, {"epsilon": -1}, r"epsilon is -1: it must be a finite number above zero"),
         (release, {"rho": 1}, r"rho is given, but the chain spends epsilon"),
-        (release, {}, r"neither epsilon nor rho is given"),
+        (release, {}, r"one of them"),
         (release, {"epsilon": 9}, r"epsilon is 9: .* can be 99.9\d* ?% ?sure|epsilon is 9: whoever"),
         (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
         (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with state="),
@@ -204,7 +204,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
     ):
         with pytest.raises(dh.InputError, match=message):
             dh.refine(given, path, **how)
-    with pytest.raises(dh.InputError, match=r"folder .*nowhere' of the state does not exist: make it first"):
+    with pytest.raises(dh.InputError, match="nowhere' does not exist"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "nowhere" / "s")
     with pytest.raises(dh.InputError, match=r"nowhere' does not exist: nothing can go on without"):
         dh.refine(release, tmp_path / "nowhere", epsilon=2)

@@ -273,7 +273,7 @@ def grids_of(width):
         ({"epsilon": "0"}, "epsilon"),
         ({"epsilon": None}, "epsilon"),
         ({"rho": "1"}, "one of them"),
-        ({"contributions": 2}, "altered"),
+        ({"contributions": 2}, "unit is"),
         ({"publishable": "yes"}, "publishable"),
         ({"laws": []}, "altered"),
         ({"groups": ["cells"]}, "altered"),
