@@ -60,8 +60,8 @@ CHARGES = sa.Table(
     sa.Column("key", sa.Text),
 )
 sa.Index("charges_by_step", CHARGES.c.account, CHARGES.c.step)
-_KEYED = {f"{name}_where": CHARGES.c.key.is_not(None) for name in ("sqlite", "postgresql")}
-sa.Index("charges_by_key", CHARGES.c.account, CHARGES.c.key, unique=True, **_KEYED)
+_KEYED = CHARGES.c.key.is_not(None)
+sa.Index("charges_by_key", CHARGES.c.account, CHARGES.c.key, unique=True, sqlite_where=_KEYED, postgresql_where=_KEYED)
 
 
 def find_database(where: str | Path | None) -> Database:
@@ -330,7 +330,9 @@ class PostgreSQL(Database):
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
         # A pooler of connections may know nothing of statements that were prepared.
-        settings = {"prepare_threshold": None} | ({} if "connect_timeout" in url.query else {"connect_timeout": 10})
+        settings: dict[str, Any] = {"prepare_threshold": None} | (
+            {} if "connect_timeout" in url.query else {"connect_timeout": 10}
+        )
         if rest.endswith(("?password=", "&password=")):  # SQLAlchemy drops it, and PGPASSWORD would be sent
             settings["password"] = ""
         pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}

@@ -153,7 +153,7 @@ class Ledger:
         rule = Rule.of(epsilon, rho)
         bound = None
         if population_limit is not None:
-            bound = Rule.of(**{rule.unit: population_limit})
+            bound = Rule.of(population_limit) if rule.unit == "epsilon" else Rule.of(rho=population_limit)
         with self.transaction() as connection:
             open_account(connection, check_text(account=account), rule.describe(), population, bound)
 

@@ -69,7 +69,7 @@ class Window:
 
         rule = Rule.of(self.epsilon, self.rho, self.length, self.limits)
         ledger = self.ledger if isinstance(self.ledger, ledgers.Ledger) else ledgers.Ledger(self.ledger)
-        read = {"rule": rule, "length": rule.length, "limits": rule.longer, "ledger": ledger}
+        read: dict[str, Any] = {"rule": rule, "length": rule.length, "limits": rule.longer, "ledger": ledger}
         read["name"] = check_text(account=self.name)
         for name, value in read.items():
             object.__setattr__(self, name, value)

@@ -86,8 +86,8 @@ def open_account(
     from deltahist.accounts.ledger import Ledger
 
     opened = Ledger(where)
-    limits = {"population": population, "population_limit": population_limit}
-    opened.open(account, **shared.read_budget(epsilon, rho), **limits)
+    budget = shared.read_budget(epsilon, rho)
+    opened.open(account, population=population, population_limit=population_limit, **budget)
     console.put(console.facts(account=account, together=opened.standing(account).population))
 
 
@@ -153,7 +153,7 @@ def _sum_rows(standings: list[Standing]) -> list[tuple[str, ...]]:
     """Return lines of what all accounts of the same people may spend, have spent and have left together."""
     from deltahist.budget import LETTERS, say_amount
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for people in dict.fromkeys(each.population for each in standings):
         for unit, spent, most, window in people.sums:
             fellows = [each for each in standings if each.population == people and each.unit == unit and each.spans]

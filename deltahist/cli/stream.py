@@ -131,9 +131,10 @@ def stream(
     page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, expected, amounts)
     print(f"{console.facts(**about)}\n\n{page}\n")
     shared.note_company(state, account)
-    planned = sum(amounts) if amounts is not None else number * rule.equal
-    if planned and (weakness := weakness_of(Guarantee(**{unit: planned}))):
-        console.note(f"warning: all steps together cost {chosen.mechanism.letter} = {float(planned):.6g}: {weakness}")
+    together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal
+    spent = Guarantee(epsilon=together) if unit == "epsilon" else Guarantee(rho=together)
+    if together and (weakness := weakness_of(spent)):
+        console.note(f"warning: all steps together cost {chosen.mechanism.letter} = {float(together):.6g}: {weakness}")
     if dry_run:
         plan.check(amounts, False)
         return None

@@ -70,7 +70,8 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
 
     # Any of several operations gives the extent to within a few hundred metres.
     onto = pyproj.Transformer.from_crs(read_crs(crs), read_crs(target), always_xy=True)
-    found = onto.transform_bounds(*bounds, densify_pts=100)
+    west, south, east, north = bounds
+    found = onto.transform_bounds(west, south, east, north, densify_pts=100)
     return found if np.isfinite(found).all() else None
 
 

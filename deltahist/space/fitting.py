@@ -177,7 +177,7 @@ def _shorten_edges(polygon: Any) -> Any:
     """Return a polygon whose edges of more than 180 degrees take the shorter way; its holes move with it."""
     import shapely
 
-    rings = []
+    rings: list[Any] = []
     for ring in shapely.get_rings(polygon):
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
         turns = np.cumsum(np.where(np.abs(step) < 360, np.rint(step / 360), 0))
