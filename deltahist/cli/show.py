@@ -98,7 +98,7 @@ def plot(
         published: Any = shared.open_release(release)
         asked = shared.read_zones(regions, layer, name, published.domain)
         files = context or ()
-        look["context"] = [read_geometries(file, published.domain, "--context", choosable=False) for file in files]
+        look["context"] = [read_geometries(file, published.domain, "--context") for file in files]
         if asked is None:
             look |= {"per": "cell" if per == "region" else per, "nonnegative": nonnegative}
         else:

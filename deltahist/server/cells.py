@@ -19,7 +19,7 @@ from deltahist.server.answers import Source, asks_degrees
 from deltahist.server.models import Cells, CellsAsked, returns
 from deltahist.server.queries import read_box
 from deltahist.server.service import JSON, service_of
-from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, degrees_east
+from deltahist.space.crs import LONGITUDE_LATITUDE, Operation
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import bend_boxes, fit
 from deltahist.space.workloads import boxes
@@ -118,7 +118,7 @@ def _corners(domain: Domain, ends: list[Index]) -> tuple[NDArray[np.float64], ND
     x, y = np.meshgrid(*places, indexing="ij")
     if domain.crs is not None:
         x, y = Operation.off(domain, LONGITUDE_LATITUDE)(x, y)
-        x = np.round(x[0, 0] + degrees_east(x, x[0, 0]), DIGITS)  # in one piece across the antimeridian
+        x = np.round(x[0, 0] + (x - x[0, 0] + 180) % 360 - 180, DIGITS)  # in one piece across the antimeridian
         y = np.round(y, DIGITS)
     return np.ravel(x), np.ravel(y)
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+import shapely
+from numpy.typing import NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError, finite
 
@@ -73,18 +74,6 @@ def area_of(crs: str, bounds: tuple[float, ...], target: Any = LONGITUDE_LATITUD
     west, south, east, north = bounds
     found = onto.transform_bounds(west, south, east, north, densify_pts=100)
     return found if np.isfinite(found).all() else None
-
-
-def degrees_east(lon: NDArray[np.float64], other: Any) -> NDArray[np.float64]:
-    """Return how far east of another each longitude lies, from -180 to 180 degrees."""
-    return (lon - other + 180) % 360 - 180
-
-
-def lattice_of(low: ArrayLike, high: ArrayLike, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the places of a lattice over a box, its rim included."""
-    sides = (np.linspace(lo, hi, number) for lo, hi in zip(np.ravel(low), np.ravel(high), strict=True))
-    x, y = np.meshgrid(*sides, indexing="ij")
-    return x, y
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +146,6 @@ class Operation:
 
     def shapes(self, shapes: NDArray[Any]) -> NDArray[Any]:
         """Return geometries (m,) after the operation; None where there was none, or a vertex has no place there."""
-        import shapely
-
         moved = shapely.transform(shapes, lambda v: np.column_stack(self(v[:, 0], v[:, 1])))
         places, owner = shapely.get_coordinates(moved, return_index=True)
         moved[owner[~np.isfinite(places).all(axis=1)]] = None
@@ -191,7 +178,7 @@ def scales(crs: str, bounds: tuple[float, ...]) -> tuple[float, float]:
     if not system.is_projected or len(bounds) != 4:
         raise InputError(f"crs is {crs!r}: it must be a projected CRS, on a 2-D domain")
     to_ground = Operation.between(system, read_crs(LONGITUDE_LATITUDE), area_of(crs, bounds))
-    x, y = lattice_of(bounds[:2], bounds[2:], _SAMPLES)
+    x, y = np.meshgrid(*np.linspace(bounds[:2], bounds[2:], _SAMPLES).T, indexing="ij")
     lon, lat = to_ground(x, y)
     if not (np.isfinite(lon).all() and np.isfinite(lat).all()):
         raise InputError(
@@ -310,13 +297,11 @@ def extent_on(bounds: Sequence[float], crs: str) -> Extent:
     >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618").bounds
     (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
-    import shapely
-
     west, south, east, north = _check_degrees(bounds)
     onto = Operation.between(read_crs(LONGITUDE_LATITUDE), read_crs(crs), (west, south, east, north))
     east = west + width_in_degrees(west, east)
     rim = shapely.segmentize(shapely.box(west, south, east, north), max(east - west, north - south) / 1000)
-    inside = np.stack(lattice_of((west, south), (east, north), 33), axis=-1).reshape(-1, 2)
+    inside = np.stack(np.meshgrid(*np.linspace((west, south), (east, north), 33).T), axis=-1).reshape(-1, 2)
     found = np.array(onto(*np.concatenate([shapely.get_coordinates(rim), inside]).T))
     if not np.isfinite(found).all():
         raise InputError(

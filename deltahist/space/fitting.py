@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import shapely.affinity
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
@@ -27,6 +28,8 @@ AT_A_TIME = 1 << 12
 OUTSIDE = "not answered: outside the map"
 #: Share of a cell's side by which a straight piece of an edge in degrees may miss the curve that it is on the map.
 _BEND = 2e-3
+#: How rings are made valid: where they overlap there is land, and not a hole.
+_OVERLAPS_ARE_LAND: Any = {"method": "structure", "keep_collapsed": False}
 #: Radius of the earth in metres.
 _EARTH = 6_371_000.0
 
@@ -93,8 +96,6 @@ def fit(regions: ArrayLike, domain: Domain, crs: Any = None) -> Fitted:
     >>> found.outside.tolist(), found.notes.tolist()
     ([0.75, nan, 0.0], ['clipped: 75% of its area lies outside the map', 'not answered: no geometry', None])
     """
-    import shapely
-
     if domain.ndim != 2:
         raise InputError("regions are polygons: they need a 2-D domain")
     given, crs = np.array(regions, dtype=object), None if crs is None else read_crs(crs)
@@ -122,8 +123,6 @@ def _fit(
     given: NDArray[Any], domain: Domain, crs: Any, operation: Operation | None
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
     """Return what `Fitted` holds of some regions."""
-    import shapely
-
     shapes, notes = _repair(read_rings(given) if operation is not None and crs.is_geographic else given)
     near = np.ones(len(shapes))
     if operation is not None:
@@ -131,7 +130,7 @@ def _fit(
         there, shapes = ~shapely.is_missing(shapes), operation.shapes(shapes)
         notes[there & shapely.is_missing(shapes)] = f"not answered: it reaches beyond where {domain.crs} is defined"
         rounded = ~shapely.is_missing(shapes) & ~shapely.is_valid(shapes)
-        shapes[rounded] = _make_valid(shapes[rounded])
+        shapes[rounded] = shapely.make_valid(shapes[rounded], **_OVERLAPS_ARE_LAND)
 
     outside = np.where(shapely.is_missing(shapes), np.nan, 0.0)
     bounds = shapely.box(*domain.bounds)
@@ -161,8 +160,6 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
     >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
     (178.0, 0.0, 182.0, 1.0)
     """
-    import shapely
-
     places, owner = shapely.get_coordinates(given, return_index=True)
     step = np.abs(np.diff(places[:, 0]))
     given = given.copy()
@@ -175,8 +172,6 @@ def read_rings(given: NDArray[Any]) -> NDArray[Any]:
 
 def _shorten_edges(polygon: Any) -> Any:
     """Return a polygon whose edges of more than 180 degrees take the shorter way; its holes move with it."""
-    import shapely
-
     rings: list[Any] = []
     for ring in shapely.get_rings(polygon):
         places, step = shapely.get_coordinates(ring), np.diff(shapely.get_coordinates(ring)[:, 0])
@@ -191,8 +186,6 @@ def _shorten_edges(polygon: Any) -> Any:
 
 def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
     """Return shapes (m,) on a map in longitude and latitude, cut at the antimeridian as RFC 7946 asks."""
-    import shapely.affinity
-
     found = read_rings(Operation.off(domain, LONGITUDE_LATITUDE).shapes(shapes))
     for at in np.flatnonzero((np.abs(shapely.bounds(found)[:, ::2]) > 180).any(axis=1)):
         moved = [shapely.affinity.translate(found[at], turn) for turn in (-360, 0, 360)]
@@ -202,8 +195,6 @@ def to_degrees(shapes: NDArray[Any], domain: Domain) -> NDArray[Any]:
 
 def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the polygons (m,) of geometries, with valid rings, and notes of the repair; None if there is no area."""
-    import shapely
-
     places, owner = shapely.get_coordinates(given, return_index=True)
     finite = np.ones(len(given), dtype=bool)
     finite[owner[~np.isfinite(places).all(axis=1)]] = False
@@ -217,7 +208,7 @@ def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
             continue
         if not shapely.is_valid(shape):
             notes[at] = f"repaired: {shapely.is_valid_reason(shape).partition('[')[0].lower()}"
-        part = polygons_of(_make_valid(shape))
+        part = polygons_of(shapely.make_valid(shape, **_OVERLAPS_ARE_LAND))
         if part.area > 0:
             shapes[at] = part
         else:
@@ -225,17 +216,8 @@ def _repair(given: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return shapes, notes
 
 
-def _make_valid(shapes: Any) -> Any:
-    """Return geometries with valid rings: where rings overlap there is land, and not a hole."""
-    import shapely
-
-    return shapely.make_valid(shapes, method="structure", keep_collapsed=False)
-
-
 def polygons_of(shape: Any) -> Any:
     """Return the polygonal part of a valid geometry."""
-    import shapely
-
     if shape.geom_type in ("Polygon", "MultiPolygon"):
         return shape
     parts = shapely.get_parts(shapely.get_parts(shape))
@@ -248,8 +230,6 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
     A projection may fold far from the area that it is made for: a region on the other side of the earth could reach the
     map. Degrees also get more vertices, so that edges become the curves that they are on the map.
     """
-    import shapely
-
     share, area = np.ones(len(shapes)), area_of(domain.crs, domain.bounds, crs)  # type: ignore[arg-type]
     if area is None:
         return shapes, share
@@ -278,8 +258,6 @@ def _cut_surroundings(shapes: NDArray[Any], crs: Any, domain: Domain) -> tuple[N
 
 def _area(shape: Any, crs: Any) -> float:
     """Return a shape's area in a CRS; degrees count as on a sphere, whose areas a cylinder keeps."""
-    import shapely
-
     if crs.is_geographic:
         shape = shapely.transform(shape, lambda v: np.column_stack([v[:, 0], np.sin(np.radians(v[:, 1]))]))
     return float(shape.area)
@@ -329,8 +307,6 @@ def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[An
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
-    import shapely
-
     west, south, east, north = corners.T
     possible = (np.abs(corners) <= (360, 90, 360, 90)).all() and (west != east).all() and (south < north).all()
     if not possible or shapely.intersects(shapely.box(*domain.bounds), shapely.box(-360, -90, 360, 90)):
@@ -351,8 +327,6 @@ def bend_boxes(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any]:
     West above east means across the antimeridian. Raises InputError if such a box goes more than half around the earth
     and the map does not: the box must be reversed.
     """
-    import shapely
-
     west, south, east, north = corners.T
     width = width_in_degrees(west, east)
     wide, area = (west > east) & (width > 180), area_of(domain.crs, domain.bounds)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError
@@ -33,8 +34,6 @@ def onto_map(frame: gpd.GeoDataFrame, domain: Domain, name: str) -> gpd.GeoDataF
 
     Raises InputError as of `way_to_map`, or if a vertex has no place on the map.
     """
-    import shapely
-
     operation = way_to_map(frame.crs, domain, name)
     if operation is None:
         return frame
@@ -59,17 +58,14 @@ def way_to_map(crs: Any, domain: Domain, name: str) -> Operation | None:
     return Operation.onto(domain, crs)
 
 
-def read_geometries(
-    file: str | Path, domain: Domain, name: str = "file", layer: str | None = None, *, choosable: bool = True
-) -> gpd.GeoDataFrame:
+def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer: str | None = None) -> gpd.GeoDataFrame:
     """Read a file of geometries, unchanged; without a CRS, they are in the domain's coordinates.
 
-    The file is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. `choosable` is whether
-    the caller can name a layer. GeoJSON always says degrees; for a plane it is in the plane's coordinates all the same.
+    The file is GeoPackage, GeoJSON, FlatGeobuf, a shapefile, each also in a .zip, or GeoParquet. GeoJSON always says
+    degrees; for a plane it is in the plane's coordinates all the same.
     Raises InputError if the file is missing or unreadable, has no geometries, or has several layers and none is chosen.
     """
     import geopandas as gpd
-    import shapely
     from shapely.errors import ShapelyError
 
     file = Path(file)
@@ -82,7 +78,7 @@ def read_geometries(
             if file.suffix.lower() in (".parquet", ".geoparquet"):
                 frame = gpd.read_parquet(file)
             else:
-                place, layer = _layer_of(file, layer, choosable)
+                place, layer = _layer_of(file, layer)
                 frame = gpd.read_file(place, layer=layer, use_arrow=True, engine="pyogrio")
             shapes = frame.geometry.to_numpy()
     except InputError:
@@ -96,7 +92,7 @@ def read_geometries(
     return frame.set_crs(None, allow_override=True) if plain else frame
 
 
-def _layer_of(file: Path, layer: str | None, choosable: bool) -> tuple[str, str]:
+def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:
     """Return what GDAL opens, and the layer.
 
     Raises InputError if the file is of another kind than its ending says, or has several layers and none is chosen.
@@ -112,8 +108,8 @@ def _layer_of(file: Path, layer: str | None, choosable: bool) -> tuple[str, str]
     if layer is None and len(layers) == 1:
         layer = layers[0]
     if layer is None or layer not in layers:
-        ask = "choose one with layer=" if choosable else "make a file of one"
-        raise InputError(f"layer is {layer!r}: {file.name!r} has the layers {', '.join(layers) or 'none'}; {ask}")
+        known = ", ".join(layers) or "none"
+        raise InputError(f"layer is {layer!r}: it must be one of the layers of {file.name!r}, which are {known}")
     driver = pyogrio.read_info(place, layer=layer)["driver"]
     if driver not in DRIVERS.values() or driver != DRIVERS.get(suffix, driver):
         raise ValueError(f"it is of the kind {driver}, which its ending does not say")
@@ -131,7 +127,7 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
         # Of a file that was cut short the missing points would pass for rows without one.
         if len(header) < 28 or 2 * int.from_bytes(header[24:28], "big") > file.stat().st_size:
             raise InputError(f"input {file.name!r} is shorter than it says: was it cut short?")
-    place, layer = _layer_of(file, layer, choosable=True)
+    place, layer = _layer_of(file, layer)
     info = pyogrio.read_info(place, layer=layer)
     fields = [str(field) for field in info["fields"]]
     wanted = {fields[int(c)] if c not in fields and c.isdigit() and int(c) < len(fields) else c for c in columns}
@@ -151,7 +147,7 @@ def read_sources(text: str, domain: Domain, name: str = "sources") -> str | Base
         raise InputError(
             f"{name} is {text!r}: it must be none, boundary, left or right (in 1-D only), or a file of geometries"
         )
-    return onto_map(read_geometries(text, domain, name, choosable=False), domain, f"{name} {text!r}").union_all()
+    return onto_map(read_geometries(text, domain, name), domain, f"{name} {text!r}").union_all()
 
 
 def read_box_file(file: Path, wanted: int, name: str = "boxes") -> tuple[NDArray[np.float64], list[str]]:

@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, as_printed, fits_memory, one_of, whole
@@ -150,7 +151,8 @@ class Neighbourhood:
         The cost of a strategy is the largest of its costs under these, each over its factor.
         """
         # A subclass has edges of its own; longer moves are promised what the profile says.
-        out = [(Fraction(1), self.without_limits() if type(self) is Neighbourhood else self)]
+        plain = self.limits == () or type(self) is not Neighbourhood
+        out = [(Fraction(1), self if plain else self.with_limits(()))]
         for limit in self.profile:
             relation = self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
             out.append((limit.factor, relation))
@@ -263,10 +265,6 @@ class Neighbourhood:
         """Return the neighbourhood of the same moves and sources with another promise beyond δ."""
         return Neighbourhood(self.domain, self.delta, self.sources, limits)
 
-    def without_limits(self) -> Neighbourhood:
-        """Return the neighbourhood that promises nothing beyond δ."""
-        return self if self.limits == () else self.with_limits(())
-
     def capped(self) -> Neighbourhood:
         """With the usual limit for any move at all where nothing was said of moves beyond δ.
 
@@ -305,8 +303,6 @@ class Neighbourhood:
         """Describe the neighbourhood as JSON, without its domain; public."""
         sources = self.sources
         if sources is not None and not isinstance(sources, str):
-            import shapely
-
             sources = {"wkt": shapely.to_wkt(sources, rounding_precision=-1)}
         out = {"delta": self.delta, "sources": sources}
         return out | {"limits": describe_limits(self.profile)} if self.profile else out
@@ -316,8 +312,6 @@ class Neighbourhood:
         """Make the neighbourhood of a description that `describe` made."""
         sources = description["sources"]
         if isinstance(sources, dict):
-            import shapely
-
             try:
                 sources = shapely.from_wkt(sources["wkt"])
             except shapely.errors.GEOSException:
@@ -408,8 +402,6 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
 
 def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
     """Raise InputError unless a source is a valid, non-empty, finite shapely geometry, not too far away."""
-    import shapely
-
     if not isinstance(geometry, shapely.Geometry):
         raise InputError(f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry')
     if shapely.is_empty(geometry) or not np.isfinite(shapely.get_coordinates(geometry)).all():
@@ -427,7 +419,6 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
 
 def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
     """Convert a geometry to lattice steps, its vertices rounded to whole ones; in 1-D flat, on a plane's x axis."""
-    import shapely
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
         out = np.zeros_like(vertices)
@@ -442,8 +433,6 @@ def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
 
 def is_far(geometry: BaseGeometry, domain: Domain, radius: int) -> bool:
     """Whether no place of the domain itself is within `radius` lattice steps of the geometry."""
-    import shapely
-
     sides = (*domain.lattice_shape, 0)[:2]
     return bool(shapely.distance(on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
 
@@ -455,8 +444,6 @@ def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArra
     along x only). The geometry is defined on the lattice: its vertices are rounded to whole steps, so that distances
     in simple positions are exact. Proof: docs/privacy/histogram.md, lemma 2.
     """
-    import shapely
-
     placed = on_lattice(geometry, domain)
     shapely.prepare(placed)
     shape = np.array((*domain.shape, 1)[:2])
@@ -468,30 +455,22 @@ def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArra
     outer_high = np.where(steps > 0, np.maximum(shape * steps, bounds[2:] + radius), 0)
 
     near = np.zeros(tuple(shape), dtype=bool)
-    block = np.ones(2, dtype=np.int64)
-    while (block * _SPLIT < shape).any():
-        block *= _SPLIT
-    block = np.minimum(block, shape)
-    low = np.indices(-(-shape // block)).reshape(2, -1).T * block
-    while len(low):
+    # From one block that holds the grid down to single cells.
+    block, low = _SPLIT ** math.ceil(math.log(shape.max(), _SPLIT)), np.zeros((1, 2), dtype=np.int64)
+    while True:
         high = np.minimum(low + block, shape)
         first = np.where(low == 0, outer_low, low * steps)
         last = np.where(high == shape, outer_high, high * steps)
         close = shapely.distance(placed, shapely.box(*first.T, *last.T)) < limit
         low, high = low[close], high[close]
-        if (block == 1).all():
-            near[low[:, 0], low[:, 1]] = True
-            break
+        if block == 1:
+            near[tuple(low.T)] = True
+            return near.reshape(domain.shape)
         # A block whose farthest point in the domain is surely within the limit needs no finer look.
-        middle = shapely.points(*((low + high) * steps / 2).T)
-        half = np.hypot(*((high - low) * steps / 2).T)
-        inside = shapely.distance(placed, middle) + half < limit
+        middle = shapely.points((low + high) * steps / 2)
+        inside = shapely.distance(placed, middle) + np.hypot(*((high - low) * steps / 2).T) < limit
         for (x0, y0), (x1, y1) in zip(low[inside].tolist(), high[inside].tolist(), strict=True):
             near[x0:x1, y0:y1] = True
-        low = low[~inside]
-        finer = np.maximum(block // _SPLIT, 1)
-        offsets = np.indices(-(-block // finer)).reshape(2, -1).T * finer
-        low = (low[:, None, :] + offsets).reshape(-1, 2)
-        low = low[(low < shape).all(axis=1)]
-        block = finer
-    return near.reshape(domain.shape)
+        block //= _SPLIT
+        finer = low[~inside, None] + np.indices((_SPLIT, _SPLIT)).reshape(2, -1).T * block
+        low = finer[(finer < shape).all(axis=2)]

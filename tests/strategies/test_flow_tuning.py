@@ -46,7 +46,7 @@ def test_tuning_reaches_the_targets_for_all_ranges(n, limit, most):
     """Expected RMSE at ε = 1, δ = one cell, diagonal moves included."""
     near = square(n, limits=() if limit is None else [(ANY, limit)])
     flow = Flow.tuned(near)
-    assert dh.sensitivity(flow, near.without_limits()) <= Fraction(101, 100)
+    assert dh.sensitivity(flow, near.with_limits(())) <= Fraction(101, 100)
     assert rmse(flow, near) <= most
 
 
@@ -87,7 +87,7 @@ def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, tota
 def test_limits_are_kept(limits, delta, sources, norm):
     """A tuned flow need not scale its noise: what each relation costs is its factor, but for rounding."""
     near = square(30, delta, limits, sources)
-    flow, plain = Flow.tuned(near, norm=norm), Flow.tuned(near.without_limits(), norm=norm)
+    flow, plain = Flow.tuned(near, norm=norm), Flow.tuned(near.with_limits(()), norm=norm)
     budget = {"epsilon": 1} if norm == 1 else {"rho": 1}
     mechanism = dh.Mechanism(near, flow, dh.Budget(**budget))
     for factor, relation in near.relations:

@@ -7,13 +7,14 @@ that cell, and a strip of its own width to every cell further up in the same col
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import shapely
 from numpy.typing import NDArray
 
-from deltahist.space.workloads.cover import in_parts
+from deltahist.space.workloads.cover import RegionCover, in_parts
 
 #: Vertices closer than this to a cell's edge, in cells, are on it.
 _NEAR_EDGE = 1e-8
@@ -23,29 +24,10 @@ _AT_A_TIME = 1 << 17
 _WHOLE = 1 << 52
 
 
-class Parts(NamedTuple):
-    """Parts of cells inside polygons: cells that they cut (k,), and rectangles of cells that they hold whole (r,).
-
-    Of cells cut, `owner` is the polygon, `x` and `y` the cell; `area`, `along_x` and `along_y` are ∫ 1, ∫ (x − x₀) and
-    ∫ (y − y₀) over the part inside, lengths in cells, (x₀, y₀) the cell's centre. Of rectangles, `whole` is the
-    polygon, `low` and `high` are corners (r, 2).
-    """
-
-    owner: NDArray[np.int64]
-    x: NDArray[np.int64]
-    y: NDArray[np.int64]
-    area: NDArray[np.float64]
-    along_x: NDArray[np.float64]
-    along_y: NDArray[np.float64]
-    whole: NDArray[np.int64]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-
-
-def parts_of(
+def cover_polygons(
     geometries: NDArray[Any], low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...], least: float
-) -> Iterator[Parts]:
-    """Parts of polygons in cells, some polygons at a time, in the order of polygons and cells.
+) -> RegionCover:
+    """Return the cover of polygons by the cells of a grid, in the order of polygons and cells.
 
     Parameters
     ----------
@@ -54,20 +36,21 @@ def parts_of(
     least : areas, in cells, that are not further than this from none or from all of a cell are none or all.
 
     >>> import shapely
-    >>> some = np.array([shapely.box(0, 0, 1.5, 1)])
-    >>> (found,) = parts_of(some, np.zeros(2), np.ones(2), (4, 4), 0.0)
-    >>> found.x.tolist(), found.area.tolist(), found.along_x.tolist(), found.low.tolist(), found.high.tolist()
-    ([1], [0.5], [-0.125], [[0, 0]], [[1, 1]])
+    >>> found = cover_polygons(np.array([shapely.box(0, 0, 1.5, 1)]), np.zeros(2), np.ones(2), (4, 4), 0.0)
+    >>> found.x.tolist(), found.share.tolist(), found.places[0].tolist(), found.low.tolist(), found.high.tolist()
+    ([1], [0.5], [-0.25], [[0, 0]], [[1, 1]])
     """
+    parts = []
     for some in in_parts(count_rim_cells(geometries, cell), _AT_A_TIME):
-        found = _parts(geometries[some], low, cell, shape, least)
-        yield found._replace(owner=found.owner + some.start, whole=found.whole + some.start)
+        owner, *cut, whole, first, last = _parts(geometries[some], low, cell, shape, least)
+        parts.append((owner + some.start, *cut, whole + some.start, first, last))
+    owner, x, y, area, along_x, along_y, *rectangles = map(np.concatenate, zip(*parts, strict=True))
+    # Moments are in cells, places in half cells.
+    return RegionCover(len(geometries), shape, owner, x, y, area, (2 * along_x, 2 * along_y), *rectangles)
 
 
 def count_rim_cells(geometries: NDArray[Any], cell: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Return about how many cells (m,) with these sides the rims of polygons cross, and how many vertices they have."""
-    import shapely
-
     across = sum(1 / side for side in cell)
     sizes: NDArray[np.float64] = shapely.length(geometries) * across + shapely.get_num_coordinates(geometries)
     return sizes
@@ -75,7 +58,11 @@ def count_rim_cells(geometries: NDArray[Any], cell: Sequence[float] | NDArray[np
 
 def _parts(
     geometries: NDArray[Any], low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...], least: float
-) -> Parts:
+) -> tuple[NDArray[Any], ...]:
+    """Return cells that are cut: polygon, x, y, and ∫ 1, ∫ (x − x₀) and ∫ (y − y₀) over the part inside.
+
+    Then the polygon and the corners of each rectangle of whole cells. Lengths are in cells, (x₀, y₀) is the centre.
+    """
     start, end, owner = _edges(geometries, low, cell, shape)
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     corner = np.floor(np.minimum.reduceat(start, begins)).astype(np.int64)
@@ -128,7 +115,7 @@ def _parts(
     begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
     some = ends > begins
     runs = _rectangles(*cells(begins[some]), (ends - begins)[some])
-    return Parts(*cells(held[cut]), area[cut], along_x[cut], along_y[cut], *runs)
+    return *cells(held[cut]), area[cut], along_x[cut], along_y[cut], *runs
 
 
 def _rectangles(
@@ -147,8 +134,6 @@ def _edges(
     geometries: NDArray[Any], low: NDArray[np.float64], cell: NDArray[np.float64], shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
     """All edges in cells, (k, 2) each end, the inside on their left, and whose they are (k,)."""
-    import shapely
-
     polygons, owner = shapely.get_parts(geometries, return_index=True)
     rings, polygon = shapely.get_rings(polygons, return_index=True)
     outer = np.append(True, polygon[1:] != polygon[:-1])

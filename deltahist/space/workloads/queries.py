@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 import scipy
+import shapely
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, fits_memory, positive, whole
 from deltahist.space.domain import Domain
-from deltahist.space.workloads.areas import Parts, count_rim_cells, parts_of
+from deltahist.space.workloads.areas import count_rim_cells, cover_polygons
 from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, in_parts
 
 #: All ranges of a domain are listed one by one up to this number.
@@ -25,6 +26,8 @@ _ROUNDING = 1e-9
 _SLACK = 1e-9
 #: Cells at the rims of regions that are covered together, so that memory stays small.
 _CELLS_AT_A_TIME = 1 << 17
+#: Boxes whose explicit rows are made together.
+_ROWS_AT_A_TIME = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +82,8 @@ class Boxes:
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N) of area shares."""
-        fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
-        shares = _axis_shares(self.spans(domain), domain)
-        if domain.ndim == 1:
-            return scipy.sparse.csr_array(shares[0])
-        parts = [
-            scipy.sparse.csr_array((x[:, :, None] * y[:, None, :]).reshape(len(x), -1))
-            for x, y in zip(*(np.array_split(s, -(-len(self) // 512)) for s in shares), strict=True)
-        ]
-        return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
+        """Return the queries as explicit rows (m, N) of area shares; InputError as of `spans`."""
+        return _rows_of(self.spans(domain), domain.shape)
 
     def _refuse(self, bad: NDArray[np.bool_], rule: str) -> NoReturn:
         """Raise InputError for the first box that breaks a rule along any axis (d, m)."""
@@ -106,11 +101,6 @@ class AllRanges:
     def __len__(self) -> int:
         return math.prod(n * (n + 1) // 2 for n in self.domain.shape)
 
-    def intervals(self) -> tuple[Span, ...]:
-        """All intervals along each axis; the ranges are their product."""
-        pairs = [np.triu_indices(n) for n in self.domain.shape]
-        return tuple((first.astype(np.float64), last.astype(np.float64) + 1) for first, last in pairs)
-
     def spans(self, domain: Domain) -> tuple[Span, ...]:
         """Every range listed, x varying slowest; refused beyond five million."""
         self.check(domain)
@@ -119,24 +109,22 @@ class AllRanges:
                 f"there are {len(self):,} ranges: at most {MOST_LISTED:,} are listed one by one "
                 "(take .sample(number, seed), or random_squares)"
             )
-        intervals = self.intervals()
-        if len(intervals) == 1:
-            return intervals
-        (a, b), (c, d) = intervals
-        return ((np.repeat(a, len(c)), np.repeat(b, len(c))), (np.tile(c, len(a)), np.tile(d, len(a))))
+        pairs = [np.triu_indices(n) for n in self.domain.shape]
+        numbers = np.indices([len(first) for first, _ in pairs]).reshape(len(pairs), -1)
+        return tuple((first[at] + 0.0, last[at] + 1.0) for (first, last), at in zip(pairs, numbers, strict=True))
 
     def sample(self, number: int, seed: int = 0) -> Boxes:
         """Ranges drawn uniformly, with replacement."""
         rng = np.random.default_rng(seed)
         low, high = [], []
         for axis, n in enumerate(self.domain.shape):
-            rank = rng.integers(0, n * (n + 1) // 2, number)
             # The ranges that end at cell e are the e + 1 ranks from e (e + 1) / 2 on.
-            end = ((np.sqrt(8.0 * rank + 1) - 1) // 2).astype(np.int64)
-            end -= end * (end + 1) // 2 > rank
+            begins = np.cumsum(np.arange(n + 1))
+            rank = rng.integers(0, begins[-1], number)
+            end = np.searchsorted(begins, rank, side="right")
             edges = self.domain.edges(axis)
-            low.append(edges[rank - end * (end + 1) // 2])
-            high.append(edges[end + 1])
+            low.append(edges[rank - begins[end - 1]])
+            high.append(edges[end])
         return Boxes(np.column_stack([*low, *high]))
 
     def cover(self, domain: Domain) -> BoxCover:
@@ -144,11 +132,8 @@ class AllRanges:
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N)."""
-        self.check(domain)
-        fits_memory(16 * len(self) * domain.size, f"{len(self):,} explicit queries")
-        axes = [scipy.sparse.csr_array(shares) for shares in _axis_shares(self.intervals(), domain)]
-        return axes[0] if domain.ndim == 1 else scipy.sparse.csr_array(scipy.sparse.kron(*axes, format="csr"))
+        """Return the queries as explicit rows (m, N); InputError as of `spans`."""
+        return _rows_of(self.spans(domain), domain.shape)
 
     def check(self, domain: Domain) -> None:
         """Raise InputError unless the ranges belong to a domain."""
@@ -178,8 +163,6 @@ class Regions:
 
     def boxes(self) -> Boxes:
         """Return a box for each region: of its area, with the centre and proportions of its bounds."""
-        import shapely
-
         corners = shapely.bounds(self.geometries)
         sides = corners[:, 2:] - corners[:, :2]
         part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
@@ -200,8 +183,10 @@ class Regions:
         Raises InputError if a polygon reaches outside the domain, or the domain is 1-D.
         """
         if domain not in self._last:
+            self.check(domain)
+            asked = (self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)
             self._last.clear()
-            self._last[domain] = self._cover(domain)
+            self._last[domain] = cover_polygons(*asked)
         return self._last[domain]
 
     @functools.cached_property
@@ -210,8 +195,6 @@ class Regions:
 
     def check(self, domain: Domain) -> None:
         """Raise InputError if a polygon reaches outside a domain, or the domain is 1-D."""
-        import shapely
-
         if domain.ndim != 2:
             raise InputError("regions are polygons: they need a 2-D domain")
         outside = reach_beyond(shapely.bounds(self.geometries), domain)
@@ -221,15 +204,6 @@ class Regions:
                 f"{tuple(round(b, 6) for b in domain.bounds)} ({int(outside.sum()):,} such regions): clip it, nothing "
                 "is known there (or is it in another CRS than the domain?)"
             )
-
-    def _cover(self, domain: Domain) -> RegionCover:
-        self.check(domain)
-        asked = (self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)
-        found = Parts(*map(np.concatenate, zip(*parts_of(*asked), strict=True)))
-        # Moments are in cells, places in half cells.
-        places = (2 * found.along_x, 2 * found.along_y)
-        cells, rectangles = (found.owner, found.x, found.y, found.area), (found.whole, found.low, found.high)
-        return RegionCover(len(self), domain.shape, *cells, places, *rectangles)
 
 
 def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.bool_]:
@@ -270,8 +244,6 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
 
     Raises InputError if a geometry is no valid, non-empty polygon or multipolygon.
     """
-    import shapely
-
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
     if not len(array) or len(labels) != len(array):
@@ -329,10 +301,15 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
     return out
 
 
-def _axis_shares(spans: Sequence[Span], domain: Domain) -> list[NDArray[np.float64]]:
-    """Return the share (m, n) of each cell along each axis that lies in intervals."""
-    cells = [np.arange(n) for n in domain.shape]
-    return [
-        np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0.0)
-        for (low, high), cell in zip(spans, cells, strict=True)
-    ]
+def _rows_of(spans: Sequence[Span], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
+    """Return boxes as explicit rows (m, N): the share of each cell that lies in them."""
+    number, parts = len(spans[0][0]), []
+    fits_memory(16 * number * math.prod(shape), f"{number:,} explicit queries")
+    for start in range(0, max(number, 1), _ROWS_AT_A_TIME):
+        some, rows = slice(start, start + _ROWS_AT_A_TIME), np.ones((1, 1))
+        for (low, high), cell in zip(spans, map(np.arange, shape), strict=True):
+            ends = np.minimum(high[some, None], cell + 1), np.maximum(low[some, None], cell)
+            share = np.maximum(ends[0] - ends[1], 0.0)
+            rows = (rows[:, :, None] * share[:, None, :]).reshape(len(share), rows.shape[1] * len(cell))
+        parts.append(scipy.sparse.csr_array(rows))
+    return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))

@@ -6,7 +6,7 @@ import shapely
 from hypothesis import assume, given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.space.workloads.areas import parts_of
+from deltahist.space.workloads.areas import cover_polygons
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
 
@@ -37,14 +37,13 @@ def polygons(rng, number):
 
 def test_areas_and_centroids_are_those_of_the_cut_cells():
     shapes = polygons(np.random.default_rng(1), 60)
-    found = [*parts_of(np.array(shapes), np.zeros(2), np.full(2, 0.5), (14, 10), 1e-12)]
+    found = cover_polygons(np.array(shapes), np.zeros(2), np.full(2, 0.5), (14, 10), 1e-12)
     area, along_x, along_y = np.zeros((3, len(shapes), 14, 10))
-    for part in found:
-        for out, values in ((area, part.area), (along_x, part.along_x), (along_y, part.along_y)):
-            out[part.owner, part.x, part.y] = values
-        for owner, (west, south), (east, north) in zip(part.whole, part.low, part.high, strict=True):
-            assert not area[owner, west:east, south:north].any()
-            area[owner, west:east, south:north] = 1
+    for out, values in zip((area, along_x, along_y), (found.share, *found.places), strict=True):
+        out[found.owner, found.x, found.y] = values
+    for owner, (west, south), (east, north) in zip(found.whole, found.low, found.high, strict=True):
+        assert not area[owner, west:east, south:north].any()
+        area[owner, west:east, south:north] = 1
     cells = shapely.box(*(np.indices((14, 10)) / 2), *((np.indices((14, 10)) + 1) / 2))
     middle = shapely.centroid(cells)
     for number, shape in enumerate(shapes):
@@ -52,20 +51,20 @@ def test_areas_and_centroids_are_those_of_the_cut_cells():
         share = shapely.area(inside) * 4
         centre = np.where(share > 0, shapely.centroid(inside), middle)
         assert area[number] == pytest.approx(share, abs=1e-9)
-        assert along_x[number] == pytest.approx(share * (shapely.get_x(centre) - shapely.get_x(middle)) * 2, abs=1e-8)
-        assert along_y[number] == pytest.approx(share * (shapely.get_y(centre) - shapely.get_y(middle)) * 2, abs=1e-8)
+        assert along_x[number] == pytest.approx(share * (shapely.get_x(centre) - shapely.get_x(middle)) * 4, abs=1e-8)
+        assert along_y[number] == pytest.approx(share * (shapely.get_y(centre) - shapely.get_y(middle)) * 4, abs=1e-8)
         assert area[number].sum() == pytest.approx(4 * shape.area)
 
 
 def test_some_polygons_at_a_time_are_all_of_them(monkeypatch):
     shapes = np.array(polygons(np.random.default_rng(4), 30))
     asked = (shapes, np.zeros(2), np.full(2, 0.5), (14, 10), 1e-12)
-    (together,) = parts_of(*asked)
+    together = cover_polygons(*asked)
     monkeypatch.setattr("deltahist.space.workloads.areas._AT_A_TIME", 200)
-    apart = [*parts_of(*asked)]
-    assert len(apart) > 9
-    for one, other in zip(together, zip(*apart, strict=True), strict=True):
-        assert one == pytest.approx(np.concatenate(other), abs=1e-12)
+    apart = cover_polygons(*asked)
+    for name in ("owner", "x", "y", "share", "whole", "low", "high"):
+        assert getattr(together, name) == pytest.approx(getattr(apart, name), abs=1e-12)
+    assert np.array(together.places) == pytest.approx(np.array(apart.places), abs=1e-12)
 
 
 @pytest.mark.parametrize("domain", [DOMAIN, dh.Domain((0, 6), (12,))])
