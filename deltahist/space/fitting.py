@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import shapely.affinity
@@ -14,11 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, metres_per_unit, read_crs, width_in_degrees
+from deltahist.space.domain import Domain
 from deltahist.space.geometries import way_to_map
 from deltahist.space.workloads.queries import reach_beyond
-
-if TYPE_CHECKING:
-    from deltahist.space.domain import Domain
 
 #: Share of a cell's area: less of a region than this on the map is rounding.
 SPECK = 1e-6

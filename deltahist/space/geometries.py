@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.space.crs import Operation, read_crs
+from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
     import geopandas as gpd
-    from shapely.geometry.base import BaseGeometry
-
-    from deltahist.space.domain import Domain
 
 #: Endings of files of geometries, and the one driver of GDAL that may read them.
 DRIVERS = {".gpkg": "GPKG", ".geojson": "GeoJSON", ".json": "GeoJSON", ".fgb": "FlatGeobuf", ".shp": "ESRI Shapefile"}
@@ -137,7 +135,7 @@ def open_layer(file: Path, layer: str | None, columns: list[str]) -> Iterator[tu
         yield rows, about["crs"]
 
 
-def read_sources(text: str, domain: Domain, name: str = "sources") -> str | BaseGeometry | None:
+def read_sources(text: str, domain: Domain, name: str = "sources") -> str | shapely.Geometry | None:
     """Return the sources that a text names: none, boundary, left or right, or the union of a file's geometries."""
     if text == "none":
         return None

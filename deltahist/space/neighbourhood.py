@@ -9,18 +9,15 @@ import numbers
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import scipy
 import shapely
 from numpy.typing import NDArray
 
 from deltahist.errors import InputError, as_printed, fits_memory, one_of, whole
 from deltahist.space.domain import Domain
-
-if TYPE_CHECKING:
-    import scipy.sparse
-    from shapely.geometry.base import BaseGeometry
 
 #: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
 #: is part of the one lattice step by which the guarantee for raw coordinates falls short of δ.
@@ -105,7 +102,7 @@ class Neighbourhood:
 
     domain: Domain
     delta: float | str
-    sources: str | BaseGeometry | None = None
+    sources: str | shapely.Geometry | None = None
     limits: Limits | None = field(default=None, compare=False)
     #: The limits beyond δ by increasing distance: what is promised, however it was said.
     profile: tuple[Limit, ...] = field(init=False, repr=False)
@@ -247,8 +244,6 @@ class Neighbourhood:
 
     def incidence(self) -> scipy.sparse.csc_array:
         """Incidence matrix E (N, M), int64: +1 where an edge ends, -1 where it starts; no row for ⊥."""
-        import scipy.sparse
-
         edges = self.edges()
         column = np.arange(len(edges))
         moves = edges[:, 0] >= 0
@@ -257,7 +252,7 @@ class Neighbourhood:
         places = rows, np.concatenate([column, column[moves]])
         return scipy.sparse.csc_array((values, places), shape=(self.domain.size, len(edges)))
 
-    def with_sources(self, sources: str | BaseGeometry | None) -> Neighbourhood:
+    def with_sources(self, sources: str | shapely.Geometry | None) -> Neighbourhood:
         """Return the neighbourhood of the same moves with other sources."""
         return Neighbourhood(self.domain, self.delta, sources, self.limits)
 
@@ -400,7 +395,7 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
 # --- sources that are geometries ----------------------------------------------------------------------------
 
 
-def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
+def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
     """Raise InputError unless a source is a valid, non-empty, finite shapely geometry, not too far away."""
     if not isinstance(geometry, shapely.Geometry):
         raise InputError(f'sources is {geometry!r}: it must be None, "boundary", "left", "right" or a shapely geometry')
@@ -417,7 +412,7 @@ def check_geometry(geometry: BaseGeometry, domain: Domain) -> None:
         )
 
 
-def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
+def on_lattice(geometry: shapely.Geometry, domain: Domain) -> shapely.Geometry:
     """Convert a geometry to lattice steps, its vertices rounded to whole ones; in 1-D flat, on a plane's x axis."""
 
     def to_lattice(vertices: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -431,13 +426,13 @@ def on_lattice(geometry: BaseGeometry, domain: Domain) -> BaseGeometry:
     return placed if shapely.is_valid(placed) else shapely.make_valid(placed)
 
 
-def is_far(geometry: BaseGeometry, domain: Domain, radius: int) -> bool:
+def is_far(geometry: shapely.Geometry, domain: Domain, radius: int) -> bool:
     """Whether no place of the domain itself is within `radius` lattice steps of the geometry."""
     sides = (*domain.lattice_shape, 0)[:2]
     return bool(shapely.distance(on_lattice(geometry, domain), shapely.box(0, 0, *sides)) >= radius - _MARGIN)
 
 
-def touched_cells(geometry: BaseGeometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
+def touched_cells(geometry: shapely.Geometry, domain: Domain, radius: int) -> NDArray[np.bool_]:
     """Cells (domain.shape, bool) in which a raw point less than `radius` lattice steps from the geometry is counted.
 
     Points outside the domain are counted in the nearest cell: cells at the rim reach outwards without end (in 1-D

@@ -15,13 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, fits_memory, positive, whole
 from deltahist.space.domain import Domain
-from deltahist.space.workloads.areas import count_rim_cells, cover_polygons
-from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, in_parts
+from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, count_rim_cells, cover_polygons, in_parts
 
 #: All ranges of a domain are listed one by one up to this number.
 MOST_LISTED = 5_000_000
-#: Shares of a cell closer than this to none or all of it are none or all.
-_ROUNDING = 1e-9
 #: Of the map's longer side: a query that reaches no further outside ends at the edge.
 _SLACK = 1e-9
 #: Cells at the rims of regions that are covered together, so that memory stays small.
@@ -171,7 +168,7 @@ class Regions:
 
     def parts(self, domain: Domain) -> list[Regions]:
         """Return the regions in parts whose rims cross a bounded number of cells; InputError as of `cover`."""
-        parts = list(in_parts(count_rim_cells(self.geometries, domain.cell), _CELLS_AT_A_TIME))
+        parts = list(in_parts(count_rim_cells(self.geometries, domain), _CELLS_AT_A_TIME))
         if len(parts) == 1:
             return [self]
         self.check(domain)
@@ -184,9 +181,8 @@ class Regions:
         """
         if domain not in self._last:
             self.check(domain)
-            asked = (self.geometries, np.array(domain.low), np.array(domain.cell), domain.shape, _ROUNDING)
             self._last.clear()
-            self._last[domain] = cover_polygons(*asked)
+            self._last[domain] = cover_polygons(self.geometries, domain)
         return self._last[domain]
 
     @functools.cached_property
@@ -269,14 +265,11 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
     """
     side = domain.length(side, name="side") if isinstance(side, str) else positive(side=side)
     number = whole(number=number)
-    rng = np.random.default_rng(seed)
-    low = []
-    for lo, hi in zip(domain.low, domain.high, strict=True):
-        if side > (hi - lo) * (1 + 1e-12):
-            raise InputError(f"side is {side:g}: it must not be longer than the domain ({hi - lo:g})")
-        low.append(lo + rng.random(number) * max(0.0, hi - lo - side))
-    corner = np.column_stack(low)
-    return Boxes(np.column_stack([corner, np.minimum(corner + side, domain.high)]))
+    low, high = np.array(domain.low), np.array(domain.high)
+    if side > (high - low).min() * (1 + 1e-12):
+        raise InputError(f"side is {side:g}: it must not be longer than the domain ({(high - low).min():g})")
+    corner = low + np.random.default_rng(seed).random((domain.ndim, number)).T * np.maximum(0.0, high - low - side)
+    return Boxes(np.column_stack([corner, np.minimum(corner + side, high)]))
 
 
 def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
