@@ -307,7 +307,7 @@ def test_answers_in_parts_are_those_in_one(strategy, monkeypatch):
         release.answerer().prepare()
         expected = dh.answer(source, work)
         with monkeypatch.context() as small:
-            small.setattr("deltahist.space.workloads.queries._CELLS_AT_A_TIME", 40)
+            small.setattr("deltahist.space.workloads._CELLS_AT_A_TIME", 40)
             small.setattr("deltahist.releases.answerer._CELLS_AT_A_TIME", 40)
             small.setattr("deltahist.releases.answerer._BOXES_AT_A_TIME", 3)
             small.setattr("deltahist.releases.answerer._MOST", 300)

@@ -30,7 +30,7 @@ from deltahist.decode.base import (
 from deltahist.decode.detection import stands_out
 from deltahist.decode.placement import Placement, placement
 from deltahist.decode.projection import Metric, ProjectedCells, nonnegative, simulated_metric
-from deltahist.space.workloads.cover import aligned_spans, box_sums, prefix_sums, sums_between
+from deltahist.space.cover import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
     "Decoder",

@@ -23,8 +23,8 @@ from deltahist.decode.forms import Terms, evaluate, mean_of, row_products
 from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, fits_memory, is_number
 from deltahist.privacy import Law
-from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span, range_gram
-from deltahist.space.workloads.cover import Pieces, box_sums
+from deltahist.space.cover import Pieces, RegionCover, Span, box_sums
+from deltahist.space.workloads import AllRanges, Boxes, range_gram
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain

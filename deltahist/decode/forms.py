@@ -16,8 +16,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.errors import fits_memory
-from deltahist.space.workloads import Span
-from deltahist.space.workloads.cover import Edges, Pieces, RegionCover, counted, prefix_sums, sums_between
+from deltahist.space.cover import Edges, Pieces, RegionCover, Span, counted, prefix_sums, sums_between
 
 Field = NDArray[np.float64]
 Index = NDArray[np.int64]

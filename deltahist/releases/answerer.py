@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
 from deltahist.releases.tables import join_answers
-from deltahist.space.workloads import BoxCover, Cover, RegionCover, Regions, Workload
-from deltahist.space.workloads.cover import Pieces, counted, in_parts, prefix_sums
+from deltahist.space.cover import BoxCover, Cover, Pieces, RegionCover, counted, in_parts, prefix_sums
+from deltahist.space.workloads import Regions, Workload
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import CountEstimates

@@ -16,7 +16,7 @@ from deltahist.errors import DeltaHistWarning, InputError
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, area_of, metres_per_unit, read_crs, width_in_degrees
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import way_to_map
-from deltahist.space.workloads.queries import reach_beyond
+from deltahist.space.workloads import reach_beyond
 
 #: Share of a cell's area: less of a region than this on the map is rounding.
 SPECK = 1e-6

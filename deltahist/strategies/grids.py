@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, Field, Joint, Terms
 from deltahist.errors import InputError, whole
+from deltahist.space.cover import RegionCover, Span, aligned_spans
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Span, range_gram
-from deltahist.space.workloads.cover import RegionCover, aligned_spans
+from deltahist.space.workloads import AllRanges, range_gram
 from deltahist.strategies.base import (
     Group,
     Starts,

@@ -16,8 +16,9 @@ from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Mome
 from deltahist.decode.forms import BlockPower, PublicTotal, Terms, sums_of_both
 from deltahist.errors import whole
 from deltahist.privacy import Law
+from deltahist.space.cover import Span
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Span
+from deltahist.space.workloads import AllRanges
 from deltahist.strategies.base import Starts, Strategy, numbers_of, read_shares, spread_blocks, sum_blocks
 from deltahist.strategies.grids import Grids
 

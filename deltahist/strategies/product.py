@@ -18,9 +18,8 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import Feature, Field, Form, Index, Quadratic, Terms, over_intervals, sums_inside
 from deltahist.errors import InputError, one_of
 from deltahist.privacy import Law
+from deltahist.space.cover import Span, aligned_spans
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import Span
-from deltahist.space.workloads.cover import aligned_spans
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 if TYPE_CHECKING:

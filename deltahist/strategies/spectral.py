@@ -25,9 +25,9 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, fits_memory, whole
+from deltahist.space.cover import Pieces, Span
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, Regions, Span
-from deltahist.space.workloads.cover import Pieces
+from deltahist.space.workloads import AllRanges, Boxes, Regions
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import Ascent, BestGaussian, arrival_squares, bound_levels, pack, unpack
 

@@ -19,9 +19,9 @@ from deltahist.decode.forms import BlockPower, Field, over_intervals, row_produc
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, one_of, whole
 from deltahist.privacy import Law
+from deltahist.space.cover import RegionCover, Span, counted
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span
-from deltahist.space.workloads.cover import counted
+from deltahist.space.workloads import AllRanges, Boxes, Regions
 from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import lowest
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from deltahist.decode.forms import Overlap, Quadratic, surroundings
-from deltahist.space.workloads.cover import Pieces
+from deltahist.space.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, Sides, estimated_flow
 from deltahist.strategies.flow.lines import Lines
 from deltahist.strategies.product import Prefixes, _Haar, _Sums

@@ -37,8 +37,8 @@ from deltahist.decode.forms import (
     surroundings,
     weighted,
 )
-from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Span
-from deltahist.space.workloads.cover import Pieces, counted, prefix_sums, sums_between
+from deltahist.space.cover import Pieces, RegionCover, Span, counted, prefix_sums, sums_between
+from deltahist.space.workloads import AllRanges, Boxes
 from deltahist.strategies.base import Starts, spread_blocks, sum_blocks
 from deltahist.strategies.flow.lines import Lines, Sums
 from deltahist.strategies.flow.noise import (

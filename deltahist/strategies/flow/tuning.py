@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.forms import BlockPower, Field, cumulated, sums_before, sums_inside
+from deltahist.space.cover import Pieces, Span
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import AllRanges, Boxes, Regions, Span, Workload
-from deltahist.space.workloads.cover import Pieces
+from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload
 from deltahist.strategies.flow.decoder import estimated_flow
 from deltahist.strategies.flow.lines import Lines, hats, sums_on
 from deltahist.strategies.flow.noise import (

@@ -6,7 +6,7 @@ import shapely
 from hypothesis import assume, given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.space.workloads.cover import cover_polygons
+from deltahist.space.cover import cover_polygons
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
 
@@ -59,7 +59,7 @@ def test_areas_and_centroids_are_those_of_the_cut_cells():
 def test_some_polygons_at_a_time_are_all_of_them(monkeypatch):
     shapes = np.array(polygons(np.random.default_rng(4), 30))
     together = cover_polygons(shapes, DOMAIN)
-    monkeypatch.setattr("deltahist.space.workloads.cover._AT_A_TIME", 200)
+    monkeypatch.setattr("deltahist.space.cover._AT_A_TIME", 200)
     apart = cover_polygons(shapes, DOMAIN)
     for name in ("owner", "x", "y", "share", "whole", "low", "high"):
         assert getattr(together, name) == pytest.approx(getattr(apart, name), abs=1e-12)

@@ -1,4 +1,18 @@
-"""Workloads: the queries that people ask, as boxes and regions of the public space."""
+"""Workloads: the queries that people ask, as boxes and regions of the public space.
+
+>>> import deltahist as dh
+>>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
+>>> boxes([[0, 0, 2, 2], [1, 1, 4, 3]]).matrix(domain).sum(axis=1).tolist()  # how many cells each of them holds
+[4.0, 6.0]
+>>> len(all_ranges(domain)), len(random_squares(1.5, 10, domain))
+(100, 10)
+
+The expected squared error of each query is known before there are data. The whole domain's total is public:
+
+>>> near, asked = dh.Neighbourhood(domain, delta=1), boxes([[0, 0, 4, 4], [1, 1, 4, 3]])
+>>> dh.expected_error(dh.strategies.Flow(domain), near, asked, epsilon=1).round(1).tolist()
+[0.0, 40.0]
+"""
 
 from __future__ import annotations
 
@@ -14,8 +28,8 @@ import shapely
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, fits_memory, positive, whole
+from deltahist.space.cover import BoxCover, RegionCover, Span, count_rim_cells, cover_polygons, in_parts
 from deltahist.space.domain import Domain
-from deltahist.space.workloads.cover import BoxCover, RegionCover, Span, count_rim_cells, cover_polygons, in_parts
 
 #: All ranges of a domain are listed one by one up to this number.
 MOST_LISTED = 5_000_000
@@ -200,6 +214,10 @@ class Regions:
                 f"{tuple(round(b, 6) for b in domain.bounds)} ({int(outside.sum()):,} such regions): clip it, nothing "
                 "is known there (or is it in another CRS than the domain?)"
             )
+
+
+#: What can be asked.
+Workload = Boxes | AllRanges | Regions
 
 
 def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.bool_]:
