@@ -187,8 +187,7 @@ class MapOptions:
         from deltahist.space.crs import are_degrees, extent_of
 
         if self.project == "auto":
-            extent = extent_of(self.bounds)
-            return extent.bounds, extent.crs
+            return extent_of(self.bounds)
         if (self.project or self.crs) is None and are_degrees(self.bounds, *self.columns):
             raise InputError("--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none")
         return self.bounds, read_map_crs(self.project, self.crs)

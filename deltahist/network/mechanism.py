@@ -249,7 +249,7 @@ class DiffusionMechanism:
         if use is not None:
             with contextlib.suppress(InputError):
                 extent = extent_on((use.west, use.south, use.east, use.north), self.crs)
-                return Domain(extent.bounds, (1, 1), self.crs)
+                return Domain(extent, (1, 1), self.crs)
         raise InputError(f"crs is {self.crs[:60]!r}: it must have an area of use that is one region, as EPSG:32618 has")
 
     @functools.cached_property

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import shapely
@@ -34,13 +34,6 @@ _TO_SPACE = "+proj=pipeline +step +proj=unitconvert +xy_in=deg +xy_out=rad +step
 _ANGLES = {"lon", "lng", "long", "longitude", "lat", "latitude"}
 #: Boxes are extended to multiples of a power of ten that is at most this part of their longer side.
 _ROUND = 1e-3
-
-
-class Extent(NamedTuple):
-    """A box, (west, south, east, north), on a map with a projected CRS."""
-
-    bounds: tuple[float, ...]
-    crs: str
 
 
 # --- one operation for all coordinates ----------------------------------------------------------------------
@@ -288,13 +281,13 @@ def are_degrees(box: Sequence[float], *columns: str | None) -> bool:
     return named or not (box[0] <= 0 <= box[2] and box[1] <= 0 <= box[3])
 
 
-def extent_on(bounds: Sequence[float], crs: str) -> Extent:
+def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
     """Return the box on a map that covers bounds (W, S, E, N) in degrees; west above east crosses the antimeridian.
 
     It is extended outwards to round figures, by at most a five-hundredth of its longer side. Raises InputError if the
     bounds are not degrees, or some of them have no place on the map.
 
-    >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618").bounds
+    >>> extent_on((-74.3, 40.45, -73.6, 40.95), "EPSG:32618")
     (558910.0, 4477940.0, 618720.0, 4534160.0)
     """
     west, south, east, north = _check_degrees(bounds)
@@ -312,7 +305,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> Extent:
     unit = 10.0 ** math.floor(math.log10((high - low).max() * _ROUND))
     corners = [*np.floor(low / unit), *np.ceil(high / unit)]
     # Dividing by a whole number gives the decimals that were meant.
-    return Extent(tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners), crs)
+    return tuple(float(c * unit if unit >= 1 else c / round(1 / unit)) for c in corners)
 
 
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
@@ -327,14 +320,14 @@ def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     return west, box[1], east, box[3]
 
 
-def extent_of(bounds: Sequence[float]) -> Extent:
-    """Choose the map that suits bounds in degrees, as of `extent_on`, and return the box on it that covers them.
+def extent_of(bounds: Sequence[float]) -> tuple[tuple[float, ...], str]:
+    """Choose the map that suits bounds in degrees, and return the box of `extent_on` on it, and its CRS.
 
     It is the UTM zone that holds the bounds. If none does, it is Lambert's equal-area map centred on them.
 
     Raises InputError if the bounds are not degrees, or the map does not hold them in one piece.
 
-    >>> extent_of((-74.3, 40.45, -73.6, 40.95)).crs, extent_of((170, -50, -170, -30)).crs
+    >>> extent_of((-74.3, 40.45, -73.6, 40.95))[1], extent_of((170, -50, -170, -30))[1]
     ('EPSG:32618', '+proj=laea +lat_0=-39.7 +lon_0=180 +datum=WGS84 +units=m')
     """
     from pyproj.aoi import AreaOfInterest
@@ -343,7 +336,7 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     west, south, east, north = box = _check_degrees(bounds)
     width = width_in_degrees(west, east)
     for zone in query_utm_crs_info("WGS 84", AreaOfInterest(*box), contains=True) if width < 6 else ():
-        return extent_on(box, f"EPSG:{zone.code}")
+        return extent_on(box, f"EPSG:{zone.code}"), f"EPSG:{zone.code}"
     middle = 180 - (180 - west - width / 2) % 360  # from -180, not included, to 180
     # The latitude of the centre of mass of the bounds on a sphere.
     low, high, half = np.radians([south, north, width / 2])
@@ -353,10 +346,10 @@ def extent_of(bounds: Sequence[float]) -> Extent:
     crs = f"+proj=laea +lat_0={latitude:g} +lon_0={middle:.10g} +datum=WGS84 +units=m"
     try:
         extent = extent_on(box, crs)
-        scales(crs, extent.bounds)
+        scales(crs, extent)
     except InputError:
         raise InputError(
             f"bounds are {tuple(bounds)} in degrees: no equal-area map holds so much of the earth in one piece; "
             "about 170 degrees of longitude fit, or most of a hemisphere"
         ) from None
-    return extent
+    return extent, crs

@@ -193,8 +193,8 @@ class Domain:
         """
         from deltahist.space.crs import extent_of, extent_on
 
-        extent = extent_of(bounds) if crs == "auto" else extent_on(bounds, crs)
-        return cls.from_cell(extent.bounds, cell, extent.crs)
+        extent, crs = extent_of(bounds) if crs == "auto" else (extent_on(bounds, crs), crs)
+        return cls.from_cell(extent, cell, crs)
 
     @property
     def ndim(self) -> int:
