@@ -84,7 +84,13 @@ class Session:
 
 
 class Database:
-    """A database with records of people, safe to use from several threads. Private: it fetches data."""
+    """A database with records of people, safe to use from several threads. Private: it fetches data.
+
+    >>> import duckdb
+    >>> with Database.open(duckdb.connect()).snapshot() as look:
+    ...     type(look).__name__
+    'Session'
+    """
 
     #: The Ibis schema of a table or view, or InputError; a transaction that is undone at the end of a block.
     schema: Callable[[str], Any]

@@ -184,7 +184,7 @@ def some_case(name, seed):
     """(strategy, neighbourhood, edges by definition, counts)."""
     rng = np.random.default_rng([seed, *name.encode()])
     domain = some_domain(rng)
-    delta = Fraction(int(rng.integers(1, 13)), 4)
+    delta = Fraction(min(int(rng.integers(1, 13)), int(4 * math.hypot(*domain.shape))), 4)
     near = quiet(domain, float(delta), some_sources(rng, domain))
     return some_strategy(name, rng, near), near, neighbours(near, delta), rng.integers(1, 4, domain.shape)
 
