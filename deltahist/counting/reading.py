@@ -183,8 +183,8 @@ class Rows:
         if bad and not (reading.drop_bad_rows and bad < rows):
             what = "coordinates" + " or time" * bool(self.steps)
             what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
-            cure = "" if rows_of == "points" else ", or leave them out with drop_bad_rows=True"
-            cure = ": are these the right columns?" if bad == rows else f": mend them{cure}"
+            cure = ": mend them, or leave them out with drop_bad_rows=True"
+            cure = ": are these the right columns?" if bad == rows else cure
             raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}{cure}")
         if not rows and rows_of != "points" and reading.outside is None:
             # With a rule for points outside a release of no rows is meant, too.
@@ -221,6 +221,7 @@ def count(
     outside: str | None = None,
     user: ArrayLike | None = None,
     max_per_user: int | None = None,
+    drop_bad_rows: bool = False,
 ) -> Counts:
     """Count the points in each cell.
 
@@ -238,6 +239,7 @@ def count(
     user, max_per_user : (m,) whose each point is, or a column's name, and how many points each user may keep; both or
         neither. Which are kept is random, and does not depend on places. Users are text or whole numbers, compared as
         `normal_name` writes them; "", "None" and the like are missing.
+    drop_bad_rows : leave out points without a place or a user, such as masked ones. The release says so.
 
     Returns
     -------
@@ -250,7 +252,8 @@ def count(
     >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").array.tolist()
     [[2, 0], [0, 1]]
     """
-    reading = Reading(user=None if user is None else "user", max_per_user=max_per_user, outside=outside)
+    named = None if user is None else "user"
+    reading = Reading(user=named, max_per_user=max_per_user, outside=outside, drop_bad_rows=drop_bad_rows)
     columns, operation = _columns(points, domain, [c for c in (x, y) if c is not None], crs)
     users = None if user is None else _users(user, points, len(columns[0]))
     rows = Rows(domain, reading)

@@ -300,14 +300,15 @@ def clip_boxes(corners: NDArray[np.float64], domain: Domain) -> Fitted | None:
 def boxes_in_degrees(corners: NDArray[np.float64], domain: Domain) -> NDArray[Any] | None:
     """Return boxes (m, 4) as polygons (m,) in longitude and latitude; None unless they surely are in degrees.
 
-    That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small. Warns if
-    they are. Raises InputError as `bend_boxes`.
+    That is: every corner can be a longitude and latitude, and no place of the map has coordinates as small or a box
+    crosses the antimeridian. Warns if they are. Raises InputError as `bend_boxes`.
     """
     if domain.crs is None or domain.ndim != 2 or not corners.size:
         return None
     west, south, east, north = corners.T
     possible = (np.abs(corners) <= (360, 90, 360, 90)).all() and (west != east).all() and (south < north).all()
-    if not possible or shapely.intersects(shapely.box(*domain.bounds), shapely.box(-360, -90, 360, 90)):
+    near = shapely.intersects(shapely.box(*domain.bounds), shapely.box(-360, -90, 360, 90))
+    if not possible or (near and (west < east).all()):
         return None
     bent = bend_boxes(corners, domain)
     warnings.warn(

@@ -77,7 +77,7 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
                 frame = gpd.read_parquet(file)
             else:
                 place, layer = _layer_of(file, layer)
-                frame = gpd.read_file(place, layer=layer, use_arrow=True, engine="pyogrio")
+                frame = gpd.read_file(place, layer=layer, engine="pyogrio")
             shapes = frame.geometry.to_numpy()
     except InputError:
         raise

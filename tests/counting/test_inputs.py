@@ -185,6 +185,11 @@ def test_masked_values_are_missing_everywhere():
             dh.publish_sorted(given, line, epsilon=1)
         with pytest.raises(dh.InputError):
             dh.count(given, line.domain)
+    points = np.ma.array(np.ones((9, 2)), mask=np.repeat(np.arange(9) > 5, 2).reshape(9, 2))
+    users = np.ma.array(np.arange(9) // 2, mask=np.arange(9) == 0)
+    kept = dh.count(points, MAP, user=users, max_per_user=1, drop_bad_rows=True)
+    assert kept.sum() == 3
+    assert dh.publish(kept, dh.Neighbourhood(MAP, delta=1), epsilon=1).total is None
     near = dh.Neighbourhood(MAP, delta=1)
     for counts in (
         np.ma.array(np.ones((10, 10), int), mask=np.eye(10)),

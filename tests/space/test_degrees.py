@@ -90,6 +90,11 @@ def test_a_region_across_the_antimeridian_is_one_however_it_is_written():
     assert np.ptp(found[:-1]) < 1e-3
     assert 0 < found[0] - found[-1] < 10  # the hole
     assert (fitted.outside == 0).all()
+    release = dh.publish(counted, dh.Neighbourhood(FIJI, "5km"), epsilon=1)
+    with pytest.warns(dh.DeltaHistWarning, match="look like degrees"):  # on a map whose origin is within it
+        box = dh.answer(release, [boxes[0]])
+    split = dh.answer(release, gpd.GeoSeries([SPLIT], crs="EPSG:4326"))
+    assert box["estimate"].item() == pytest.approx(split["estimate"].item())
 
 
 def test_edges_of_half_the_earth_or_all_of_it_keep_their_way():

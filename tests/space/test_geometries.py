@@ -56,6 +56,16 @@ def test_rows_without_geometry_are_kept_unless_all_are(tmp_path):
         read_geometries(write(tmp_path / "n.geojson", [None, None], zone=["a", "b"]), PLANE)
 
 
+def test_text_of_regions_is_read_as_it_is_meant(tmp_path):
+    frame = gpd.GeoDataFrame({"ort": ["Zürich", "b"]}, geometry=SQUARES[:2], crs="EPSG:4326")
+    frame.to_file(tmp_path / "z.shp", encoding="ISO-8859-1")
+    (tmp_path / "z.cpg").unlink()
+    assert named(read_geometries(tmp_path / "z.shp", PLANE), "ort")["name"].tolist() == ["Zürich", "b"]
+    lists = write(tmp_path / "z.geojson", SQUARES[:2], zone=[["a", "b"], None])
+    name, none = named(read_geometries(lists, PLANE), "zone")["name"]
+    assert (name, pd.isna(none)) == ("['a' 'b']", True)
+
+
 def test_damaged_geometries_are_refused(tmp_path):
     frame = gpd.GeoDataFrame({"zone": ["abcd", "b", "c"]}, geometry=SQUARES, crs="EPSG:32618")
     frame.to_file(tmp_path / "z.gpkg")
