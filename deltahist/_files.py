@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import glob
 import hashlib
 import json
@@ -29,14 +28,8 @@ KEY = b"deltahist"
 DIGEST = "sha256"
 #: Where it explains itself to readers without this package. The package does not read it, nor does the digest cover it.
 README = b"deltahist:readme"
-#: Seconds after which a temporary file was left by a killed process.
-_STALE = 3600
 #: Longest description that is read; a real one has a few kilobytes.
 _MOST_DESCRIPTION = 64 << 20
-#: Longest footer that is read: it holds the description twice, once in base64.
-_MOST_FOOTER = 3 * _MOST_DESCRIPTION
-#: Rows that are read at a time.
-_AT_A_TIME = 1 << 17
 _Read = TypeVar("_Read")
 
 
@@ -170,8 +163,8 @@ def _check_end(file: Any) -> None:
     end = file.read(8)
     if end[4:] != b"PAR1":
         raise ValueError("it does not end as Parquet does")
-    if int.from_bytes(end[:4], "little") > _MOST_FOOTER:
-        raise ValueError(f"its footer has more than {_MOST_FOOTER:,} bytes")
+    if int.from_bytes(end[:4], "little") > 3 * _MOST_DESCRIPTION:  # it holds the description twice, once in base64
+        raise ValueError("its footer is oversized")
 
 
 def _understood(text: bytes, path: Path | str, read: Callable[[dict[str, Any]], _Read]) -> _Read:
@@ -217,7 +210,7 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
     rows, start = file.metadata.num_rows, 0
     columns = {name: np.empty(rows, dtype=found[name]) for name in names}
     # Batches reuse memory, which costs less than a table of everything.
-    for batch in file.iter_batches(_AT_A_TIME, use_threads=False):
+    for batch in file.iter_batches(1 << 17, use_threads=False):
         if any(batch.column(name).null_count for name in names):
             raise DamagedFile(f"release file {path!r} has missing values")
         for name, column in columns.items():
@@ -230,20 +223,6 @@ def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[An
     own = digest_of(json.loads(meta[KEY]), columns)
     check_digest(meta.get(DIGEST.encode(), b"none").decode(errors="replace"), own, path)
     return columns
-
-
-def read_rows(path: Path, what: str) -> list[dict[str, Any]]:
-    """Read a small CSV file with a header: each row by the names of its columns.
-
-    Raises InputError if it is missing or no such text; `what` is what messages call it.
-    """
-    if not path.is_file():
-        raise InputError(f"{what} {str(path)!r} does not exist")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as text:
-            return list(csv.DictReader(text))
-    except (UnicodeDecodeError, csv.Error) as problem:
-        raise InputError(f"{what} {str(path)!r} cannot be read as CSV in UTF-8: {first_line(problem)}") from None
 
 
 def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
@@ -319,7 +298,7 @@ def _sweep(target: Path) -> None:
     """Remove what killed processes left of this file an hour ago or longer."""
     for part in target.parent.glob(f".{glob.escape(target.name)}.????????{glob.escape(target.suffix)}"):
         with contextlib.suppress(OSError):  # another process may sweep as well
-            if time.time() - part.stat().st_mtime > _STALE:
+            if time.time() - part.stat().st_mtime > 3600:
                 part.unlink()
 
 

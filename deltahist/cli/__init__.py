@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand
 
 from deltahist import _progress
@@ -67,13 +68,9 @@ def _version(asked: bool) -> None:
 
 def deltahist(
     context: typer.Context,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read options from FILE instead of deltahist.toml.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Suppress notes and progress bars.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    config: Annotated[Path | None, Option(metavar="FILE", help="Project file, instead of deltahist.toml.")] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress bars.")] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Publish location data under distance-aware differential privacy, and answer range queries from it.
 
@@ -137,7 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)
-            warnings.showwarning = lambda message, *rest, **more: console.note(f"warning: {_one_line(message)}")
+            warnings.showwarning = lambda message, *rest, **more: console.note(
+                "warning: " + " ".join(str(message).split())
+            )
             result = invoke(sys.argv[1:] if arguments is None else arguments)
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -156,12 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not hasattr(problem, "format_message"):  # Typer's usage errors have it
             raise
         text = f"{problem.format_message()} (see --help)"
-    console.note(f"error: {_one_line(text)}")
+    console.note("error: " + " ".join(text.split()))
     return 2
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
 
 
 # --- the project file ----------------------------------------------------------------------------------------

@@ -20,9 +20,7 @@ def ask(
     table: Annotated[str | None, Option(metavar="TABLE", help="Table of the records.")] = None,
     owner: Annotated[str | None, Option(metavar="COL", help="Column of their owners.")] = None,
     account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
-    limit: Annotated[
-        Fraction | None, Option(metavar="E", parser=shared.amount, help="Let all owners join with this.")
-    ] = None,
+    limit: Annotated[Fraction | None, Option(parser=shared.amount, metavar="E", help="Let all owners join.")] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="A repeated key repeats the answer, free.")] = None,
     out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="The answer, .txt or .json.")] = None,
     as_json: shared.AsJson = False,

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from deltahist._files import check_creatable, write_whole
 from deltahist.errors import InputError
 
 #: Characters that steer a terminal, and have no place in a line.
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-#: Beginnings of notes that --quiet leaves.
-_ALWAYS = ("error: ", "warning: ", "wrong: ", "not served: ")
 #: Seconds before a bar appears.
 _AFTER = 1.0
 #: Whether --quiet suppresses notes, and whether a bar is shown: a terminal has room for one.
@@ -25,7 +24,7 @@ STATE = {"quiet": False, "bar": False}
 
 def note(text: str) -> None:
     """Print a note on stderr; with --quiet, only warnings and errors."""
-    if not STATE["quiet"] or text.startswith(_ALWAYS):
+    if not STATE["quiet"] or text.startswith(("error: ", "warning: ", "wrong: ", "not served: ")):
         print(text, file=sys.stderr)
 
 
@@ -79,10 +78,7 @@ def put(text: str, out: Path | None = None) -> None:
     if out is None:
         print(text.rstrip("\n"))
         return
-    from deltahist._files import write_whole
-
-    content = text if text.endswith("\n") else text + "\n"
-    write_whole(out, lambda part: part.write_text(content, encoding="utf-8"))
+    write_whole(out, lambda part: part.write_text(text.rstrip("\n") + "\n", encoding="utf-8"))
 
 
 def put_json(data: Any, out: Path | None = None) -> None:
@@ -97,8 +93,6 @@ def check_target(out: Path | None, *used: str | Path | None, replace: bool = Tru
     """
     if out is None:
         return
-    from deltahist._files import check_creatable
-
     try:
         check_creatable(out)
     except InputError as problem:

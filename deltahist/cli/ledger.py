@@ -66,12 +66,9 @@ def open_account(
     *,
     epsilon: shared.Epsilon = None,
     rho: shared.Rho = None,
-    population: Annotated[
-        str | None, Option(metavar="NAME", help="The people whom the account is about. [default: everyone]")
-    ] = None,
+    population: Annotated[str | None, Option(metavar="NAME", help="Its people. [default: everyone]")] = None,
     population_limit: Annotated[
-        Fraction | None,
-        Option(metavar="E", parser=shared.amount, help="What all accounts of new people may spend together."),
+        Fraction | None, Option(metavar="E", parser=shared.amount, help="Limit of all accounts of new people together.")
     ] = None,
 ) -> None:
     """Open an account of a ledger, which is made if need be.

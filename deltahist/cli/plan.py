@@ -18,8 +18,7 @@ from deltahist.errors import NANO, InputError, typed, whole
 if TYPE_CHECKING:
     import pandas as pd
 
-    from deltahist.accounts.rules import Rule
-    from deltahist.preprocessing import Preprocessing
+    from deltahist.preprocessing import Clock
 
 #: Half of a 95% interval, in parts of a typical count, up to which a choice is recommended.
 _USEFUL = 0.2
@@ -72,7 +71,7 @@ def plan(
     """
     from deltahist.accounts.rules import Rule
     from deltahist.planning import advise, plan as rank
-    from deltahist.preprocessing import Preprocessing
+    from deltahist.preprocessing import Clock, Preprocessing, read_period
     from deltahist.space.domain import Domain
 
     check_target(out, regions, boxes)
@@ -97,8 +96,18 @@ def plan(
             raise InputError("--stream requires --window, and --for or --weights")
         longer = shared.read_limits(window_limit, "--window-limit") or []
         rule = Rule.of(epsilons and epsilons[0], rho, window, longer)
+        amounts = None if weights is None else allocate_steps(weights, rule, out)
+        clock = Clock(0, 0 if every is None else read_period(every, "--every"))
+        steps = _count_steps(str(duration), clock) if amounts is None else len(amounts)
+        share = rule.equal if amounts is None else Fraction(rule.limit, NANO) / window
         place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
-        _plan_stream(place, rule, points, asked, how["counting"], every, duration, weights, out)
+        chosen = shared.choose(place, points, asked, counting=how["counting"], **{rule.unit: share})
+        expected = None if points is None else float(points)
+        page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, expected, amounts)
+        about = facts(**shared.about_map(chosen.mechanism.domain), strategy=chosen.mechanism.strategy.name)
+        put(f"{about}\n\n{page}", out if weights is None else None)
+        if weights is not None and out is not None:
+            note(f"wrote {out}, for `stream --budgets`")
         return
     chosen = shared.choose(place, points, asked, **how)
     best = chosen.mechanism
@@ -137,36 +146,13 @@ def plan(
     put("\n\n".join(parts), out)
 
 
-def _plan_stream(
-    place: shared.MapOptions,
-    rule: Rule,
-    points: Fraction | None,
-    asked: dict[str, Any],
-    counting: Preprocessing,
-    every: str | None,
-    duration: str | None,
-    weights: Path | None,
-    out: Path | None,
-) -> None:
-    """Print the page of figures of a stream. With weights --out is the file of what each step gets."""
-    from deltahist.preprocessing import Clock, read_period
+def _count_steps(duration: str, clock: Clock) -> int:
+    """Return the steps of a period, or of a plain number."""
+    from deltahist.preprocessing import read_period
 
-    amounts = None if weights is None else allocate_steps(weights, rule, out)
-    clock = Clock(0, 0 if every is None else read_period(every, "--every"))
-    if amounts is not None:
-        steps = len(amounts)
-    elif duration is not None and (duration.isdigit() or not clock.every):
-        steps = whole(steps=typed(duration) or 0)
-    else:
-        steps = read_period(str(duration), "--for") // clock.every
-    share = rule.equal if amounts is None or rule.length is None else Fraction(rule.limit, NANO) / rule.length
-    chosen = shared.choose(place, points, asked, counting=counting, **{rule.unit: share})
-    expected = None if points is None else float(points)
-    page = describe_stream(chosen.mechanism, rule, clock, steps, chosen.work, expected, amounts)
-    about = facts(**shared.about_map(chosen.mechanism.domain), strategy=chosen.mechanism.strategy.name)
-    put(f"{about}\n\n{page}", out if weights is None else None)
-    if weights is not None and out is not None:
-        note(f"wrote {out}, for `stream --budgets`")
+    if duration.isdigit() or not clock.every:
+        return whole(steps=typed(duration) or 0)
+    return read_period(duration, "--for") // clock.every
 
 
 def _recommend(found: pd.DataFrame, crs: str | None) -> str:

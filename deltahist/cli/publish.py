@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.strategies import Strategy
 
-#: Cells of the line of a quantile: the lattice has a million steps per cell.
-_CELLS = 1000
-#: Parameters of strategies that are too long to be shown.
-_LONG = ("strategy", "sets", "kernel", "matrix")
-
 
 def publish(
     context: typer.Context,
@@ -183,8 +178,9 @@ def describe_state(state: Path | None) -> str | None:
 
 
 def describe_strategy(strategy: Strategy) -> str:
-    """Return a strategy with its parameters, as text."""
-    parameters = {name: value for name, value in strategy.describe().items() if name not in _LONG}
+    """Return a strategy with its parameters, as text, without the long ones."""
+    hidden = ("strategy", "sets", "kernel", "matrix")
+    parameters = {name: value for name, value in strategy.describe().items() if name not in hidden}
     detail = ", ".join(f"{name} {value}" for name, value in parameters.items() if value not in (None, ""))
     return f"{strategy.name} ({detail})" if detail else strategy.name
 
@@ -230,9 +226,7 @@ def quantile(
     if ledger is not None and out is None:
         raise InputError("--ledger requires --out, so that the answer outlives the terminal")
     check_target(out, source, ledger, replace=False)
-    if len(bounds) != 2:
-        raise InputError(f"--bounds has {len(bounds)} numbers: it must be LOW,HIGH")
-    near = Neighbourhood(Domain(bounds, (_CELLS,)), delta, limits=shared.read_limits(limit))
+    near = Neighbourhood(Domain(bounds, (1000,)), delta, limits=shared.read_limits(limit))
     near.check_on_map()
     check_quantile(q, near)
     reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside}

@@ -41,7 +41,7 @@ def query(
     release: shared.Published,
     *,
     box: Annotated[
-        list[Any] | None, Option(metavar="W,S,E,N", parser=shared.corners, help="A box, also in degrees (repeatable).")
+        list[Any] | None, Option(metavar="W,S,E,N", parser=shared.corners, help="A box (repeatable).")
     ] = None,
     boxes: Annotated[
         Path | None, Option(metavar="FILE", help="CSV: west,south,east,north (or low,high), name.")
@@ -87,13 +87,13 @@ def query(
     """
     from deltahist.answers import answer, answer_each, rank
     from deltahist.decode import check_level
-    from deltahist.releases.export import SHAPED, describe_answers, facts_of
+    from deltahist.releases.export import SHAPED, TABLES, describe_answers, facts_of
     from deltahist.space.workloads import Workload
 
     if bool(box or boxes) + (regions is not None) + (quantiles is not None) != 1:
         raise InputError("give --box or --boxes, or else --regions, or else --quantiles")
     check_level(level)
-    chosen = _choose_form(form, out)
+    chosen = form or ("table" if out is None else form_of(out, {**TABLES, ".txt": "table"}))
     console.check_target(out, release, boxes, regions)
     if ranked and (nonnegative or quantiles is not None):
         raise InputError("--rank excludes --nonnegative and --quantiles")
@@ -205,15 +205,6 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
     found = note_cut(found)
     times = len(found["estimate"]) // len(names)
     return {name: np.tile(each, times) for name, each in own.items()} | found
-
-
-def _choose_form(form: str | None, out: Path | None) -> str:
-    """Return the form of the answers: as asked, or by the file's suffix, or a table."""
-    from deltahist.releases.export import TABLES
-
-    if form is not None or out is None:
-        return form or "table"
-    return form_of(out, {**TABLES, ".txt": "table"})
 
 
 def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool) -> None:

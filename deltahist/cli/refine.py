@@ -10,7 +10,6 @@ from typer import Argument, Option
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note
 from deltahist.cli.publish import describe_state
-from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     from deltahist.releases import BaseRelease
@@ -79,8 +78,6 @@ def tighten(
     """
     from deltahist.publishers.gradual import tighten as coarser
 
-    if isinstance(release, Path) and release.is_dir():
-        raise InputError(f"RELEASE is {str(release)!r}: it must be one release, not a folder")
     check_target(out, release, state, replace=False)
     made = coarser(shared.open_release(release), state=state, **shared.read_budget(epsilon, rho))
     made.save(out)

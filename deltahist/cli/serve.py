@@ -26,18 +26,14 @@ def _tiles(text: str | None) -> str | None:
 def serve(
     releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
-    private: Annotated[
-        Path | None, Option(metavar="CONFIG", help="Serve private data (docs/service-private.md).")
-    ] = None,
+    private: Annotated[Path | None, Option(metavar="CONFIG", help="Serve private data instead.")] = None,
     new_key: Annotated[str | None, Option(metavar="NAME", help="Make a key for a client, and end.")] = None,
     host: Annotated[str, Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
     workers: Annotated[int, Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
     cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may ask, or *.")] = None,
     root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes: /maps.")] = "",
-    tiles: Annotated[
-        str | None, Option(metavar="URL", callback=_tiles, help="Background: https://a.org/{z}/{x}/{y}.png.")
-    ] = None,
+    tiles: Annotated[str | None, Option(callback=_tiles, help="Background: https://a.org/{z}/{x}/{y}.png.")] = None,
     attribution: Annotated[str, Option(metavar="TEXT", help="Whom the map credits for its background.")] = "",
     check: Annotated[bool, Option("--check", help="Read the releases, list them, and end.")] = False,
     max_bytes: Annotated[int, Option(min=1, help="Bytes of a request's body.")] = 16 << 20,

@@ -86,9 +86,7 @@ def share(
     kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
     name = value or bit or ""
     names = ("x", "y") if places else ((name if not name.isdigit() else "bit" if bit else "value"),)
-    mechanism = DiffusionMechanism(
-        network, levels, alpha, kind, names, step, shared.read_map_crs(project, crs) if places else None
-    )
+    mechanism = DiffusionMechanism(network, levels, alpha, kind, names, step, shared.read_map_crs(project, crs))
     if everything and len(network) ** 2 > _MOST_PAIRS:
         raise InputError(f"--all would answer {len(network) ** 2:,} pairs: it must be at most {_MOST_PAIRS:,}")
     asked = None if pairs is None else read_pairs(pairs)

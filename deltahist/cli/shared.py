@@ -117,9 +117,7 @@ Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=corners, help="Corners 
 Cell = Annotated[Any, Option(metavar="LENGTH", parser=length, help="Side of a cell: 250m. [default: auto]")]
 Delta = Annotated[Any, Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="People may enter at: none, boundary, left, right, a file.")]
-Limit = Annotated[
-    list[str] | None, Option(metavar="DISTANCE:FACTOR", help="Cap longer moves: 2km:2, any:none. [default: any:4]")
-]
+Limit = Annotated[list[str] | None, Option(metavar="LENGTH:FACTOR", help="Longer moves: 2km:2. [default: any:4]")]
 Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")]
 Rho = Annotated[Fraction | None, Option(metavar="R", parser=amount, help="Instead: ρ of zCDP, with Gaussian noise.")]
 Strategy = Annotated[str, Option(metavar="NAME", help="auto, or a strategy by name: flow, wavelet.")]
@@ -239,8 +237,7 @@ def read_queries(
         raise InputError("give at most one of --regions, --squares and --boxes")
     if regions is not None:
         frame = read_geometries(regions, domain, "--regions")
-        drawn, crs = frame.geometry.to_numpy(), frame.crs
-        fitted = fit(drawn, domain, crs)
+        fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
         return lambda on: _within(fitted.shapes, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
     if squares is not None:
         side = domain.length(squares, name="squares")

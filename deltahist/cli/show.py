@@ -131,8 +131,6 @@ def export(
     from deltahist.releases import Release
     from deltahist.releases.export import check_form, export as write
 
-    if shared.is_folder(release):
-        raise InputError(f"{str(release)!r} is a folder: export takes one release")
     check_form(out, blocks=bool(blocks))
     check_target(out, release)
     published = shared.open_release(release)

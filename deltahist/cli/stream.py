@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from deltahist._files import check_creatable, read_rows
+from deltahist._files import check_creatable
 from deltahist._progress import progress
 from deltahist.cli import console, shared
 from deltahist.errors import NANO, InputError, typed
@@ -25,13 +23,8 @@ if TYPE_CHECKING:
 #: Steps that a stream may have, and districts that a line names.
 MOST_STEPS, _NAMED = 10_000_000, 5
 
-Every = Annotated[
-    str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w, month; not for numbers.")
-]
-Window = Annotated[int, Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")]
-WindowLimit = Annotated[
-    list[str] | None, Option(metavar="STEPS:FACTOR", help="STEPS in a row spend at most FACTOR budgets: 30:2, any:4.")
-]
+Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")]
+WindowLimit = Annotated[list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap longer spans: 30:2, any:4.")]
 
 
 def stream(
@@ -41,7 +34,7 @@ def stream(
     delta: shared.Delta,
     start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
     until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
-    window: Window,
+    window: Annotated[int, Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")],
     state: Annotated[str, Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
     out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
     account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
@@ -191,26 +184,11 @@ def describe_stream(
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
-    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho).
-
-    Raises InputError unless steps rise, without repetition and gap, and amounts are numbers, zero or more.
-    """
-    rows = read_rows(file, "--budgets")
-    if not rows or not {"step", unit} <= set(rows[0]):
-        raise InputError(f"--budgets {str(file)!r} must have a header with the columns step and {unit}")
-    names = [str(row["step"]).strip() for row in rows]
-    for name, label in zip(names, labels, strict=False):
-        if name != label:
-            raise InputError(f"--budgets has step {name!r} for {label!r}: one row for each step, in order")
-    if len(names) < len(labels):
-        raise InputError(f"--budgets ends at step {names[-1]!r}: it must reach the last step, {labels[-1]!r}")
-    out = []
-    for row, label in zip(rows, labels, strict=False):
-        number = typed(str(row[unit]).strip())
-        if number is None or number < 0:
-            raise InputError(f"--budgets has {str(row[unit])[:80]!r} at step {label}: it must be zero or more")
-        out.append(number)
-    return out
+    """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho)."""
+    steps, amounts = _read_steps(file, "--budgets", unit)
+    if steps[: len(labels)] != list(labels):
+        raise InputError(f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}")
+    return amounts[: len(labels)]
 
 
 def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Fraction]:
@@ -218,23 +196,32 @@ def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Frac
 
     The CSV file has the column weight (0 for no release), and maybe step. `out` is written for `stream --budgets`.
     """
+    import pandas as pd
+
     from deltahist.accounts.allocation import allocate_offline
 
-    rows = read_rows(file, "--weights")
-    if not rows or "weight" not in rows[0]:
-        raise InputError(f"--weights {str(file)!r} must have a header with the column weight (and maybe step)")
-    weights = [typed(str(row["weight"])) for row in rows]
-    if None in weights:
-        raise InputError(f"--weights has {rows[weights.index(None)]['weight']!r}: weights must be numbers")
+    steps, weights = _read_steps(file, "--weights", "weight")
     power = 2.0 if rule.unit == "epsilon" else 1.0
     assert rule.length is not None
     limit = Fraction(rule.limit, NANO)
-    found = allocate_offline([float(w or 0) for w in weights], length=rule.length, epsilon=limit, power=power)
+    found = allocate_offline(list(map(float, weights)), length=rule.length, epsilon=limit, power=power)
     amounts = [Fraction(round(each * NANO), NANO) for each in found]
     if out is not None:
-        names = [str(row.get("step") or place) for place, row in enumerate(rows, start=1)]
-        text = io.StringIO()
-        written = zip(names, (f"{float(amount):.9f}" for amount in amounts), strict=True)
-        csv.writer(text, lineterminator="\n").writerows([("step", rule.unit), *written])
-        console.put(text.getvalue(), out)
+        table = pd.DataFrame({"step": steps, rule.unit: [f"{float(amount):.9f}" for amount in amounts]})
+        console.put(table.to_csv(index=False, lineterminator="\n"), out)
     return amounts
+
+
+def _read_steps(file: Path, option: str, column: str) -> tuple[list[str], list[Fraction]]:
+    """Read a CSV file of steps: their names, or else numbers from 1, and a column of numbers, zero or more."""
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
+    except ValueError as problem:
+        raise InputError(f"{option} is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
+    numbers = [typed(text.strip()) for text in table.get(column, [])]
+    amounts = [number for number in numbers if number is not None and number >= 0]
+    if not amounts or len(amounts) < len(table):
+        raise InputError(f"{option} is {str(file)!r}: it must have numbers, zero or more, in the column {column}")
+    return [str(step).strip() for step in table.get("step", range(1, len(table) + 1))], amounts

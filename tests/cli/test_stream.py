@@ -342,5 +342,5 @@ def test_weights_become_budgets_of_a_stream(folder, run, refused):
     run(*stream(folder, "--budgets", folder / "budgets.csv"))
     assert files(folder) == [day for day, amount in zip(DAYS, best, strict=True) if amount]
     (folder / "weights.csv").write_text("step,weight\n1,many\n")
-    refused(line, "many")
+    refused(line, "--weights")
     refused([*line[:4], *line[4:10], "--delta", "2"])
