@@ -20,12 +20,6 @@ from deltahist.strategies.base import Strategy, check_groups, from_description
 _MOST_CELLS = 2048
 #: Rows up to which the number of points is sought in them.
 _MOST_ROWS = 400
-#: Edges that are looked at one by one, where noise does not enter row by row.
-_EDGES = 2000
-#: Queries whose stated error is compared with the error that the coefficients give.
-_QUERIES = 50
-#: Entries of random counts, which a release of counts of this size must still measure exactly.
-_LARGEST = 1 << 20
 
 
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
@@ -94,7 +88,7 @@ def _answer_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     measured = strategy.measure(counts[:, 0].reshape(strategy.domain.shape))
     same = measured.shape == (rows,) and (measured == found[:, 0]).all()
     yield same, "measure differs from _matmat; what is released must be what is priced"
-    x, y = np.random.default_rng(12).integers(0, _LARGEST, (2, cells, 1))
+    x, y = np.random.default_rng(12).integers(0, 1 << 20, (2, cells, 1))
     own = strategy._matmat(x)
     same = (strategy._matmat(x + 3 * y) == own + 3 * strategy._matmat(y)).all()
     yield same, "A(x + 3y) differs from Ax + 3Ay; rows must be linear (rounded entries?)"
@@ -141,7 +135,7 @@ def _change_facts(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[Any
         rng = np.random.default_rng(15)
         draws = rng.integers(-99, 100, strategy.draws)
         before = strategy.scatter(draws)
-        some = rng.permutation(edges.shape[1])[:_EDGES]
+        some = rng.permutation(edges.shape[1])[:2000]
         wrong = [e for e in some if (strategy.scatter(draws + changes[:, e]) != before + moved[:, e]).any()]
     yield not wrong, f"changes(near) does not make up for edge {wrong[:1]}; R(η + U) must be R(η) + A E exactly"
     for norm in (1, 2):
@@ -188,7 +182,7 @@ def _decoder_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     exact = strategy.measure(cells.reshape(strategy.domain.shape)).astype(float)
     unbiased = not strategy.determines_cells or np.allclose(found.solve(exact), cells, atol=1e-6)
     yield unbiased, f"{kind} does not give the counts back; without noise it must, or it is biased"
-    work = all_ranges(strategy.domain).sample(_QUERIES)
+    work = all_ranges(strategy.domain).sample(50)
     told, queries = found.moments(work), work.matrix(strategy.domain).toarray()
     noise = np.array([strategy.gather(found.coefficients(q)) for q in queries])
     true = (noise * noise) @ found.draw_variance

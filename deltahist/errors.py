@@ -13,8 +13,6 @@ from typing import Any
 
 #: Billionths of one ε, or one ρ: amounts that are charged, and levels of privacy, are whole numbers of them.
 NANO = 10**9
-#: Characters of a number in text, and its largest exponent.
-_MOST_TYPED, _MOST_EXPONENT = 1000, 400
 #: Memory that a container may use and uses, in bytes: control groups of version 2 and 1.
 _LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -198,14 +196,14 @@ def typed(text: str) -> Fraction | None:
     >>> typed("0.1"), typed("1/3"), typed("1e999999999"), typed("9" * 5000)
     (Fraction(1, 10), Fraction(1, 3), None, None)
     """
-    if len(text) > _MOST_TYPED:
+    if len(text) > 1000:
         return None
     try:
         if "/" in text:
             value = Fraction(text)
         else:
             said = Decimal(text)
-            if not said.is_finite() or (said and abs(said.adjusted()) > _MOST_EXPONENT):
+            if not said.is_finite() or (said and abs(said.adjusted()) > 400):
                 return None
             value = Fraction(said)
         float(value)

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, exact, is_number, positive, whole
 
-#: Longest sum of Laplace draws whose tail is computed from its stages; longer ones are nearly normal.
-_MOST_STAGES = 4096
 #: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/process.py`).
 _FINEST = 2.0**46
 #: Largest scale of noise that is drawn: larger ones would let whole numbers of 64 bits overflow with a probability
@@ -218,7 +216,7 @@ def _laplace_tail(draws: int, alpha: float) -> float:
     import scipy.special as special
 
     z = -float(special.ndtri(alpha))
-    if draws > _MOST_STAGES:
+    if draws > 4096:
         return (z + 3 / draws * (z**3 - 3 * z) / 24) * math.sqrt(2 * draws)
     left = np.arange(1, draws + 1)
     chance = special.gammaln(2 * draws - left) - special.gammaln(draws) - special.gammaln(draws - left + 1)
@@ -268,28 +266,17 @@ class Guarantee:
     def __add__(self, other: Guarantee) -> Guarantee:
         """Add what both cost, Σ ε_i: sequential composition. Pure ε is (ε²/2)-zCDP.
 
-        Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7.
+        Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7 and proposition 1.4.
         Failure probabilities add up like ε (Dwork et al. 2006).
 
         Raises InputError if one is in ρ and the other has a failure probability, which zCDP cannot express.
         """
         if self.epsilon is not None and other.epsilon is not None:
             return Guarantee(self.epsilon + other.epsilon, probability=self.probability + other.probability)
-        return Guarantee(rho=self.as_rho() + other.as_rho())
-
-    def as_rho(self) -> Fraction:
-        """ρ of the zCDP that the guarantee implies (Bun and Steinke 2016, proposition 1.4).
-
-        Raises InputError if ε holds but for a failure probability only: that implies no zCDP.
-        """
-        if self.rho is not None:
-            return self.rho
-        assert self.epsilon is not None
-        if self.probability:
-            raise InputError(
-                f"probability is {float(self.probability):g}: it must be 0 for zCDP; convert ρ to ε with approximate()"
-            )
-        return self.epsilon * self.epsilon / 2
+        if fails := self.probability or other.probability:
+            raise InputError(f"probability is {float(fails):g}: it must be 0 to be added to ρ, as zCDP has none")
+        parts = [one.rho or 0 if one.epsilon is None else one.epsilon**2 / 2 for one in (self, other)]
+        return Guarantee(rho=sum(parts, Fraction(0)))
 
     @property
     def certainty(self) -> float:
@@ -355,8 +342,6 @@ def _orders() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.floa
 
 #: Parts of the variance that are set aside to make the discrete Gaussian a rounded continuous one.
 _SET_ASIDE = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)
-#: Relative error allowed to the float evaluation of the Gaussian mechanism's failure probability.
-_FLOAT_ERROR = 1e-9
 
 
 def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, draws: int) -> float:
@@ -384,7 +369,7 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
         if kappa > 0.1:
             continue
         mu = math.sqrt(2 * rho * least_variance / (least_variance - aside))
-        target = probability * math.exp(-kappa) * (1 - _FLOAT_ERROR)
+        target = probability * math.exp(-kappa) * (1 - 1e-9)  # the relative error of floats
         # Most parts cannot do better than the best so far, which one look tells.
         if best == math.inf or gaussian_failure(mu, max(best - 2 * kappa, 0.0)) <= target:
             best = min(best, gaussian_curve(mu, target) + 2 * kappa)

@@ -454,12 +454,6 @@ def choose_limits(near: Neighbourhood, norm: int) -> list[dict[str, float | None
     return [limits[round(k * (len(limits) - 1) / (MOST_NAMED - 1))] for k in range(MOST_NAMED)]
 
 
-def main_limits(near: Neighbourhood, norm: int) -> list[dict[str, float | None]]:
-    """Return the limits that fit into a line: all of a few, or the longest."""
-    limits = list_limits(near, norm)
-    return limits if len(limits) < MOST_NAMED else limits[-1:]
-
-
 def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
     """Return a sentence of the most that moves beyond δ, and arrivals, cost.
 
@@ -485,14 +479,14 @@ def explain_limits(near: Neighbourhood, letter: str, norm: int) -> str:
 
 
 def summarize_limits(near: Neighbourhood, letter: str, norm: int) -> str:
-    """Return the main limits as the end of a line that names δ; empty without limits.
+    """Return a few limits, or the longest of many, as the end of a line that names δ; empty without limits.
 
     >>> import deltahist as dh
     >>> summarize_limits(dh.Neighbourhood(dh.Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]), "ε", 1)
     ', at most 2 ε up to 3 units, at most 4 ε however far'
     """
-    summary = ""
-    for limit in main_limits(near, norm):
+    summary, limits = "", list_limits(near, norm)
+    for limit in limits if len(limits) < MOST_NAMED else limits[-1:]:
         far = limit["distance"]
         where = "however far" if far is None else f"up to {length(far, near.domain.unit, 6)}"
         summary += f", at most {number(limit['times'] or 0, 6)} {letter} {where}"

@@ -270,7 +270,7 @@ def test_a_server_that_does_not_keep_settings_is_refused(postgres_url, monkeypat
     run(postgres_url, f"ALTER DATABASE {postgres_url.rpartition('/')[2]} SET standard_conforming_strings = off")
     monkeypatch.setattr(psycopg.Connection, "execute", lost)
     for ask in (lambda: Database.open(postgres_url), lambda: database.query("t", "who"), database.snapshot().__enter__):
-        with pytest.raises(InputError, match="has standard_conforming_strings = 'off' although 'on' was set"):
+        with pytest.raises(InputError, match="standard_conforming_strings = 'off'"):
             ask()
 
 
