@@ -276,7 +276,7 @@ class Guarantee:
         if fails := self.probability or other.probability:
             raise InputError(f"probability is {float(fails):g}: it must be 0 to be added to ρ, as zCDP has none")
         parts = [one.rho or 0 if one.epsilon is None else one.epsilon**2 / 2 for one in (self, other)]
-        return Guarantee(rho=sum(parts, Fraction(0)))
+        return Guarantee(rho=Fraction(sum(parts)))
 
     @property
     def certainty(self) -> float:
