@@ -151,12 +151,12 @@ def tell_clipped(share: float) -> str:
 def read_rings(given: NDArray[Any]) -> NDArray[Any]:
     """Return geometries in longitude and latitude whose rings have no edge across more than 180 degrees.
 
-    Such an edge takes the shorter way: from 178 to -178 means from 178 to 182. Edges of a full 360 degrees go all the
+    Such an edge takes the shorter way: from -178 to 178 means from -178 to -182. Edges of a full 360 degrees go all the
     way around, and so do the long edges of a rectangle that is wound anticlockwise, as RFC 7946 winds west to east.
 
     >>> import shapely
     >>> read_rings(np.array([shapely.box(178, 0, -178, 1), shapely.box(-170, 0, 170, 1)]))[0].bounds
-    (178.0, 0.0, 182.0, 1.0)
+    (-182.0, 0.0, -178.0, 1.0)
     """
     places, owner = shapely.get_coordinates(given, return_index=True)
     step = np.abs(np.diff(places[:, 0]))
