@@ -37,12 +37,10 @@ _WHOLE = 1 << 52
 def prefix_sums(cells: Field) -> Field:
     """Return sums from the low corner up to every cell edge: the shape grows by one along each axis."""
     out = np.zeros(tuple(n + 1 for n in cells.shape))
-    if cells.ndim == 1:
-        np.cumsum(cells, out=out[1:])
-        return out
-    # Row by row: NumPy's sums along the first axis go down each column by itself, past the cache.
-    for i, row in enumerate(cells):
-        np.add(out[i, 1:], np.cumsum(row), out=out[i + 1, 1:])
+    inside = out[(slice(1, None),) * cells.ndim]
+    np.cumsum(cells, axis=-1, out=inside)
+    if cells.ndim == 2:
+        np.cumsum(inside, axis=0, out=inside)
     return out
 
 
@@ -323,11 +321,7 @@ Cover = BoxCover | RegionCover
 def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
     """Return the cover of valid shapely polygons or multipolygons (m,): exact areas and centroids in every cell.
 
-    What lies outside the domain is moved to its edge. The time is linear in vertices and cells.
-
-    The inside is what lies above the edges that go east, less what lies above those that go west (outer rings
-    anticlockwise, holes clockwise). Edges are cut at the grid's lines. A piece within a cell then adds a trapezoid to
-    that cell, and a strip of its own width to every cell further up in the same column: a running sum up the column.
+    What lies outside the domain is moved to its edge. The time is linear in vertices and cells (docs/placement.md).
 
     >>> found = cover_polygons(np.array([shapely.box(0, 0, 1.5, 1)]), Domain((0, 0, 4, 4), (4, 4)))
     >>> found.x.tolist(), found.share.tolist(), found.places[0].tolist(), found.low.tolist(), found.high.tolist()

@@ -105,7 +105,11 @@ class Boxes:
 
 @dataclass(frozen=True)
 class AllRanges:
-    """Every box of whole cells, each once."""
+    """Every box of whole cells, each once: n (n + 1) / 2 in 1-D, the product over both axes in 2-D.
+
+    >>> len(all_ranges(Domain((0, 1), (4,))))
+    10
+    """
 
     domain: Domain
 
@@ -216,6 +220,7 @@ class Regions:
             )
 
 
+all_ranges = AllRanges
 #: What can be asked.
 Workload = Boxes | AllRanges | Regions
 
@@ -242,15 +247,6 @@ def boxes(corners: ArrayLike) -> Boxes:
     if not np.isfinite(array).all():
         raise InputError("boxes have NaN or infinite corners: all must be finite")
     return Boxes(array)
-
-
-def all_ranges(domain: Domain) -> AllRanges:
-    """All boxes of whole cells: n (n + 1) / 2 in 1-D, the product over both axes in 2-D.
-
-    >>> len(all_ranges(Domain((0, 1), (4,))))
-    10
-    """
-    return AllRanges(domain)
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
