@@ -126,7 +126,8 @@ class AllRanges:
             )
         pairs = [np.triu_indices(n) for n in self.domain.shape]
         numbers = np.indices([len(first) for first, _ in pairs]).reshape(len(pairs), -1)
-        return tuple((first[at] + 0.0, last[at] + 1.0) for (first, last), at in zip(pairs, numbers, strict=True))
+        ends = ((first[at], last[at] + 1) for (first, last), at in zip(pairs, numbers, strict=True))
+        return tuple((low.astype(np.float64), high.astype(np.float64)) for low, high in ends)
 
     def sample(self, number: int, seed: int = 0) -> Boxes:
         """Ranges drawn uniformly, with replacement."""
