@@ -7,7 +7,7 @@ import itertools
 import math
 import numbers
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
@@ -147,9 +147,7 @@ class Neighbourhood:
 
         The cost of a strategy is the largest of its costs under these, each over its factor.
         """
-        # A subclass has edges of its own; longer moves are promised what the profile says.
-        plain = self.limits == () or type(self) is not Neighbourhood
-        out = [(Fraction(1), self if plain else self.with_limits(()))]
+        out = [(Fraction(1), self if self.limits == () else self.with_limits(()))]
         for limit in self.profile:
             relation = self.anywhere() if limit.any else Neighbourhood(self.domain, limit.distance, self.sources, ())
             out.append((limit.factor, relation))
@@ -254,11 +252,11 @@ class Neighbourhood:
 
     def with_sources(self, sources: str | shapely.Geometry | None) -> Neighbourhood:
         """Return the neighbourhood of the same moves with other sources."""
-        return Neighbourhood(self.domain, self.delta, sources, self.limits)
+        return replace(self, sources=sources)
 
     def with_limits(self, limits: Limits | None) -> Neighbourhood:
         """Return the neighbourhood of the same moves and sources with another promise beyond δ."""
-        return Neighbourhood(self.domain, self.delta, self.sources, limits)
+        return replace(self, limits=limits)
 
     def capped(self) -> Neighbourhood:
         """With the usual limit for any move at all where nothing was said of moves beyond δ.

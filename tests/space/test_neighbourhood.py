@@ -49,6 +49,7 @@ def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, limits
     A = named(strategy, plain, norm=norm)
     with pytest.raises(dh.InputError, match="Sparse"):
         dh.Mechanism(near, A, dh.Budget(epsilon=1))
+    assert {type(each) for each in (near.capped(), near.with_limits([]), near.with_sources("boundary"))} == {Sparse}
     with pytest.raises(dh.InputError, match="Sparse"):
         dh.publish_quantile(np.arange(9.0), Sparse(LINE, 1), 0.5, epsilon=1)
     with pytest.raises(dh.InputError, match="Sparse"):
@@ -66,6 +67,15 @@ def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, limits
     assert float(found) ** norm == pytest.approx(float(max(costs)))
     assert float(found) >= float(costs[0]) ** (1 / norm) - 1e-12
     assert near.relations[0][1].edges().tolist() == near.edges().tolist()
+
+
+@pytest.mark.parametrize("limits", [None, ()])
+def test_no_strategy_is_chosen_for_a_subclass_by_the_price_of_plain_moves(limits):
+    near = Sparse(LINE, 1, None, limits)
+    for call in (lambda: dh.publish(np.ones(16, dtype=int), near, "auto", epsilon=1), lambda: dh.plan(near)):
+        with pytest.raises(dh.InputError, match="Sparse"):
+            call()
+    assert dh.sensitivity(dh.strategies.Cumulative(LINE), near.with_limits([])) == 15
 
 
 def test_incidence_has_a_column_per_edge():
