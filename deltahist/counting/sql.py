@@ -49,6 +49,10 @@ def kind_of(type_: str) -> str:
     return next((kind for kind, starts in _KINDS.items() if name.startswith(starts)), "")
 
 
+#: What `str.strip` takes away. Engines have other sets of their own, and names have one form.
+_SPACES = "".join(filter(str.isspace, map(chr, range(0x3001))))
+
+
 @dataclass(frozen=True)
 class Dialect:
     """What engines write each in their own way, in words of DuckDB's SQL that sqlglot leaves as they are.
@@ -77,12 +81,12 @@ class Dialect:
 
 DUCKDB = Dialect(
     "duckdb", "epoch_us({}) / 1e6", "timezone('{zone}', CAST({} AS TIMESTAMPTZ))", "hash({})",
-    r"nfc_normalize(regexp_replace({}, '^[\s\pZ]+|[\s\pZ]+$', '', 'g'))",
+    f"nfc_normalize(regexp_replace({{}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g'))",
 )  # fmt: skip
 POSTGRESQL = Dialect(
     "postgres", "extract(epoch FROM {})", "timezone('{zone}', CAST({} AS TIMESTAMPTZ))",
-    "hashtextextended(CAST({} AS TEXT), 0)", r"normalize(regexp_replace({}, '^\s+|\s+$', '', 'g'))",
-    "gen_random_uuid()",
+    "hashtextextended(CAST({} AS TEXT), 0)",
+    f"normalize(regexp_replace({{}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g'))", "gen_random_uuid()",
 )  # fmt: skip
 SPARK = Dialect(
     "spark", "unix_micros(CAST({} AS TIMESTAMPTZ)) / 1e6", "from_utc_timestamp({}, '{zone}')", "xxhash64({})",

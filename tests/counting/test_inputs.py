@@ -174,6 +174,15 @@ def test_ids_in_memory(ids, users):
         assert dh.count(points, MAP, user=ids, max_per_user=1).sum() == users
 
 
+@pytest.mark.parametrize("space", list("\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2003\u2028\u202f\u3000"))
+def test_spaces_around_a_name_make_no_other_user(tmp_path, space):
+    """Else one person would keep K points under each form; `str.strip` says what a space is."""
+    rows = pd.DataFrame({"x": 1.0, "y": 1.0, "u": ["a", f"a{space}", f"{space}a"]})
+    rows.to_parquet(tmp_path / "p.parquet")
+    assert dh.count_file(tmp_path / "p.parquet", MAP, **{**USERS, "max_per_user": 1}).counts.sum() == 1
+    assert dh.count(rows[["x", "y"]], MAP, user=rows["u"], max_per_user=1).sum() == 1
+
+
 def test_masked_values_are_missing_everywhere():
     line = dh.Neighbourhood(dh.Domain((0, 120), (120,)), delta=5)
     values = np.ma.array([20.0] * 50 + [100.0] * 50, mask=[False] * 50 + [True] * 50)

@@ -77,6 +77,18 @@ def test_postgresql_bounds_users_in_each_step(request):
     assert [found.counts_of(step).sum() for step in range(3)] == [18, 18, 18]
 
 
+def test_one_user_is_one_in_all_forms_of_the_name_on_postgresql(request):
+    """NFC, and without what `str.strip` takes away, whatever the server's locale calls a space."""
+    url = request.getfixturevalue("postgres_url")
+    spaces = [chr(code) for code in range(1, 0x3001) if chr(code).isspace()]
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE named (u text, x float)")
+        names = ["José", "Jose\u0301", *(f"{each}José{each}" for each in spaces), "Jos\u200be\u0301"]
+        connection.cursor().executemany("INSERT INTO named VALUES (%s, 0.5)", [(name,) for name in names])
+    found = dh.count_file(url, LINE, table="named", x="x", user="u", max_per_user=1)
+    assert (found.rows, found.users, found.kept) == (len(names), 2, 2)
+
+
 @pytest.mark.parametrize("order", [1, -1])
 @pytest.mark.parametrize("batch", [1 << 17, 3])
 def test_the_choice_does_not_look_at_places(monkeypatch, order, batch):
