@@ -382,7 +382,7 @@ def open_account(
     ((unit, wanted),) = budget.items()
     note_company(ledger, name)
     if limit is None:
-        if not Ledger.exists(ledger) or name not in Ledger(ledger).accounts():
+        if not Ledger.exists(ledger) or normal_name(account=name) not in Ledger(ledger).accounts():
             raise InputError(f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}")
         limit = Ledger(ledger).standing(name).limit
     account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]

@@ -49,6 +49,13 @@ def test_accounts_pay_the_difference(run, refused):
     assert dh.Ledger("l").standing("people").left == 0
 
 
+def test_an_account_that_is_spelt_in_another_form_goes_on_paying(run):
+    run(*publish("--ledger", "l", "--account", "Z\u00fcrich", "--account-limit", "2"))
+    run(*refine("--epsilon", "2", "--ledger", "l", "--account", "Zu\u0308rich "))
+    assert list(dh.Ledger("l").accounts()) == ["Z\u00fcrich"]
+    assert dh.Ledger("l").left("Z\u00fcrich") == 0
+
+
 def test_a_state_whose_release_was_paid_for(run, refused):
     account = ("--ledger", "l", "--account", "people")
     run(*publish(*account, "--account-limit", "2"))
