@@ -385,6 +385,14 @@ def test_ranks_hold_for_all_pairs_together():
     assert wrong <= 4
 
 
+def test_ranks_know_that_places_in_cells_are_not_known():
+    """Whole cells of 1,000 and 1,060 points can be told apart, halves of them cannot: nobody knows where points lie."""
+    near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    release = dh.publish(np.tile([1000, 1060], 4), near, "identity", epsilon=2, rng=np.random.default_rng(1))
+    assert rank(release, [[0, 1], [1, 2]])["rank"].tolist() == ["2", "1"]
+    assert rank(release, [[0, 0.5], [1, 1.5]])["rank"].tolist() == ["1 to 2", "1 to 2"]
+
+
 def test_ranks_are_refused_where_errors_are_not_known():
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), 1)
     grids = dh.publish(np.ones(8, int), near, "shifted:4,2", 1.0)

@@ -193,6 +193,19 @@ def test_a_population_has_a_limit_of_its_own(where):
     assert ledger.problems() == []
 
 
+def test_who_pays_joins_the_population_that_is_named(where):
+    ledger = Ledger(where)
+    ledger.open("visits", epsilon=1, population="visitors", population_limit=1)
+    payer = dh.Account.total(epsilon=1, ledger=ledger, name="maps", population="visitors")
+    assert payer.pay(dh.Guarantee(epsilon=Fraction(3, 4))).population == ledger.standing("visits").population
+    with pytest.raises(dh.BudgetExceeded):
+        ledger.charge("visits", 0.5)
+    elsewhere = dh.Account.total(epsilon=1, ledger=ledger, name="maps", population="others")
+    with pytest.raises(dh.InputError):
+        elsewhere.pay(dh.Guarantee(epsilon=Fraction(1, 4)))
+    assert ledger.spent("maps") == Fraction(3, 4)
+
+
 def test_what_a_population_refuses(tmp_path):
     """Another limit, another unit beside a limit, people's own budgets beside a limit, another population."""
     ledger = Ledger(tmp_path / "l")

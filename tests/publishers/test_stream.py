@@ -174,14 +174,18 @@ def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
         (("2020-03-01", "2d"), "every was 86400, is 172800"),
         (("2020-03-01", "1d", "%d/%m/%Y"), "time_format"),
         (("2020-03-02", "1d"), "start"),
+        (("2020-03-01", "1d", None, "Europe/Berlin"), "tz"),
+        (("2020-03-01", "month"), "every"),
     ],
 )
 def test_a_stream_goes_on_with_the_steps_that_it_began_with(tmp_path, clock, differs):
     """Else a row would be in two steps, of which each may be outside the other's window."""
     near, where = dh.Neighbourhood(LINE, 1, "left"), tmp_path / "s.ledger"
-    Stream(near, dh.Budget(1), 2, Clock.of("2020-03-01", "1d"), where, "identity").window().charge(0, 0.5)
-    with pytest.raises(dh.InputError, match=differs):
-        Stream(near, dh.Budget(1), 2, Clock.of(*clock), where, "identity").window()
+    plan = Stream(near, dh.Budget(1), 2, Clock.of("2020-03-01", "1d"), where, "identity", time="begun")
+    plan.window().charge(0, 0.5)
+    for other in (replace(plan, clock=Clock.of(*clock)), replace(plan, time="ended")):
+        with pytest.raises(dh.InputError, match="time was" if other.time == "ended" else differs):
+            other.window()
 
 
 def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
