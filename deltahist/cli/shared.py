@@ -231,14 +231,15 @@ def read_queries(
     """Return a function from a domain, whatever its cells, to its queries, and their name; None without any."""
     from deltahist import workloads
     from deltahist.space.fitting import fit
-    from deltahist.space.geometries import read_geometries
+    from deltahist.space.geometries import named, read_geometries
 
     if sum(each is not None for each in (regions, squares, boxes)) > 1:
         raise InputError("give at most one of --regions, --squares and --boxes")
     if regions is not None:
-        frame = read_geometries(regions, domain, "--regions")
+        frame = named(read_geometries(regions, domain, "--regions"))
+        names = [name or str(number) for number, name in enumerate(frame["name"])]
         fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
-        return lambda on: _within(fitted.shapes, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
+        return lambda on: _within(fitted.shapes, names, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
     if squares is not None:
         side = domain.length(squares, name="squares")
         return lambda on: workloads.random_squares(side, _SQUARES, on), f"{_SQUARES:,} squares of side {squares}"
@@ -248,8 +249,8 @@ def read_queries(
     return None, "boxes of any size at any place"
 
 
-def _within(shapes: Any, domain: Domain) -> Workload:
-    """Return regions clipped to a map, whose other cells may end a little earlier; named by their numbers."""
+def _within(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
+    """Return regions clipped to a map, whose other cells may end a little earlier."""
     import numpy as np
     import shapely
 
@@ -257,7 +258,7 @@ def _within(shapes: Any, domain: Domain) -> Workload:
 
     parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
     there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
-    return workloads.regions(parts[there], [str(number) for number in there])
+    return workloads.regions(parts[there], [names[at] for at in there])
 
 
 def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:

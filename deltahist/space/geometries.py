@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -86,8 +87,16 @@ def read_geometries(file: str | Path, domain: Domain, name: str = "file", layer:
         raise InputError(f"{name} {str(file)!r} is not a readable file of geometries: {said}") from None
     if (shapely.is_missing(shapes) | shapely.is_empty(shapes)).all():
         raise InputError(f"{name} {str(file)!r} has no geometries")
+    for column in [c for c in frame.columns if c != frame.geometry.name and frame[c].dtype == object]:
+        frame[column] = [_text_of(value) for value in frame[column]]
     plain = domain.crs is None and file.suffix.lower() in (".geojson", ".json")
     return frame.set_crs(None, allow_override=True) if plain else frame
+
+
+def _text_of(value: Any) -> Any:
+    """Return a list among the properties of a region as text, which any file of answers can hold."""
+    listed = value.tolist() if isinstance(value, np.ndarray) else value
+    return json.dumps(listed, ensure_ascii=False, default=str) if isinstance(listed, list | dict) else value
 
 
 def _layer_of(file: Path, layer: str | None) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import pytest
 import shapely
 
 import deltahist as dh
+from deltahist.cli.shared import read_queries
 
 BOX = (583_000, 4_505_000, 593_000, 4_515_000)
 MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--epsilon", "1"]
@@ -86,3 +87,9 @@ def test_several_choices_end_in_one_recommendation(run):
 )
 def test_mistakes(refused, more):
     refused(["plan", "--bounds", "0,0,8,8", *more])
+
+
+def test_districts_keep_their_names(folder):
+    domain = dh.Domain(BOX, (10, 10), crs="EPSG:32618")
+    queries, _ = read_queries(domain, regions=folder / "districts.gpkg")
+    assert list(queries(domain).names) == ["a", "b"]
