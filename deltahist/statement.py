@@ -243,11 +243,12 @@ def _explain_plainly(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     else:
         kept = "the one kept point" if points == 1 else f"up to {points:,} kept points"
         protected = f"Each user is protected, with {kept}."
-    near = out_of_hundred(facts["protection"][0]["guess"])
+    share = out_of_hundred(facts["protection"][0]["guess"])
+    near = share if share == "nearly always" else f"in {share} cases at most"
     what = "all releases together" if "series" in facts else "this release"
     guess = (
         "Suppose an attacker knows everything about everyone else, and weighs two guesses about the true place, at "
-        f"most δ = {delta} apart. From {what} the better guess is right in {near} cases at most; a coin is right "
+        f"most δ = {delta} apart. From {what} the better guess is right {near}; a coin is right "
         "in 50. Over longer distances the protection is weaker: see the table."
     )
     if mechanism.neighbourhood.fixed_membership:

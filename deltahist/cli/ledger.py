@@ -112,7 +112,7 @@ def export(
     """Write the accounts as CSV: limit, spent and left. Budgets are public, and nothing else is written."""
     opened = open_ledger(where)
     console.check_target(out, opened.path)
-    rows: list[dict[str, Any]] = [{"kind": each.kind, **each.describe()} for each in opened.standings()]
+    rows = [row for each in opened.standings() for row in _records(each)]
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     table.writeheader()
@@ -128,6 +128,24 @@ def open_ledger(where: str) -> Ledger:
     if not Ledger.exists(where):
         raise InputError(f"ledger {Ledger.name_of(where)!r} does not exist: `publish --ledger` makes one")
     return Ledger(where)
+
+
+def _records(standing: Standing) -> list[dict[str, Any]]:
+    """Return a record for each limit of an account, with what it leaves; a limit of all its people may leave less."""
+    about = {"kind": standing.kind, **standing.describe()}
+    if standing.kind == "purses":
+        return [about]
+    least = None if standing.binding in standing.spans else standing.left
+    records = []
+    for each in standing.spans:
+        spent, limit, left = each.amounts
+        left = left if least is None else min(left, least)
+        records.append({**about, "steps": each.steps, **_floats(limit=limit, spent=spent, left=left)})
+    return records
+
+
+def _floats(**amounts: Fraction) -> dict[str, float]:
+    return {name: float(amount) for name, amount in amounts.items()}
 
 
 def _rows(standing: Standing) -> list[tuple[str, ...]]:

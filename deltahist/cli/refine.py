@@ -109,7 +109,8 @@ def withdraw(
     payment = read_release(release).payment
     left = None
     if payment is not None and ledger is not None:
-        left = f"{payment.account!r}: {Ledger(ledger).standing(payment.account).binding}"
+        standing = str(Ledger(ledger).standing(payment.account).binding)
+        left = f"{payment.account!r}: {standing.removeprefix(f'account {payment.account!r} ')}"
     print(facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release), account=left))
     if payment is not None and ledger is None:
         note(f"note: account {payment.account!r} paid for {release}: run this again with its --ledger")

@@ -177,7 +177,8 @@ def describe_stream(
         rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
         if names and each.drowned is not None and len(each.drowned):
             listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (len(each.drowned) > _NAMED)
-            drowned.append(f"Over {each.steps:,} steps ({each.name}) noise exceeds the count in districts {listed}.")
+            over = f"{each.steps:,} step{'s'[: each.steps != 1]}"
+            drowned.append(f"Over {over} ({each.name}) noise exceeds the count in districts {listed}.")
     heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
     about = "Errors are of noise alone, in points (root mean square). Points are taken to be evenly spread."
     return "\n".join([console.table(heads, rows), "", about, *drowned])

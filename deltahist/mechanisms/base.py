@@ -191,7 +191,7 @@ class Step:
         letter = _letter(self.budget)
         amount = float(self.budget.amount)
         out = [
-            f"{'in whichever steps' if limit.any else f'within {limit.distance:,} steps'} {letter} = "
+            f"{'in whichever steps' if limit.any else f'within {int(limit.distance):,} steps'} {letter} = "
             f"{amount * float(limit.factor):.10g}"
             for limit in self.limits
         ]

@@ -93,7 +93,7 @@ def draw_map(
     ax.set_facecolor("0.94")
     is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
     if domain.size > 1 and (is_even or not standing.any()):
-        even = ground.figure_of(float(merged.sum() / areas.sum()))
+        even = ground.figure_of(max(0.0, float(merged.sum() / areas.sum())))
         notes = [f"Nothing stands out from the noise. An even {even} points per {unit} fits all of it."]
     else:
         shown, point = (release.cells(nonnegative=True) if nonnegative else merged) / areas, 1 / float(np.median(areas))

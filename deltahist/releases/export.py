@@ -252,16 +252,17 @@ def facts_of(source: Any) -> Facts:
     verdicts = [period.may_be_published for period in periods]
     verdict = next((each for each in verdicts if each != "yes"), "yes")
     own: Facts = {"digest": digests, "may_be_published": verdict, "estimator": UNBIASED}
+    if isinstance(source, PeriodDifference):
+        own["promise"] = source.promise
     return periods[-1].facts() | own
 
 
 def explain_below(about: dict[str, Any]) -> str:
     """Return two lines for below a table of answers."""
     digest = about["digest"]
-    whose = f"Release {str(digest)[:16]}"
-    if isinstance(digest, dict):
-        whose = f"{len(digest):,} release{'s'[: len(digest) != 1]}"
-    return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}: {about['promise']}."
+    # The promise of a folder begins with how many releases it is about, withdrawn ones included.
+    whose = "" if isinstance(digest, dict) else f"Release {str(digest)[:16]}: "
+    return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}{about['promise']}."
 
 
 def _describe(facts: Facts, estimator: str) -> dict[str, Any]:

@@ -209,13 +209,12 @@ class Series:
     @functools.cached_property
     def mechanism(self) -> Mechanism:
         """A mechanism that costs what all releases together do, withdrawn ones too: costs add up."""
-        one = replace(self.releases[self._costliest].mechanism, step=None)
-        return one.with_budget(one.budget.of(sum(self.spent.values(), Fraction(0))))
+        return _paying(self.releases[self._costliest], self.spent)
 
     @property
     def promise(self) -> str:
         """The guarantee of all releases together in a line."""
-        return f"{len(self.spent):,} release{'s'[: len(self.spent) != 1]}, together {self.mechanism.promise}"
+        return _promise(self.mechanism, self.spent)
 
     @property
     def may_be_published(self) -> str:
@@ -345,9 +344,9 @@ class Series:
         if missing and not self.skipping:
             named = ", ".join(self.missing_words[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
             raise InputError(
-                f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release: {named} (lost, skipped, "
-                "withdrawn or not handed on); a missing step is no empty one: leave them out, and answer from the "
-                f"other {len(self.releases):,}, or choose another period"
+                f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release, which is not the same "
+                f"as empty: {named}; choose another period, or leave them out (--skip-missing, over HTTP missing=skip) "
+                f"and answer from the other {len(self.releases):,}"
             )
         return Summed(tuple(self.releases.values()))
 
@@ -408,9 +407,25 @@ class PeriodDifference(Difference):
         check_apart([*before.releases.values(), *after.releases.values()])
 
     @property
+    def promise(self) -> str:
+        """The guarantee of all releases of both periods together in a line."""
+        spent = self.before.spent | self.after.spent
+        return _promise(_paying(self.after.example, spent), spent)
+
+    @property
     def _sources(self) -> Sequence[tuple[Any, float]]:
         periods = (self.before, self.after)
         return [(each.summed.decoder, 1 / len(each.releases) if each.mean else 1.0) for each in periods]
+
+
+def _paying(release: Release, spent: Mapping[int, Fraction]) -> Mechanism:
+    """Return a release's mechanism at the cost of several steps together."""
+    one = replace(release.mechanism, step=None)
+    return one.with_budget(one.budget.of(sum(spent.values(), Fraction(0))))
+
+
+def _promise(mechanism: Mechanism, spent: Mapping[int, Fraction]) -> str:
+    return f"{len(spent):,} release{'s'[: len(spent) != 1]}, together {mechanism.promise}"
 
 
 def _open_step(file: Path) -> Release:

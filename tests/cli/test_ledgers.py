@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from fractions import Fraction
 
 import pytest
 from sqlalchemy import update
@@ -103,3 +104,14 @@ def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
     run(capsys, *words[:-1], "2", status=2)
     run(capsys, *words[:-2], "--rho", "1", status=2)
     assert dh.Ledger("city.ledger").standing("visits").population.sums == (("epsilon", 0, 1, 1),)
+
+
+def test_a_report_says_what_each_limit_leaves(capsys, tmp_path):
+    """Of two limits each has what it leaves itself."""
+    window = dh.Window(4, epsilon=1, limits=[(8, Fraction(3, 2))], ledger=tmp_path / "city.ledger")
+    for step in range(4):
+        window.charge(step, 0.25)
+    window.charge(6, 0.25)
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "export", str(tmp_path / "city.ledger")).out)))
+    found = [[row[name] for name in ("steps", "limit", "spent", "left")] for row in rows]
+    assert found == [["4", "1.0", "0.5", "0.5"], ["8", "1.5", "1.25", "0.25"]]

@@ -41,6 +41,8 @@ def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     assert again.mechanism.step == limited
     assert again.facts()["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
     assert all(said in again.statement() for said in ("within 30 steps ε = 2", "ε = 3.5"))
+    measured = Step(DAYS, 2, 7, dh.Budget(1), [(30.0, 2)])
+    assert measured.beyond[0] == "within 30 steps ε = 2"  # as a stream states it, not "30.0"
 
 
 def test_without_limits_longer_changes_cost_more_without_end():

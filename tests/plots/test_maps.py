@@ -74,6 +74,7 @@ def test_a_map_in_which_nothing_stands_out_says_so(make):
     for asked in (None, False, True):
         assert not plot_map(release, nonnegative=asked).images
         assert "Nothing stands out" in notes_of(release, nonnegative=asked)
+        assert "even −" not in notes_of(release, nonnegative=asked)
 
 
 def test_points_from_outside_are_mentioned_where_they_are_counted(make, town):

@@ -204,7 +204,7 @@ def test_missing_steps_are_named_and_not_taken_for_empty():
     gaps = series(releases)
     assert gaps.missing == ["2010-05-02", "2010-05-03"]
     assert repr(gaps) == "Series: 5 steps of 1 day from 2010-05-01 to 2010-05-05, 2 missing"
-    with pytest.raises(dh.InputError, match=r"2 of 5 steps have no release: 2010-05-02, 2010-05-03 .* the other 3"):
+    with pytest.raises(dh.InputError, match=r"2 of 5 steps .*: 2010-05-02, 2010-05-03; .* the other 3"):
         dh.answer(gaps, ASKED)
     found = dh.answer(gaps.present(), ASKED)
     assert found["steps"].tolist() == [3] * 4
@@ -412,6 +412,8 @@ def test_a_series_costs_what_all_its_steps_cost(steps, guess):
     said = " ".join(city.statement().split())
     assert f"Cite: {steps} releases, together ε = {2 * steps / 13:g} for each point" in said
     assert said.startswith("WEAK PROTECTION") == (steps == 52)
+    right = "right nearly always; a coin" if steps == 52 else "right in 98.3 of 100 cases at most; a coin"
+    assert right in said
 
 
 @pytest.mark.parametrize("budget", [{"rho": 0.25}, {"epsilon": 0.5, "probability": 1e-6}])
