@@ -423,6 +423,14 @@ def test_the_word_of_a_publisher_is_for_its_own_numbers(kind, tmp_path):
         type(release)(release.mechanism, release.values, publishable=True)
 
 
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])
+def test_a_device_is_refused_unread(device):
+    """It may have no end; a file that is damaged is something else."""
+    with pytest.raises(dh.InputError) as caught:
+        dh.load(device)
+    assert not isinstance(caught.value, dh.DamagedFile)
+
+
 def test_a_release_made_by_hand_is_not_for_publication(saved):
     """Who draws noise of their own gets no statement that says otherwise."""
     release = dh.Release.load(saved)
