@@ -316,6 +316,8 @@ def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
             f"bounds are {tuple(bounds)}: as degrees they must be west, south, east, north with south less than north, "
             "west other than east, longitudes within 360 and latitudes within 90"
         )
+    if max(gaps := (box[1] - box[0], box[3] - box[2])) < 2 and min(gaps) > 0 and box[2] - box[0] > 20:
+        raise InputError(f"bounds are {tuple(bounds)}: they must be in the order west, south, east, north")
     west, east = (lon if abs(lon) <= 180 else (lon + 180) % 360 - 180 for lon in box[::2])
     return west, box[1], east, box[3]
 

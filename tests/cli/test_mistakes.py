@@ -126,7 +126,7 @@ CASES = [
     publish(outside="drop"),
     *(publish(where=each) for each in ("x > 3", "word = ", "kind = 'bus'")),
     # files and accounts
-    *(publish(out=each) for each in ("no/such/out.parquet", ".", "points.csv", "out.csv", "/proc/o.parquet")),
+    *(publish(out=each) for each in ("no/such/out.parquet", ".", "-", "points.csv", "out.csv", "/proc/o.parquet")),
     *(publish(ledger=each, account="a", account_limit=2) for each in ("points.csv", "none/l")),
     publish(ledger="l"),
     publish(account="a"),

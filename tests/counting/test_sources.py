@@ -3,7 +3,9 @@
 import contextlib
 import gzip
 import io
+import json
 import shutil
+import subprocess
 import sys
 
 import duckdb
@@ -203,9 +205,26 @@ def test_structures_and_numbers_of_columns(tmp_path):
     places = pa.array([{"x": 1.0, "y": 1.5}, {"x": 3.0, "y": 0.5}])
     pa.parquet.write_table(pa.table({"loc": places}), tmp_path / "p.parquet")
     assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x="loc.x", y="loc.y").kept == 2
+    geo = {"version": "1.1.0", "primary_column": "loc",
+           "columns": {"loc": {"encoding": "point", "geometry_types": ["Point"], "crs": None}}}  # fmt: skip
+    separated = pa.table({"loc": places}).replace_schema_metadata({"geo": json.dumps(geo)})
+    pa.parquet.write_table(separated, tmp_path / "p.parquet")
+    assert dh.count_file(tmp_path / "p.parquet", DOMAIN, outside="clamp").kept == 2
     twice = pa.table([pa.array([1.0]), pa.array([1.0]), pa.array([9.0])], names=["x", "y", "x"])
     pa.parquet.write_table(twice, tmp_path / "p.parquet")
     assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x=0, y=1).outside == 0
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path):
+    script = ("import resource, sys, deltahist as dh; d = dh.Domain((0, 0, 10, 10), (10, 10)); "
+              "dh.count_file(sys.argv[1], d, x='x', y='y'); "
+              "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")  # fmt: skip
+    peaks = []
+    for times in (20, 100):
+        (tmp_path / "p.csv").write_text("x,y,n\n" + "1.2345,6.7891,12345678\n" * 50_000 * times)
+        run = [sys.executable, "-c", script, tmp_path / "p.csv"]
+        peaks.append(int(subprocess.run(run, capture_output=True, text=True, check=True).stdout))
+    assert peaks[1] - peaks[0] < 46_000  # KiB; the file grows by 92 MB
 
 
 def test_what_cannot_be_read_is_refused(tmp_path, frame):

@@ -59,6 +59,7 @@ def test_what_no_map_holds_in_one_piece_is_refused_with_what_fits(bounds):
         ((0, 10), "as degrees"),
         ((0, 10, 5, 10), "south less than north"),
         ((5, 0, 5, 10), "west other than east"),
+        ((-74.3, -73.6, 40.45, 40.95), "in the order west, south, east, north"),
         ((0, np.nan, 5, 10), "nan"),
     ],
 )
