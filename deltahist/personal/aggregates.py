@@ -156,10 +156,6 @@ class Aggregate(ABC):
     def decode(self, noisy: NDArray[np.int64]) -> Any:
         """Return the answer that follows from the numbers with noise."""
 
-    def describe(self) -> dict[str, Any]:
-        """Describe the aggregate as JSON: two with the same description ask the same of the same values."""
-        return {"question": type(self).__name__.lower(), self.unit: str(self.amount)}
-
     def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
         """Return the answer of one number of steps with one draw of noise."""
         error, down, up = _reach(self.law)
@@ -188,11 +184,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True)
 class Histogram(Aggregate):
-    """The number of records with each of some public values of a column; others are not used, nor paid for.
-
-    >>> Histogram("kind", ("bus", "tram"), epsilon=1).describe()["values"]
-    ['bus', 'tram']
-    """
+    """The number of records with each of some public values of a column; others are not used, nor paid for."""
 
     column: str
     values: Sequence[Any]
@@ -216,9 +208,6 @@ class Histogram(Aggregate):
         what, pairs = f"records with {self.column}", zip(self.values, noisy, strict=True)
         return Answers({value: self._decode_one(f"number of {what} {value}", int(number)) for value, number in pairs})
 
-    def describe(self) -> dict[str, Any]:
-        return super().describe() | {"values": [str(value) for value in self.values]}
-
 
 @dataclass(frozen=True)
 class ValueAggregate(Aggregate):
@@ -231,11 +220,9 @@ class ValueAggregate(Aggregate):
     """
 
     column: str
-    clip: tuple[float, float]
+    clip: tuple[float | Fraction, float | Fraction]
 
-    @functools.cached_property
-    def bounds(self) -> tuple[Fraction, Fraction]:
-        """The clip range, exactly."""
+    def __post_init__(self) -> None:
         try:
             low, high = (as_printed(finite(clip=bound)) for bound in self.clip)
         except (TypeError, ValueError):
@@ -243,7 +230,8 @@ class ValueAggregate(Aggregate):
         sizes = [float(abs(each)) for each in (low, high) if each]
         if float(low) >= float(high) or any(not SMALLEST <= size <= LARGEST for size in sizes):
             raise InputError(f"clip is {self.clip!r}: low < high must hold, each 0 or 1e-100 to 1e100 in size")
-        return low, high
+        object.__setattr__(self, "clip", (low, high))
+        super().__post_init__()
 
     @functools.cached_property
     def step(self) -> Fraction:
@@ -253,12 +241,12 @@ class ValueAggregate(Aggregate):
     @property
     def origin(self) -> Fraction:
         """The value at which steps begin."""
-        return self.bounds[0]
+        return Fraction(self.clip[0])
 
     @property
     def change(self) -> Fraction:
         """The most that one record changes, in units of the value."""
-        return self.bounds[1] - self.bounds[0]
+        return Fraction(self.clip[1]) - Fraction(self.clip[0])
 
     @property
     def sensitivity(self) -> int:
@@ -276,17 +264,12 @@ class ValueAggregate(Aggregate):
         """Return an Ibis column of values as whole steps from the origin, clipped, the same in every database."""
         import ibis
 
-        low, high, origin, step, half = (
-            write_float(float(each)) for each in (*self.bounds, self.origin, self.step, 0.5)
-        )
+        low, high, origin, step, half = (write_float(float(each)) for each in (*self.clip, self.origin, self.step, 0.5))
         clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
         steps = ((clipped - origin) / step + half).floor().cast("int64")
         # Rounding may put a value a step beyond its bound.
-        least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.bounds)
+        least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.clip)
         return ibis.greatest(ibis.least(steps, most), least)
-
-    def describe(self) -> dict[str, Any]:
-        return super().describe() | {"clip": [str(bound) for bound in self.bounds]}
 
 
 @dataclass(frozen=True)
@@ -303,7 +286,7 @@ class Sum(ValueAggregate):
 
     @property
     def change(self) -> Fraction:
-        return max(map(abs, self.bounds))
+        return max(abs(Fraction(each)) for each in self.clip)
 
     def measure(self, sums: Sums) -> NDArray[np.int64]:
         return np.array([sums["total"].sum()])
@@ -328,7 +311,7 @@ class Mean(ValueAggregate):
         return np.append(above, sums["number"].sum(keepdims=True) * self.sensitivity - above)
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
-        low, high = map(float, self.bounds)
+        low, high = map(float, self.clip)
         share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         numbers = (low + width * share, width * error, low + width * least, low + width * most)

@@ -21,8 +21,6 @@ from deltahist.personal.query import OWNER, Query, check_names
 
 #: Ibis makes its compilers at first use, which is not safe for two threads at once.
 _COMPILING = threading.Lock()
-#: Decimals of at most so many digits are floats, whatever their scale.
-_DIGITS = 38
 #: Stands for the collation that compares bytes, until SQL is written for PostgreSQL.
 _BYTEWISE = "bytewise"
 _YEARS = "0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"
@@ -109,10 +107,9 @@ class Database:
     @classmethod
     def open(cls, where: Any) -> Database:
         """Open a path, an address ("postgresql://user@host/city") or a DuckDB connection; InputError if it fails."""
-        is_address = isinstance(where, str) and "://" in where
-        if is_address and not where.startswith(("duckdb:///", "postgresql://", "postgres://")):
+        is_server = isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
+        if isinstance(where, str) and "://" in where and not is_server:
             raise InputError(f"database is {where.split(':')[0]}://…: it must be a DuckDB file or postgresql://…")
-        is_server = is_address and where.startswith("postgres")
         try:
             import ibis  # noqa: F401
 
@@ -161,8 +158,8 @@ class Database:
         kind = schema[owner]
         if not (kind.is_string() or kind.is_integer() or kind.is_uuid()):
             raise InputError(f"owner is {owner!r}, of type {kind}: it must hold text, whole numbers or UUIDs")
-        part, own = _split_name(table)
-        records = ibis.table(schema, name=own, database=part)
+        part, _, own = table.rpartition(".")
+        records = ibis.table(schema, name=own, database=part or None)
         readable = [name for name, dtype in schema.items() if kind_of(dtype) and name != owner]
         columns = {name: self._normalize(records[name]) for name in readable}
         made = records.select(**{OWNER: self.as_bytes(records[owner])}, **columns)
@@ -177,7 +174,7 @@ class Database:
         if kind == "text":
             return self.as_bytes(column).substr(0, LONGEST_TEXT)
         if kind == "number":
-            if dtype.is_decimal() and (dtype.precision is None or dtype.precision > _DIGITS):
+            if dtype.is_decimal() and (dtype.precision is None or dtype.precision > 38):
                 # Such decimals may be too long for floats, which PostgreSQL takes for an error.
                 column = column.cast("decimal")
                 low, high = (ibis.literal(repr(each)).cast("decimal") for each in (SMALLEST, LARGEST))
@@ -197,9 +194,6 @@ class Database:
         return column.cast(DTYPES[kind])
 
 
-# --- SQL ----------------------------------------------------------------------------------------------------
-
-
 def raise_alone(failed: Exception) -> NoReturn:
     """Raise an error without the context of the one before, which may quote records."""
     try:
@@ -211,12 +205,6 @@ def raise_alone(failed: Exception) -> NoReturn:
 def quote(name: str) -> str:
     """Return a name in SQL, whatever it holds."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _split_name(table: str) -> tuple[str | None, str]:
-    """Return the schema, if "schema.table" names one, and the table's own name."""
-    part, dot, own = table.partition(".")
-    return (part, own) if dot else (None, table)
 
 
 def sql_of(expression: Any, dialect: str, text: Callable[[str], str] | None = None, pretty: bool = False) -> str:
@@ -251,9 +239,6 @@ def carried_tables(expression: Any) -> dict[str, Any]:
     return {op.name: op.data.to_pyarrow(op.schema) for op in expression.op().find(ops.InMemoryTable)}
 
 
-# --- DuckDB -------------------------------------------------------------------------------------------------
-
-
 class DuckDB(Database):
     """A DuckDB file, or an open connection; every block has a cursor of its own."""
 
@@ -269,7 +254,7 @@ class DuckDB(Database):
             return
         if not isinstance(where, str | Path):
             raise InputError(f"database is {type(where).__name__}: it must be a path, an address or a connection")
-        path = str(where).removeprefix("duckdb:///")
+        path = str(where)
         self.name = repr(path)
         if not path.startswith(":memory:"):
             # DuckDB would read files of other kinds, and fetch from the network what reads them.
@@ -293,7 +278,7 @@ class DuckDB(Database):
     def schema(self, table: str) -> Any:
         import ibis
 
-        part, own = _split_name(table)
+        part, _, own = table.rpartition(".")
         with self._cursor() as cursor, self.failures():
             # By the catalog: DuckDB takes other names for paths, and reads files there.
             where = "lower(?) IN (lower(table_schema), lower(table_catalog))" if part else "table_schema IN ?"
@@ -301,7 +286,7 @@ class DuckDB(Database):
             found = f"SELECT 1 FROM information_schema.tables WHERE lower(table_name) = lower(?) AND {where}"
             if not cursor.execute(found, [own, schemas]).fetchone():
                 raise InputError(f"the database {self.name} has no table {table!r}")
-            return ibis.duckdb.from_connection(cursor).get_schema(own, database=part)
+            return ibis.duckdb.from_connection(cursor).get_schema(own, database=part or None)
 
     @contextmanager
     def connection(self) -> Iterator[Any]:
@@ -351,11 +336,8 @@ class DuckDB(Database):
             cursor.close()
 
 
-# --- PostgreSQL ---------------------------------------------------------------------------------------------
-
-
 class PostgreSQL(Database):
-    """A PostgreSQL database; every block has a connection of its own. Rows go as CSV, by COPY."""
+    """A PostgreSQL database; every block has a connection of its own. Rows go there as CSV, by COPY."""
 
     def __init__(self, where: str) -> None:
         import psycopg
@@ -380,10 +362,10 @@ class PostgreSQL(Database):
     def schema(self, table: str) -> Any:
         import ibis
 
-        part, own = _split_name(table)
+        part, _, own = table.rpartition(".")
         with self.connection() as connection, self.failures():
             try:
-                return ibis.postgres.from_connection(connection).get_schema(own, database=part)
+                return ibis.postgres.from_connection(connection).get_schema(own, database=part or None)
             except ibis.common.exceptions.TableNotFound:
                 raise InputError(f"the database {self.name} has no table {table!r}") from None
 
@@ -407,25 +389,16 @@ class PostgreSQL(Database):
     def write_sql(self, connection: Any, expression: Any) -> str:
         from psycopg.sql import Literal
 
-        # COPY takes no parameters: the driver writes text constants for this connection.
+        # Views take no parameters: the driver writes text constants for this connection.
         return sql_of(expression, "postgres", lambda text: Literal(text).as_string(connection))
 
     def run(self, connection: Any, statement: str, schema: Any) -> Any:
-        from pyarrow import csv
+        import pyarrow as pa
 
-        text = io.BytesIO()
-        with connection.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT csv)") as rows:
-            for row in rows:
-                text.write(row)
-        if not text.tell():
-            return schema.empty_table()
-        text.seek(0)
-        convert = csv.ConvertOptions(
-            column_types=schema, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False,
-            true_values=["t"], false_values=["f"],
-        )  # fmt: skip
-        lines = csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
-        return csv.read_csv(text, csv.ReadOptions(column_names=schema.names), lines, convert).cast(schema)
+        # In the binary form, in which no setting of the server changes a number or a time.
+        rows = connection.execute(statement, binary=True).fetchall()
+        columns = [pa.array([row[place] for row in rows]) for place in range(len(schema))]
+        return pa.table(columns, schema.names).cast(schema)
 
     def stop(self, connection: Any) -> None:
         connection.cancel_safe(timeout=1)

@@ -37,9 +37,7 @@ _CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 _COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
 _DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
 _CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
-_UNITS = {
-    "YEAR": "Y", "QUARTER": "Q", "MONTH": "M", "WEEK": "W", "DAY": "D", "HOUR": "h", "MINUTE": "m", "SECOND": "s",
-}  # fmt: skip
+_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 _RULE = (
     "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
     "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and cast(time as date)"
@@ -86,21 +84,18 @@ def bound_number(value: Any, least: float, most: float) -> Any:
     return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
 
 
-def read_expression(
-    text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int] | None = None
-) -> SafeExpression:
+def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
     """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
 
     `sizes` are the parts of the expressions behind columns (1 by default), which a database may write out.
-
     Raises InputError if it cannot be read, names unknown columns, could fail, or differs between databases.
 
     >>> import ibis
     >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
     >>> kinds = {"kind": "text", "time": "time"}
-    >>> read_expression("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits, kinds).kind
+    >>> read_expression("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits, kinds, {}).kind
     'truth'
-    >>> read_expression("random() < 0.5", visits, kinds)
+    >>> read_expression("random() < 0.5", visits, kinds, {})
     Traceback (most recent call last):
     ...
     deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': there are columns, ...
@@ -111,15 +106,12 @@ def read_expression(
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {_LONGEST:,} characters")
     try:
-        made = _Reader(text, records, columns, sizes or {}).read(sqlglot.parse_one(text, into=exp.Condition))
+        made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
     except (sqlglot.errors.ParseError, sqlglot.errors.TokenError):
         raise InputError(f"expression is {text[:60]!r}: it must be SQL; {_RULE}") from None
     except RecursionError:
         raise _too_long() from None
     return _clip(made, SMALLEST, LARGEST) if made.kind == "number" else made
-
-
-# --- safe expressions -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -218,12 +210,7 @@ def _too_long() -> InputError:
 
 
 def _combine(
-    value: Any,
-    kind: str,
-    parts: Sequence[SafeExpression],
-    least: float = SMALLEST,
-    most: float = LARGEST,
-    more: int = 1,
+    value: Any, kind: str, parts: list[SafeExpression], least: float = SMALLEST, most: float = LARGEST, more: int = 1
 ) -> SafeExpression:
     """Return the expression that `value` makes of parts; raise InputError if it is too long or too deep."""
     nodes = more + sum(part.nodes for part in parts)
@@ -240,9 +227,6 @@ def _clip(part: SafeExpression, least: float, most: float) -> SafeExpression:
     return _combine(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
 
 
-# --- reading --------------------------------------------------------------------------------------------------
-
-
 class _Reader:
     """Builds a safe expression from sqlglot's tree: for each type of node there is a method `_read_…`."""
 
@@ -252,6 +236,7 @@ class _Reader:
 
     def read(self, node: Any) -> SafeExpression:
         """Return the safe expression of a node; InputError if the language has no such node."""
+        node = node.unnest()
         name = type(node).__name__
         if name in _COMPARISONS:
             return self._compare(node, name)
@@ -266,11 +251,8 @@ class _Reader:
     def as_kind(self, node: Any, kind: str) -> SafeExpression:
         return convert(self.read(node), kind)
 
-    def _read_paren(self, node: Any) -> SafeExpression:
-        return self.read(node.this)
-
     def _read_column(self, node: Any) -> SafeExpression:
-        if node.args.get("table") or not isinstance(node.name, str) or not node.name:
+        if node.args.get("table"):
             raise self.refusal(node)
         check_column(node.name, self.columns)
         kind = self.columns[node.name]
@@ -291,8 +273,6 @@ class _Reader:
             return make_constant(text)
         # Long numbers take long to read: their first 20 digits are too many already.
         return make_constant(int(text.lstrip("0")[:20] or "0") if text.isdigit() else float(text))
-
-    # --- truths
 
     def _compare(self, node: Any, name: str) -> SafeExpression:
         parts = unify([self.read(node.this), self.read(node.expression)])
@@ -347,8 +327,6 @@ class _Reader:
             raise InputError(f"pattern is {str(pattern)[:60]!r}: {rule}")
         # PostgreSQL compares the whole pattern at every place of a text.
         return _combine(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
-
-    # --- numbers
 
     def _read_add(self, node: Any) -> SafeExpression:
         parts = [_clip(self.as_kind(each, "number"), _FACTOR[0], 1e299) for each in (node.this, node.expression)]
@@ -410,8 +388,6 @@ class _Reader:
 
     _read_ceil = _read_floor
 
-    # --- one of several values
-
     def _read_coalesce(self, node: Any) -> SafeExpression:
         import ibis
 
@@ -438,8 +414,6 @@ class _Reader:
         branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
         return _either(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
 
-    # --- times and text
-
     def _read_cast(self, node: Any) -> SafeExpression:
         kind = {"DATE": "date", "TIMESTAMP": "time", "DATETIME": "time"}.get(node.to.this.name)
         if kind is None:
@@ -465,7 +439,7 @@ class _Reader:
         unit, part = str(node.args["unit"].name).upper(), self.as_kind(node.this, "time")
         if unit not in _UNITS:
             raise self.refusal(node)
-        return _combine(part.value.truncate(_UNITS[unit]), "time", [part])
+        return _combine(part.value.truncate(unit), "time", [part])
 
     _read_datetrunc = _read_timestamptrunc
 

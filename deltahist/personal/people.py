@@ -15,7 +15,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -217,10 +217,7 @@ class Records(Query):
     until: float = math.inf
 
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
-        """Ask a question (`deltahist.personal.aggregates`).
-
-        Each person o pays size(F(D_o)) · ε. Records of people who cannot are dropped silently, and each has one owner.
-        Source: ProPer, Corollary 1, provenance.
+        """Ask a question (`deltahist.personal.aggregates`). Source: ProPer, Corollary 1, provenance.
 
         Raises InterruptedQuestionError if it ends while records are read: everybody is charged the most. Raises
         InputError if the unit is another, the key was used for another request, or the database or the ledger fails:
@@ -295,12 +292,11 @@ def storage_failures() -> Iterator[None]:
     """Raise the library's own errors about a ledger or a database as UnusableError."""
     try:
         yield
+        return
     except (DamagedFile, KeyReuseError):
         raise
     except InputError as problem:
         failed = UnusableError(str(problem))
-    else:
-        return
     raise_alone(failed)
 
 
@@ -325,7 +321,8 @@ def _request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, A
     for name, rows in carried_tables(expression).items():
         text = text.replace(name, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest())
     records = hashlib.sha256(text.encode()).hexdigest()
-    return {**aggregate.describe(), "source": list(query.source), "records": records}
+    asked = {field.name: str(getattr(aggregate, field.name)) for field in fields(aggregate)}
+    return {"question": type(aggregate).__name__, **asked, "source": list(query.source), "records": records}
 
 
 def _check_names(names: Sequence[Any]) -> list[str]:

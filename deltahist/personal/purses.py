@@ -68,6 +68,11 @@ class Purses:
         with ledger.transaction() as connection:
             open_account(connection, self.name, {"kind": "purses", "unit": unit})
             _TABLES.create_all(connection)
+            if get_note(connection, self.name, _SEAL) is None:
+                empty = {"account": self.name, "marks": b"", "limits": b"", "secret": secrets.token_bytes(32)}
+                connection.execute(insert(_PEOPLE), empty)
+                connection.execute(insert(_SPENT), {"account": self.name, "spent": b""})
+                set_note(connection, self.name, _SEAL, _seal(b""))
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Turn]:
@@ -88,11 +93,8 @@ class Turn:
         self._connection, self._name = connection, name
         both = select(_PEOPLE, _SPENT.c.spent).join(_SPENT, _SPENT.c.account == _PEOPLE.c.account)
         found = connection.execute(both.where(_PEOPLE.c.account == name)).first()
-        self._is_new = found is None
         if found is None:
-            self._secret, self._marks = secrets.token_bytes(32), b""
-            self.limits = self.spent = np.zeros(0, np.int64)
-            return
+            raise DamagedFile(f"account {name!r} is damaged: its purses are gone")
         self._secret, self._marks = bytes(found.secret), bytes(found.marks)
         self.limits = np.frombuffer(found.limits, "<i8").astype(np.int64)
         self.spent = np.frombuffer(found.spent, "<i8").astype(np.int64)
@@ -107,9 +109,8 @@ class Turn:
         """Return the places (k,) of people by name, in any form of it; -1 for people who have not joined."""
         import pyarrow.compute as pc
 
-        asked, there = self._digest(names), _as_array(self._marks)
-        places = pc.index_in(_as_array(asked), there).fill_null(-1).to_numpy()
-        return np.asarray(places, dtype=np.int64)
+        places = pc.index_in(_as_array(self._digest(names)), _as_array(self._marks))
+        return np.asarray(places.fill_null(-1), dtype=np.int64)
 
     def find_payers(self, names: Sequence[str], price: int) -> Any:
         """Return an Arrow table of the names of people who can pay a price, and their places."""
@@ -143,11 +144,6 @@ class Turn:
         self._marks += self._digest(fresh)
         self.limits = np.append(self.limits, np.array([different[name] for name in fresh], np.int64))
         self.spent = np.append(self.spent, np.zeros(len(fresh), np.int64))
-        if self._is_new:
-            self._is_new = False
-            empty = {"account": self._name, "marks": b"", "limits": b"", "secret": self._secret}
-            self._connection.execute(insert(_PEOPLE), empty)
-            self._connection.execute(insert(_SPENT), {"account": self._name, "spent": b""})
         self._write(_PEOPLE, marks=self._marks, limits=self.limits.astype("<i8").tobytes())
         self._write_spent()
 

@@ -83,7 +83,7 @@ class Query:
         """Return records with the columns named, and columns made by expressions; InputError if one cannot be made."""
         for name in names:
             check_column(name, self.columns)
-        made = {name: self._read_value(each) for name, each in columns.items()}
+        made = {name: _check_kind(self._read(each)) for name, each in columns.items()}
         check_names([*names, *made])
         values = {name: self.table[name] for name in (OWNER, *names)}
         table = self.table.select(**values, **{name: each.value for name, each in made.items()})
@@ -96,6 +96,8 @@ class Query:
         Each row gives the columns of one new record, and under "where" a condition on the old one. Raises InputError
         if there are no rows, their columns differ, or the query makes more than 1,000 records of one.
         """
+        import ibis
+
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
             raise InputError(f"flat_map has rows of the columns {columns}: all rows must have the same")
@@ -112,7 +114,7 @@ class Query:
             tables.append(table.select(**{OWNER: table[OWNER]}, **values))
         most = None if self.most is None else self.most * len(rows)
         sizes = {name: max(each.nodes for each in column) for name, column in made.items()}
-        return self._derive(_unite(tables), parts, copies=copies, most=most, sizes=sizes)
+        return self._derive(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
     def union(self, other: Query) -> Self:
         """Return the records of both; a record that is in both comes twice, and is paid for twice.
@@ -189,11 +191,6 @@ class Query:
         table = self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]]
         return self._derive(table, len(keys))
 
-    def rows(self, **columns: str) -> Any:
-        """Return an Ibis table of OWNER and the values given, with one row for each derived record."""
-        made = self.select(**columns)
-        return made.table.select(OWNER, *columns)
-
     def add_up(self, *by: str, **values: Any) -> Any:
         """Return an Ibis table with a row for each person (and values of columns): the number of records, and sums."""
         sums = {name: value.sum().clip(-_MOST_SUM, _MOST_SUM) for name, value in values.items()}
@@ -208,9 +205,6 @@ class Query:
 
     def _read(self, expression: str) -> SafeExpression:
         return read_expression(expression, self.table, self.columns, self.sizes)
-
-    def _read_value(self, expression: str) -> SafeExpression:
-        return _check_kind(self._read(expression))
 
     def _read_condition(self, condition: str) -> SafeExpression:
         made = self._read(condition)
@@ -235,7 +229,8 @@ def check_names(names: Sequence[str]) -> None:
 
 def list_values(values: Sequence[Any]) -> list[Any]:
     """Return values of a column as a list; InputError unless there are some, all different and none missing."""
-    listed = [] if isinstance(values, str) else list(values)
+    plain = [] if isinstance(values, str) else values
+    listed = [value.item() if hasattr(value, "item") else value for value in plain]
     for value in listed:
         make_constant(value)
     if not listed or any(value != value for value in listed) or len(set(listed)) < len(listed):
@@ -254,14 +249,6 @@ def _check_kind(made: SafeExpression) -> SafeExpression:
     if made.kind == "null":
         raise InputError("the query makes a column of NULL alone, which has no kind")
     return made
-
-
-def _unite(tables: list[Any]) -> Any:
-    """Return the union of tables, as a tree of least depth."""
-    if len(tables) == 1:
-        return tables[0]
-    middle = (len(tables) + 1) // 2
-    return _unite(tables[:middle]).union(_unite(tables[middle:]))
 
 
 def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,8 +14,6 @@ from deltahist.errors import InputError
 from deltahist.personal.aggregates import Aggregate, Count, Histogram, Mean, Sum
 from deltahist.personal.people import Records
 
-#: Bytes of the longest file that is read.
-_LONGEST = 1 << 20
 _KINDS: dict[str, type[Aggregate]] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -90,27 +87,20 @@ class Question(Strict):
         kind = _KINDS.get(str(self.answer.get("kind")))
         if kind is None:
             raise InputError(f"answer is {str(self.answer)[:80]}: its kind must be one of {', '.join(_KINDS)}")
-        if unknown := named.keys() - {field.name for field in fields(kind)}:
-            raise InputError(f"answer.{min(unknown)} is refused: a {self.answer['kind']} does not take it")
         try:
             return kind(**named)
         except TypeError as problem:
             raise InputError(f"answer is refused: {problem}") from None
 
-    def records(self, records: Records) -> Records:
-        """Derive records from a table's records by the steps."""
-        return _derive(records, self.steps)
-
     def ask(self, records: Records, key: str | None = None) -> Any:
         """Answer the question about the records of a table, by an `Answer` or `Answers` (`Records.ask`)."""
-        return self.records(records).ask(self.aggregate, key)
+        return _derive(records, self.steps).ask(self.aggregate, key)
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """Read a TOML file; InputError if it is missing, too long or damaged."""
+    """Read a TOML file; InputError if it is missing or damaged."""
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            return tomllib.loads(file.read(_LONGEST))
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as problem:
         raise InputError(f"{what} {str(path)!r} cannot be read: {problem}") from None
 

@@ -1,9 +1,7 @@
 """The private service: questions that people pay for, over HTTP, from clients with keys.
 
-Each request is one transaction of the ledger. Every answer leaves one step after its question was read, and holds the
-ledger for one share of the step, whatever the records are. A question that needs longer is interrupted, and everybody
-pays.
-`deltahist serve --private CONFIG` runs it.
+Every answer leaves one step after its question was read, and holds the ledger for one share of the step, whatever the
+records are. `deltahist serve --private CONFIG` runs it.
 """
 
 from __future__ import annotations
@@ -13,10 +11,8 @@ import hashlib
 import json
 import logging
 import math
-import os
 import re
 import secrets
-import stat
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -30,6 +26,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field, model_validator
 
+from deltahist._files import check_secret
 from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
 from deltahist.personal.engine import Database
@@ -95,11 +92,8 @@ class PrivateSettings(Strict):
     @classmethod
     def read(cls, path: Path) -> PrivateSettings:
         """Read a TOML file; InputError if others may read or write it, or a setting is missing, unknown or wrong."""
-        if os.name == "posix" and path.exists():
-            found = path.stat()
-            if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-                mode = f"{stat.S_IMODE(found.st_mode):o}"
-                raise InputError(f"config {str(path)!r} has mode {mode}: it must be yours alone (chmod 600)")
+        if path.exists():
+            check_secret(path, "config")
         return check_model(cls, read_toml(path, "config"), "config")
 
     @model_validator(mode="after")
@@ -259,7 +253,7 @@ def _count(times: deque[float], most: int) -> None:
 def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:
     """Answer a question; raise _Refusal, which reveals nothing of records, files or the machine."""
     try:
-        question = Question.of(_read_json(body))
+        question = Question.of(json.loads(body))
         for field, there in (("table", people.table), ("owner", people.owner)):
             asked = getattr(question, field)
             if asked not in (None, there):
@@ -271,6 +265,8 @@ def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key:
     except InterruptedQuestionError:
         # No 503: clients would ask again by themselves, and everybody would pay again.
         refusal = _Refusal(500, "body", INTERRUPTED)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        refusal = _Refusal(400, "body", "body is no JSON")
     except (DamagedFile, UnusableError):
         _LOG.error("the ledger or the database is damaged or cannot be used")
         refusal = _Refusal(503, "account", _NOT_NOW)
@@ -281,13 +277,6 @@ def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key:
         _LOG.error("a question failed: %s", type(wrong).__name__)
         refusal = _Refusal(500, "body", "the question failed; the log of the service has the time")
     raise refusal
-
-
-def _read_json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        raise InputError("body is no JSON") from None
 
 
 class _Lines(logging.Formatter):
@@ -309,14 +298,5 @@ def run_private(config: Path, check: bool = False) -> None:
     logging.basicConfig(handlers=[handler])
     for name in ("uvicorn", _LOG.name):
         logging.getLogger(name).setLevel(logging.INFO)
-    most = 4 * settings.max_waiting
-    server = uvicorn.Config(
-        app,
-        settings.host,
-        settings.port,
-        access_log=False,
-        limit_concurrency=most,
-        server_header=False,
-        log_config=None,
-    )
-    uvicorn.Server(server).run()
+    quiet: dict[str, Any] = {"access_log": False, "server_header": False, "log_config": None}
+    uvicorn.run(app, host=settings.host, port=settings.port, limit_concurrency=4 * settings.max_waiting, **quiet)

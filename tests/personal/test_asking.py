@@ -164,7 +164,7 @@ for aggregate in (Count(epsilon=1), Histogram("kind", ["bus", "tram"], epsilon=1
         exec(code, {})
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert here.getvalue() == other
-    assert "'question': 'histogram'" in other
+    assert "'question': 'Histogram'" in other
 
 
 class Injected(Exception):  # noqa: N818

@@ -27,7 +27,7 @@ def address(request, tmp_path):
 
 def _rows(database, query, **values):
     with database.snapshot() as look:
-        found = look.fetch(query.rows(**values))
+        found = look.fetch(query.select(**values).table)
     return sorted(map(tuple, (row.values() for row in found.to_pylist())), key=repr)
 
 
@@ -87,11 +87,11 @@ def test_a_snapshot_does_not_see_what_comes_later(address):
     database = Database.open(address)
     query = database.query("visits", "who")
     with database.snapshot() as look:
-        assert len(look.fetch(query.rows())) == 1
+        assert len(look.fetch(query.select().table)) == 1
         writer = threading.Thread(target=run, args=(address, "INSERT INTO visits VALUES ('ann')"))
         writer.start()
         writer.join()
-        assert len(look.fetch(query.rows())) == 1
+        assert len(look.fetch(query.select().table)) == 1
     assert len(_rows(database, query)) == 2
 
 
@@ -129,7 +129,7 @@ def test_what_takes_too_long_is_stopped_in_the_database(request, server):
 def test_a_server_that_goes_away_is_named_and_nothing_is_shown(postgres_url):
     run(postgres_url, "CREATE TABLE t (who TEXT)")
     database = Database.open(postgres_url)
-    rows = database.query("t", "who").rows()
+    rows = database.query("t", "who").select().table
     with database.snapshot() as look:
         look.fetch(rows)
         with psycopg.connect(postgres_url, autocommit=True) as other:
@@ -240,16 +240,16 @@ def _texts_stay(database, address, table, texts):
         for text in texts:
             said = text.replace("'", "''")
             chosen = query.where(f"k in ('{said}', 'none')")
-            assert look.fetch(chosen.rows(k="k"))["k"].to_pylist() == [text]
-            assert look.plan(chosen.rows(k="k"))().num_rows == 1
-            assert look.fetch(query.partition("k", [text])[text].rows(k="k"))["k"].to_pylist() == [text]
+            assert look.fetch(chosen.select(k="k").table)["k"].to_pylist() == [text]
+            assert look.plan(chosen.select(k="k").table)().num_rows == 1
+            assert look.fetch(query.partition("k", [text])[text].select(k="k").table)["k"].to_pylist() == [text]
     return query
 
 
 def test_a_text_or_a_name_stays_one_whatever_the_servers_settings_are(hostile, monkeypatch):
     database = Database.open(hostile)
     query = _texts_stay(database, hostile, "t", [*ATTACKS, "é\\"])
-    plain = query.where("at > '2026-05-04 22:30:00' and k = 'plain'").rows(x="x", n="length(k)", at="at")
+    plain = query.where("at > '2026-05-04 22:30:00' and k = 'plain'").select(x="x", n="length(k)", at="at").table
     with database.snapshot() as look:
         (own,) = look.fetch(plain).to_pylist()
     assert (own["x"], own["n"], own["at"]) == (0.1 + 0.2, 5, pd.Timestamp("2026-05-04 22:30:00.000001"))

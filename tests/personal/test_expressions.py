@@ -19,7 +19,7 @@ def _evaluated(databases, values):
     for database in databases:
         query = database.query("nasty", "who")
         with database.snapshot() as look:
-            table = look.fetch(query.rows(number="number", **values))
+            table = look.fetch(query.select(number="number", **values).table)
         tables.append(table.sort_by("number").drop_columns(["number"]))
     return tables
 

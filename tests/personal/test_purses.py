@@ -103,6 +103,15 @@ def test_damaged_columns_are_noticed(purses, spent):
         pass
 
 
+def test_purses_that_are_gone_are_noticed(purses):
+    """Whoever has spent all would have a new purse."""
+    with purses.turn() as turn:
+        turn.join(["a"], [5])
+        turn._connection.execute(_SPENT.delete())
+    with pytest.raises(DamagedFile), Purses(purses.ledger, purses.name).turn():
+        pass
+
+
 @pytest.mark.parametrize("server", [False, True])
 def test_many_charge_at_once_and_nobody_overspends(tmp_path, request, server):
     where = request.getfixturevalue("postgres_url") if server else tmp_path / "l"

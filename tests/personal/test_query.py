@@ -173,7 +173,6 @@ def test_a_query_knows_how_many_records_of_a_person_there_are_at_most():
         lambda q: q.select(OWNER),
         lambda q: q.select(_person="a"),
         lambda q: q.select(_PERSON="a"),
-        lambda q: q.rows(_person="a"),
         lambda q: q.flat_map({"_person": "a"}),
         lambda q: q.join(SPOTS.rename(columns={"spot": "_Person"}), "a"),
         lambda q: q.select("a", A="x"),

@@ -9,7 +9,7 @@ import pytest
 import deltahist as dh
 from deltahist.cli import main
 from deltahist.personal import People
-from deltahist.personal.question import Question
+from deltahist.personal.question import Question, _derive
 from tests.personal.city import without_noise
 
 COUNT = {"kind": "count", "epsilon": 0.1}
@@ -143,7 +143,7 @@ def test_every_step_does_what_the_method_does(tmp_path):
         {"at_most": 2, "by": ["kind"]},
         {"select": ["kind"]},
     ]
-    said = Question.of({"steps": steps, "answer": COUNT}).records(records)
+    said = _derive(records, Question.of({"steps": steps, "answer": COUNT}).steps)
     several = records.where("fare > 1").select(twice="fare * 2", kind="kind")
     several = several.flat_map({"kind": "kind"}, {"kind": "upper(kind)", "where": "twice > 3"})
     several = several.union(several.where("kind = 'bus'")).distinct("kind").at_most(2, by=["kind"]).select("kind")
