@@ -1,10 +1,4 @@
-"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit.
-
-Any three days in a row may spend 1. The first day gets all of it, since no one asks for anything on the next two:
-
->>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
-[1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
-"""
+"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit."""
 
 from __future__ import annotations
 
@@ -17,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, is_number, positive, whole
 
-__all__ = ["allocate_offline", "allocate_online"]
-
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
@@ -30,9 +22,6 @@ _AHEAD = 3
 _ROUNDS, _CONVERGED = 600, 1e-4
 #: Share of what is left that stays for weights that no scenario foresaw.
 _RESERVE = 1e-6
-
-
-# ---------------------------------------------------------------------------------- offline
 
 
 def allocate_offline(
@@ -58,6 +47,8 @@ def allocate_offline(
 
     Raises InputError on weights that are negative, not finite or too many, a window longer than the data, a limit that
     is not above zero, or a past that breaks a window.
+
+    Any three days in a row may spend 1. The first day gets all of it, since nobody asks for anything on the next two:
 
     >>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
     [1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
@@ -108,9 +99,6 @@ def _open_steps(weights: Array, past: Whole, length: int, limit: int) -> Whole:
     closed = (length - back)[left < length]
     steps = np.flatnonzero(weights > 0)
     return steps[steps >= closed.max(initial=0)]
-
-
-# ---------------------------------------------------------------------------------- online
 
 
 def allocate_online(
@@ -178,9 +166,7 @@ def allocate_online(
 def limits_ahead(past: Array, length: int, horizon: int) -> Array:
     """Return what the past leaves (horizon, R) of the windows that end at the present step and after it.
 
-    Parameters
-    ----------
-    past : (R, m) last amounts, latest last, in units of the limit; m up to length − 1.
+    `past` (R, m) holds the last amounts, latest last, in units of the limit; m up to length − 1.
     """
     reach = np.zeros((horizon, len(past)))
     for step in range(min(horizon, length - 1)):
@@ -209,25 +195,17 @@ def decide(now: Array, ahead: Array, limits: Array, length: int, power: float) -
     limit, prices = limits[1:, :, None], np.ones(ahead.shape)
     found, before = limits[0].copy(), limits[0]
     for turn in range(1, _ROUNDS + 1):
-        step_prices = _sum_windows(prices[::-1], length)[::-1]
+        step_prices = window_sums(prices[::-1], length)[::-1]
         amounts = np.divide(demand, step_prices**root, out=np.zeros(ahead.shape), where=demand > 0)
         shared = (prices * holds_now).sum(axis=(0, 2))
         found = np.minimum(np.divide(demand_now, shared**root, out=limits[0].copy(), where=shared > 0), limits[0])
-        spent = _sum_windows(amounts, length) + holds_now * found[:, None]
+        spent = window_sums(amounts, length) + holds_now * found[:, None]
         prices = np.maximum(prices * (spent / limit) ** (0.8 / root), 1e-300)
         if turn % 20 == 0:
             if (abs(found - before) <= _CONVERGED * found).all():
                 break
             before = found
     return found
-
-
-def _sum_windows(values: Array, length: int) -> Array:
-    """Return the sum of the last `length` values, or of all there are, at each place along the first axis."""
-    total = np.cumsum(values, axis=0)
-    out = total.copy()
-    out[length:] -= total[:-length]
-    return out
 
 
 def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np.random.Generator) -> Array:
@@ -245,9 +223,6 @@ def draw_futures(model: Any, weights: Array, steps: int, scenarios: int, rng: np
     return drawn
 
 
-# ---------------------------------------------------------------------------------- what is given
-
-
 def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
     """Return weights (n,) as floats; InputError unless all are finite and none is negative."""
     array = np.asarray(weights)
@@ -263,7 +238,6 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
 def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
     """Return the length of a window in steps and its limit in billionths."""
     length = whole(length=length)
-    positive(epsilon=epsilon)
     positive(power=power)
     limit = floor_nano(epsilon=epsilon)
     if limit < length:
@@ -282,11 +256,12 @@ def check_past(past: ArrayLike, length: int, limit: int) -> Whole:
     return units[max(0, len(units) - (length - 1)) :] if length > 1 else units[:0]
 
 
-def window_sums(units: Whole, length: int) -> Whole:
-    """Return the sum of the window that ends at each step; the first windows are shorter."""
-    total = np.concatenate([[0], np.cumsum(units)])
-    start = np.maximum(np.arange(1, len(total)) - length, 0)
-    return np.asarray(total[1:] - total[start], dtype=np.int64)
+def window_sums(values: NDArray[Any], length: int) -> NDArray[Any]:
+    """Return the sum of the window that ends at each step, along the first axis; the first windows are shorter."""
+    total = np.cumsum(values, axis=0)
+    out = total.copy()
+    out[length:] -= total[:-length]
+    return out
 
 
 def round_down(amounts: Array, past: Whole, length: int, limit: int) -> Whole:

@@ -10,18 +10,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
 from deltahist.accounts.rules import ChainCharge, Rule, check_text
-from deltahist.budget import Charge, Population, say_amount
+from deltahist.budget import Budget, Charge, Population, say_amount
 from deltahist.errors import NANO, BudgetExceeded, DamagedFile, InputError
-
-if TYPE_CHECKING:
-    from deltahist.budget import Budget
-    from deltahist.privacy import Guarantee
+from deltahist.privacy import Guarantee
 
 #: Keys of notes of an account begin so: the state of a chain of releases, and a release that was withdrawn.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
@@ -225,9 +222,6 @@ class Ledger:
             return list(audit(connection))
 
 
-# ---------------------------------------------------------------------------------- within a transaction
-
-
 def find_account(connection: Connection, account: str) -> Any:
     """Return the row of an account; InputError if it is not there."""
     found = connection.execute(_ACCOUNT, {"account": account}).first()
@@ -423,9 +417,6 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
             was, now_is = (f"{v / NANO:.9g}" if key.endswith("_nano") and v else json.dumps(v)[:80] for v in (old, new))
             out.append(f"{prefix}{key.removesuffix('_nano')} was {was}, is {now_is}")
     return ", ".join(out)
-
-
-# ---------------------------------------------------------------------------------- standing and audit
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,7 @@ class Rule:
             longer = read_lasting(limits_of(kept.get("limits", [])), kept.get("length"))
             return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
         except (KeyError, TypeError, ValueError) as problem:
-            raise DamagedFile(
-                f"the ledger is damaged: an account has the rule {str(kept)[:80]} ({problem!r})"
-            ) from None
+            raise DamagedFile(f"the ledger is damaged: an account has the rule {str(kept)[:80]}: {problem!r}") from None
 
     def describe(self) -> dict[str, Any]:
         """Return the rule as a ledger keeps it (JSON)."""
@@ -100,9 +98,9 @@ class Rule:
         Raises InputError if there is a limit for all steps: whatever is charged again and again runs out.
         """
         if self.most is not None:
+            most = f"{self.most / NANO:g} {self.unit}"
             raise InputError(
-                f"limits holds {self.most / NANO:g} {self.unit} for all steps: no equal share lasts for ever; limit a "
-                "number of steps, or say what each step gets"
+                f"limits hold {most} for all steps: no equal share lasts for ever; say what each step gets"
             )
         length, limit = self.binding
         return Fraction(limit // length, NANO)
@@ -140,9 +138,9 @@ class Rule:
 class ChainCharge:
     """The charge of a chain of releases, and the state that it was for: an account pays once from each state.
 
-    A charge is made before noise is drawn, when the state that will hold the noise does not exist yet. Until that
-    state is settled, the charge may be used again to refine the same state: whatever was drawn meanwhile was not
-    handed out. The first state that says it came of that one settles it.
+    A charge is made before noise is drawn. Until the state that holds the noise is settled, the charge may be used
+    again to refine the same state: whatever was drawn meanwhile was not handed out. The first state that says it came
+    of that one settles it.
 
     Parameters
     ----------
@@ -178,7 +176,5 @@ class ChainCharge:
         """Raise InputError unless a state is the last one, or may be: the first that came of the last charge."""
         last = token == self.token if self.token is not None else token == self.source or source == self.source
         if self.nano and not last:
-            raise InputError(
-                f"the state of chain {chain} has been used already: its account would not pay for a second release "
-                "from it; nothing was drawn or charged; use the last state of the chain"
-            )
+            said = "nothing was drawn or charged; use the last state of the chain"
+            raise InputError(f"the state of chain {chain} has been used already: {said}")

@@ -6,12 +6,14 @@ releases are those at which the harness's design catches noise of 0.9 times the 
 many rows as the window does altogether.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.accounts import ledger
 from deltahist.publishers import histogram
 from tests.audits.cases import end_to_end, scaled_noise
 from tests.audits.harness import (
@@ -105,7 +107,8 @@ def test_a_window_that_forgets_a_step_is_caught():
 
 def test_an_accountant_that_forgets_charges_is_caught(monkeypatch):
     """As if nothing had been spent before each step: the whole budget is allowed three times."""
-    monkeypatch.setattr("deltahist.accounts.ledger.sum_charges", lambda connection, account, length, step: 0)
+    limits = ledger.list_limits
+    monkeypatch.setattr(ledger, "list_limits", lambda *given: [replace(each, spent=0) for each in limits(*given)])
     draw = stream_of(dh.Window(length=LENGTH, epsilon=EPSILON), [EPSILON] * LENGTH, "epsilon")
     assert refuted(audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=20140604))
 
