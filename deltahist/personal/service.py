@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import re
 import secrets
 import time
@@ -92,8 +93,10 @@ class PrivateSettings(Strict):
     @classmethod
     def read(cls, path: Path) -> PrivateSettings:
         """Read a TOML file; InputError if others may read or write it, or a setting is missing, unknown or wrong."""
-        if path.exists():
+        if os.name == "posix" and path.exists():
             check_secret(path, "config")
+            if path.stat().st_uid != os.geteuid():
+                raise InputError(f"config {str(path)!r} is another user's: it must be yours")
         return check_model(cls, read_toml(path, "config"), "config")
 
     @model_validator(mode="after")
