@@ -477,7 +477,8 @@ class BaseMechanism(abc.ABC):
             cost = f"ε = {float(guarantee.epsilon):g}"
             cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
         far = summarize_limits(near, self.letter, self.norm)
-        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {near.domain.unit}{far}"
+        unit = near.domain.unit.removesuffix("s") if near.delta_ground == 1 else near.domain.unit
+        return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {unit}{far}"
 
     def facts(self) -> dict[str, Any]:
         """Return the privacy statement as data."""

@@ -236,3 +236,9 @@ def test_a_law_beside_another_of_its_unit_is_taken_by_name(monkeypatch, tmp_path
     assert dh.Budget(1, noise="laplace") == dh.Budget(1) != dh.Budget(1, noise="twin")
     with pytest.raises(dh.InputError, match="'twin': no release with it can be refined"):
         dh.publish(counts, NEAR, "identity", epsilon=1, noise="twin", state=tmp_path / "state")
+
+
+def test_one_unit_is_not_several():
+    assert dh.publish(ONES, NEAR, CELLS, epsilon=1).mechanism.promise.endswith("up to 1 unit")
+    two = dh.Neighbourhood(SQUARE, 2)
+    assert dh.publish(ONES, two, CELLS, epsilon=1).mechanism.promise.endswith("up to 2 units")
