@@ -258,7 +258,7 @@ def _within(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
 
     parts = shapely.intersection(shapes, shapely.box(*domain.bounds))
     there = np.flatnonzero(np.isin(shapely.get_type_id(parts), (3, 6)) & (shapely.area(parts) > 0))
-    return workloads.regions(parts[there], [names[at] for at in there])
+    return workloads.regions(parts[there], [names[at] for at in there.tolist()])
 
 
 def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domain: Domain) -> tuple[Any, list[str]]:
