@@ -173,7 +173,7 @@ def rank(release: Release, workload: Workload | Any, *, level: float = 0.95) -> 
     """
     check_level(level)
     if not isinstance(release, Release) or release.strategy.determines_cells is not True:
-        raise InputError("ranks need a release of counts whose strategy determines every cell")
+        raise InputError("ranks need one release of counts whose strategy determines every cell")
     asked, framed = _asked(workload, release.domain)
     found, rows = release.answers(asked, level=level, nonnegative=False), asked.matrix(release.domain)
     estimate = found["estimate"]

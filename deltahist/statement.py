@@ -216,7 +216,9 @@ def judge(publishable: bool, weak: str | None) -> str:
 def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     """Return all rows of the statement, in order. A mechanism has fewer than a release."""
     released = facts["may_be_published"] is not None
-    rows: list[Row] = [("May be published", [facts["may_be_published"]])] if released else []
+    rows: list[Row] = []
+    if released:
+        rows.append(("May be published", [facts["may_be_published"], *_explain_step(mechanism)]))
     if released and not facts["publishable"]:
         rows.append(("Warning", ["This file protects nobody. The rest says what fresh noise would promise."]))
     rows += [
@@ -228,7 +230,7 @@ def list_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     ]
     if facts["determines_cells"] is False:
         rows.append(("Resolution", ["The numbers do not determine every cell; answers state what is unresolved."]))
-    rows.append(("Use", _explain_use(facts)))
+    rows.append(("Use", _explain_use(mechanism, facts)))
     if released:
         rows.append(("Account", [facts["kept_by"] or _explain_no_account(mechanism, facts)]))
         if facts["digest"] is not None:
@@ -387,9 +389,17 @@ def _noise_lines(noise: list[Facts]) -> list[str]:
     return lines
 
 
-def _explain_use(facts: Facts) -> list[str]:
+def _explain_step(mechanism: BaseMechanism) -> list[str]:
+    """Return that a step of a stream is not all that is published about the same people."""
+    if mechanism.step is None:
+        return []
+    return ["This is the cost of one step. The statement of the whole folder gives that of all steps together."]
+
+
+def _explain_use(mechanism: BaseMechanism, facts: Facts) -> list[str]:
     lines = ["Nothing that is computed from these figures weakens the promise. Cite: "
              f"{facts['promise']}, published with deltahist."]  # fmt: skip
+    lines += _explain_step(mechanism)
     if facts["determines_cells"] is not None and "unit" not in facts["noise"][0]:  # counts, not coordinates
         lines.append(
             "Quote every figure with its standard error. Do not add standard errors: ask for the sum. Single cells can "

@@ -11,7 +11,6 @@ from typer import Option
 
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note, put, put_json, table
-from deltahist.cli.publish import describe_strategy
 from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream
 from deltahist.errors import NANO, InputError, typed, whole
 
@@ -136,7 +135,7 @@ def plan(
     heads = ("strategy", "noise", "sensitivity", "error", "any move", "")
     over = chosen.name if chosen.work is not None else "all ranges of whole cells"
     parts = [
-        f"Recommended: cells of {near.domain.size_of_cells} and the strategy {describe_strategy(best.strategy)}, as "
+        f"Recommended: cells of {near.domain.size_of_cells} and the strategy {best.strategy.name}, as "
         f"`publish` chooses them. Any move costs at most {best.letter} = {best.any_move:.4g}.",
         chosen.describe_error(points),
         f"Strategies by the error of noise, in points (root mean square) over {over}:\n{table(heads, rows, left=2)}",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from deltahist.accounts.window import Account
     from deltahist.preprocessing import Preprocessing
     from deltahist.space.neighbourhood import Neighbourhood
-    from deltahist.strategies import Strategy
 
 
 def publish(
@@ -114,7 +113,7 @@ def publish(
     check_protection(mechanism, accepted=False)
     about = {
         **shared.about_map(mechanism.domain),
-        "strategy": describe_strategy(mechanism.strategy),
+        "strategy": mechanism.strategy.name,
         "guarantee": mechanism.promise,
         "limit": shared.describe_limit(mechanism, limit),
     }
@@ -175,14 +174,6 @@ def _publish_sorted(
 def describe_state(state: Path | None) -> str | None:
     """Return where the state of a release is, as text."""
     return None if state is None else f"{state} (keep it secret; `deltahist refine` needs it)"
-
-
-def describe_strategy(strategy: Strategy) -> str:
-    """Return a strategy with its parameters, as text, without the long ones."""
-    hidden = ("strategy", "sets", "kernel", "matrix")
-    parameters = {name: value for name, value in strategy.describe().items() if name not in hidden}
-    detail = ", ".join(f"{name} {value}" for name, value in parameters.items() if value not in (None, ""))
-    return f"{strategy.name} ({detail})" if detail else strategy.name
 
 
 def quantile(

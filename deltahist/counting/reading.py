@@ -183,12 +183,12 @@ class Rows:
         if bad and not (reading.drop_bad_rows and bad < rows):
             what = "coordinates" + " or time" * bool(self.steps)
             what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
-            cure = ": mend them, or leave them out with drop_bad_rows=True"
+            cure = ": mend them, or set drop_bad_rows to leave them out"
             cure = ": are these the right columns?" if bad == rows else cure
             raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}{cure}")
         if not rows and rows_of != "points" and reading.outside is None:
             # With a rule for points outside a release of no rows is meant, too.
-            raise InputError(f"there are no {rows_of}; if it is meant, say outside='clamp' or outside='drop'")
+            raise InputError(f"there are no {rows_of}; if that is meant, set outside to clamp or drop")
         inner = np.searchsorted(kept, self.edge)
         keys, points = kept[:inner], kept_numbers[:inner]
         if reading.outside != "drop" and inner < len(kept):
@@ -206,8 +206,8 @@ def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> Non
         missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
         raise OutsideBounds(
             f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
-            "check the order W,S,E,N, that x and y are not swapped, and the CRS; if it is meant, say outside='clamp' "
-            "(they count at the edge) or outside='drop' (with the boundary as a source)"
+            "check the order W,S,E,N, that x and y are not swapped, and the CRS; if that is meant, set outside to "
+            "clamp (they count at the edge) or drop (with the boundary as a source)"
         )
 
 

@@ -315,7 +315,7 @@ class Series:
         if cut and not overlapping:
             raise InputError(
                 f"{cut[0]!r} cuts a step: the steps that overlap are {clock.label(one)} to {clock.label(other)}, of "
-                f"{clock.period} each; name whole steps, or take those (--overlapping)"
+                f"{clock.period} each; name whole steps, or ask for overlapping ones"
             )
         return self.cut(one, other)
 

@@ -16,7 +16,6 @@ from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Mome
 from deltahist.decode.forms import BlockPower, PublicTotal, Terms, sums_of_both
 from deltahist.errors import whole
 from deltahist.privacy import Law
-from deltahist.space.cover import Span
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges
 from deltahist.strategies.base import Starts, Strategy, numbers_of, read_shares, spread_blocks, sum_blocks
@@ -304,9 +303,6 @@ class TreeDecoder(Decoder):
             ((inverse[level] - inverse[level + 1]) / size, tuple(BlockPower(w[level], 2) for w in widths))
             for level, size in enumerate(cells)
         ]
-
-    def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
-        return self.bound_kurtosis(variance)
 
 
 def _ratio(figure: Field, variance: Field) -> Field:
