@@ -238,7 +238,7 @@ def form_of(path: str | Path, forms: Mapping[str, str]) -> str:
 
 
 def _make_part(target: Path) -> Path:
-    """Make the empty temporary file beside a target; InputError if its folder or its name does not allow one."""
+    """Make an empty temporary file next to a target; InputError if its folder or its name does not allow one."""
     if not target.parent.is_dir():
         raise InputError(f"output folder {str(target.parent)!r} does not exist")
     if target.is_dir():
@@ -257,7 +257,7 @@ def check_creatable(target: str | Path) -> None:
 
 
 def write_whole(target: Path, write: Callable[[Path], Any], *, secret: bool = False, replace: bool = True) -> bool:
-    """Let `write(path)` fill a temporary file beside the target, then rename it: all or nothing.
+    """Let `write(path)` fill a temporary file next to the target, then rename it: all or nothing.
 
     A secret file can be read by its owner alone, from the first byte on, and is durable, with its name, when this
     returns. A link to it stays a link, so that no older secret survives behind it. Without `replace` an existing file

@@ -228,7 +228,7 @@ def _asked(workload: Any, domain: Domain) -> tuple[Workload, Callable[[Columns],
 
 
 def note_cut(columns: Columns) -> Columns:
-    """Return columns of answers with a note on each query of which more than half lies in cells that it cuts."""
+    """Return columns of answers, with a note on each query that lies mostly in cells it cuts."""
     percent = np.rint(100 * columns.get("cut", np.zeros(0)))
     mostly = np.flatnonzero(percent > 50)
     if not len(mostly):

@@ -365,7 +365,7 @@ class Decoder:
         return out
 
     def _unknown_kurtosis(self, number: int) -> NDArray[np.float64]:
-        """Return the excess kurtosis of queries of which it is not known: NaN, or 0 for Gaussian noise."""
+        """Return an unknown excess kurtosis for each query: NaN, or 0 if the noise is Gaussian."""
         return np.full(number, 0.0 if all(law.unit == "rho" for law in self.laws) else np.nan)
 
     def bound_kurtosis(self, variance: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -59,7 +59,7 @@ def stands_out(
     std_errors : their standard errors.
     kurtosis : excess kurtosis of their noise (`Moments.kurtosis`), 0 for Gaussian noise. By default, and where it is
         NaN, that of one Laplace draw, which is the most that a sum of draws can have.
-    level : the chance that any of the counts that are said to stand out is truly zero.
+    level : the chance that any count reported here is truly zero.
     either_side : look for differences below zero, too.
 
     >>> stands_out([0.5, 30.0, 6.0, -9.0], 1.4).tolist()

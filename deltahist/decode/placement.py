@@ -112,7 +112,7 @@ def placement(cells: Field, blocks: BlockVariance) -> Placement:
 
 
 def learn_clumping(cells: Field, blocks: BlockVariance) -> Clumping:
-    """Return the law from the smallest blocks of which enough stand out from the noise."""
+    """Fit the law to the smallest block size at which enough blocks stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1

@@ -208,7 +208,7 @@ class Records(Query):
 
     Parameters
     ----------
-    seconds : for reading records, a random half to all of which a question may take; the rest passes idly, so that
+    seconds : for reading records. A question may take a random half to all of them and idles for the rest, so that
         the ledger is held equally long whatever the records are. until : when all must have ended (`time.monotonic`).
     """
 

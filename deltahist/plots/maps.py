@@ -140,8 +140,8 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     Blocks are nested. One is divided if somewhere in it a part differs from an even spread over the next larger block.
     A block stands out if it surely holds points. Both are tested for all blocks together (`stands_out`), with equal
     shares of the level for each size of blocks. So the chance that any empty block stands out is at most `level`, and
-    so is the chance of a difference where there is none. Sums over blocks are kept. This looks at nothing but the
-    release, so it costs no privacy.
+    so is the chance of showing a difference that does not exist. Sums over blocks are kept. Only the release is used,
+    so merging costs no privacy.
     """
     cells, branching = release.cells(), int(getattr(release.mechanism.strategy, "branching", 2))
     shape, widths = cells.shape, [1]
@@ -357,7 +357,7 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
 
 
 def label_regions(ax: Axes, values: Values, *, listed: bool) -> None:
-    """Write names and values on the regions; beside a list short names, or places in the list in brackets."""
+    """Write names and values on the regions. Next to a list, write short names, or list positions in brackets."""
     import shapely
     from adjustText import adjust_text
     from matplotlib.patheffects import withStroke

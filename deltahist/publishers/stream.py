@@ -265,7 +265,7 @@ def step_files(folder: Path, labels: Sequence[str]) -> dict[str, Path]:
         if label in found:
             raise InputError(f"files {found[label].name!r} and {file.name!r} are both for step {label}: keep one")
         found[label] = file
-    # Files of steps to come may wait; what sorts among the steps, or is no number or date, is a slip.
+    # Files of steps to come may wait; a name that sorts among the steps, or is neither number nor date, is a mistake.
     end = (len(labels[-1]), labels[-1])
     strange = sorted(n for n in found if n not in labels and ((len(n), n) <= end or not n[:1].isdigit()))
     if strange:

@@ -57,7 +57,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     values: NDArray[np.int64]
     publishable: bool
     payment: Payment | None
-    #: The notice beside the file, if the release is withdrawn.
+    #: The notice next to the file, if the release is withdrawn.
     withdrawn: Notice | None = None
     #: Name of the file format.
     FORMAT: ClassVar[str]

@@ -297,7 +297,7 @@ class Series:
         A date without a time of day means the whole day: its first step, or its last. A step's name means the step.
 
         Raises InputError if they cannot be read, are reversed, or no step between them has a release; and if they cut
-        a step, such as a week of which some days are asked, unless `overlapping` takes it whole.
+        a step, such as some days of a week, unless `overlapping` takes the step whole.
         """
         clock = self.clock
         one, other = clock.step(first, "the first step"), clock.step(last, "the last step")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _LEVEL = 0.95
 #: Names of estimates. Errors and intervals of non-negative ones are those of the unbiased estimates.
 UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
-#: Name of unbiased answers of which some cut cells.
+#: Name of the estimator if some queries cut cells.
 PLACED = "unbiased by noise (positions inside cells are assumed)"
 #: Columns that tell of cells that a query cuts: what they are where it cuts none.
 UNCUT: dict[str, Callable[[dict[str, NDArray[Any]]], NDArray[Any]]] = {

@@ -405,7 +405,7 @@ def _rectangles(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, I
     """Owners, lower and upper corners of runs up columns, those side by side put together."""
     columns = np.stack([owner, y, tall, x - np.arange(len(x))])
     new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
-    # Without runs there is none that is new.
+    # No runs, so none is new.
     first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
     low = np.column_stack([x[first], y[first]])
     return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])

@@ -184,7 +184,7 @@ def test_what_a_project_file_may_not_hold(refused, folder, text):
 
 
 def test_a_server_from_a_project_file_gets_no_password(refused, folder, monkeypatch):
-    """Whoever wrote the file chose the host; a server that asks for a password in clear text must not hear it."""
+    """The author of the file chose the host; a server that asks for a password in clear text must not hear it."""
     heard, asks = [], struct.pack(">cII", b"R", 8, 3)  # AuthenticationCleartextPassword
     server = socket.create_server(("127.0.0.1", 0))
 

@@ -1,4 +1,4 @@
-// Densities on the map: blocks of cells that stand out, of one release, of two beside a border, or their difference.
+// Densities on the map: blocks of cells that stand out, of one release, or the difference of two.
 
 import * as L from "./leaflet/leaflet-src.esm.js";
 import { get, releasePath } from "./api.js";

@@ -141,7 +141,7 @@ async function answer() {
   }
 }
 
-// An answer of a release must not stand beside the map of the one before it.
+// Do not show one release's answer next to another's map.
 const isReplaced = ({ name, digest }) => digest && digest !== releases.find(({ id }) => id === name)?.digest;
 
 async function renew() {
