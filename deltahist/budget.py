@@ -195,7 +195,7 @@ class Population:
     own_budgets : whether people also pay from budgets of their own. What these have spent is private, and comes on top.
 
     >>> print(Population("everyone", 2, (("epsilon", Fraction(3), None, Fraction(2)),)))
-    the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (in any window at most 2)
+    the 2 accounts of population 'everyone' have spent ε = 3 together, without a limit (one window of each stream: 2)
     """
 
     name: str
@@ -209,7 +209,7 @@ class Population:
         for unit, spent, most, window in self.sums:
             part = f"{LETTERS[unit]} = {say_amount(spent, window)}"
             if most is None:
-                part += f" together, without a limit (in any window at most {say_amount(window, window)})"
+                part += f" together, without a limit (one window of each stream: {say_amount(window, window)})"
             else:
                 part += f" of {say_amount(most, most)} together"
             parts.append(part)

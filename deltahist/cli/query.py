@@ -253,12 +253,12 @@ def _text(table: Table) -> str:
     """Render answers as a table for the eye, without the parts of the errors of counts."""
     from deltahist.answers import COLUMNS
 
-    usual: Any = "{:,.6g}".format
+    usual: Any = "{:z,.6g}".format
     names = list(map(str, table))
     if "name" in table:
         hidden = ("noise_error", "placement_error", "estimator", "outside")
         names = ["name", *(c for c in COLUMNS if c in table and c not in hidden)]
-        usual = "{:,.1f}".format
+        usual = "{:z,.1f}".format
     columns = [
         [
             _GAPS.get(name, "-") if value != value or value is None else _SHOWN.get(name, usual)(value)

@@ -115,6 +115,8 @@ def _make_figure(
         heading = f"Published {values.unit}, {len(values.names)} region{'s'[: len(values.names) != 1]}"
     elif only == "curve":
         heading = "Protection by distance"
+    elif release.mechanism.step is not None:
+        heading += f", step {release.mechanism.step.label}"
     if only != "curve":
         heights.append(3.0 if domain.ndim == 1 else height_of(domain.bounds if values is None else values.bounds))
     if only != "map":
