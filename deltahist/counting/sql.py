@@ -60,7 +60,8 @@ class Dialect:
     Parameters
     ----------
     name : sqlglot's. seconds : of a time since 1970, as a float, may have a fraction. local : a time on the clocks of a
-        zone. hash : of a value, 64 bits. normal : text in the form of `normal_name` (Spark has no NFC).
+        zone. hash : of a value, 64 bits. normal : text in the form of `normal_name`. Spark has no NFC, so
+        text with combining marks has none.
     random : a fresh random number for each row. PostgreSQL draws it from its system's entropy, Spark from a generator
         that a random seed starts, which is not cryptographic; DuckDB does not need it.
     """
@@ -90,7 +91,9 @@ POSTGRESQL = Dialect(
 )  # fmt: skip
 SPARK = Dialect(
     "spark", "unix_micros(CAST({} AS TIMESTAMPTZ)) / 1e6", "from_utc_timestamp({}, '{zone}')", "xxhash64({})",
-    "trim({})", "uuid()",
+    "CASE WHEN NOT regexp_matches({0}, '\\p{{M}}') THEN "
+    f"regexp_replace({{0}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g') END",
+    "uuid()",
 )  # fmt: skip
 
 

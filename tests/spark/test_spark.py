@@ -77,6 +77,15 @@ def test_counts_are_those_of_arrays(spark, frame):
             dh.count_file(spark, DOMAIN, **{**HOW, **wrong})
 
 
+def test_a_user_has_one_spelling(spark, fill):
+    """Spark cannot tell that an accent of its own and a letter with an accent are the same."""
+    fill("visits", {"east": [1.0] * 4, "north": [1.0] * 4, "who": ["José", "José\x0b", " José", "Jose\u0301"]})
+    with pytest.raises(dh.InputError, match="1 of 4"):
+        dh.count_file(spark, DOMAIN, **HOW, user="who", max_per_user=1)
+    found = dh.count_file(spark, DOMAIN, **HOW, user="who", max_per_user=1, drop_bad_rows=True)
+    assert (found.kept, found.users) == (1, 1)
+
+
 def test_projection_is_one_operation(spark, fill):
     domain = dh.Domain((580_000, 4_500_000, 600_000, 4_520_000), (20, 20), crs="EPSG:32618")
     rng = np.random.default_rng(1)
