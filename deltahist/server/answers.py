@@ -37,17 +37,16 @@ class BoxQuery:
 
     def answer(self, corners: NDArray[np.float64]) -> Columns:
         """Return the columns of `dh.answer` for boxes (m, 4), or (m, 2) on a line, clipped to the map."""
-        if not self.degrees:
-            clipped = clip_boxes(corners, self.release.domain)
-            asked = corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist())
-            found = self.release.answers(boxes(asked), level=self.level, nonnegative=self.nonnegative)
-            return found if clipped is None else clipped.spread_over_regions(found)
-        _check_boxes(corners)
         domain = self.release.domain
-        fitted = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
-        work = regions(fitted.shapes[fitted.held])
+        if not self.degrees:
+            clipped = clip_boxes(corners, domain)
+            work = boxes(corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist()))
+        else:
+            _check_boxes(corners)
+            clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
+            work = regions(clipped.shapes[clipped.held])
         found = self.release.answers(work, level=self.level, nonnegative=self.nonnegative)
-        return fitted.spread_over_regions(found)
+        return found if clipped is None else clipped.spread_over_regions(found)
 
     def answer_alone(self, corners: NDArray[np.float64]) -> Columns:
         """Return the columns (1,) of the answer to one box (4,), or (2,) on a line."""

@@ -53,7 +53,13 @@ def create_app(catalogue: Catalogue, settings: Settings | None = None) -> FastAP
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.service = Service(catalogue, settings)
-    policy = _policy(settings)
+    pictures = "'self' data:"  # Leaflet's empty tile is a data: address
+    if settings.tiles is not None:
+        parts = urlsplit(settings.tiles)
+        pictures += f" {parts.scheme}://{parts.netloc}"
+    own = "; ".join(f"{each}-src 'self'" for each in ("script", "style", "connect"))
+    ends = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    policy = f"default-src 'none'; {own}; img-src {pictures}; {ends}"
 
     @app.get("/", responses={200: {"content": {"text/html": {"schema": {}}}}})
     async def land(request: Request) -> Response:
@@ -152,13 +158,3 @@ async def _explain(_: Request, error: Exception) -> Response:
         status, detail = 400, "the client has left"
     content = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail} | more
     return JSONResponse(content, status, headers, "application/problem+json")
-
-
-def _policy(settings: Settings) -> str:
-    """Return the Content-Security-Policy of the map: this service, and the operator's background."""
-    pictures = "'self' data:"  # Leaflet's empty tile is a data: address
-    if settings.tiles is not None:
-        parts = urlsplit(settings.tiles)
-        pictures += f" {parts.scheme}://{parts.netloc}"
-    own = "; ".join(f"{each}-src 'self'" for each in ("script", "style", "connect"))
-    return f"default-src 'none'; {own}; img-src {pictures}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -115,7 +115,11 @@ class Catalogue:
 
     def _files(self) -> Iterator[Path]:
         for path in self._paths:
-            yield from _releases_in(path) if path.is_dir() else [path]
+            if path.is_dir():
+                own = (each for each in path.iterdir() if each.suffix.lower() == ".parquet")
+                yield from sorted(each for each in own if not each.name.startswith("."))
+            else:
+                yield path
 
     def _take_up(self, path: Path) -> None:
         """Serve a file's release, unless another file has its name or no address can hold it."""
@@ -137,11 +141,6 @@ class Catalogue:
         if isinstance(release, CountEstimates) and release.withdrawn is None:
             release.answerer().prepare()
         self._served[path.stem] = Served(path.stem, path, self._stamps[path], release)
-
-
-def _releases_in(folder: Path) -> list[Path]:
-    """Return the release files of a folder, by name."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() == ".parquet" and not p.name.startswith("."))
 
 
 def stamp_of(path: Path) -> tuple[_Stamp | None, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +55,12 @@ async def describe(request: Request, name: str) -> Any:
     served = service.find(name)
     if "text/html" in request.headers.get("accept", ""):
         return await show_statement(served.release, served.name)
-    others = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
-    return _summarize(service, served) | _describe_chain(others) | {"statement": served.release.facts()}
+    about = _summarize(service, served) | {"statement": served.release.facts()}
+    shared = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
+    if len(shared) > 1:  # releases that share noise, from coarse to fine
+        names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
+        about["chain"] = {"finest": names[-1], "releases": names}
+    return about
 
 
 @router.head("/releases/{name}/download", include_in_schema=False)
@@ -111,14 +114,6 @@ def explain_promise(release: BaseRelease | Series) -> dict[str, Any]:
         "steps": len(release.spent) if isinstance(release, Series) else None,
         "curve": {"distance": curve["distance"].tolist(), "guess": guess},
     }
-
-
-def _describe_chain(shared: Sequence[Served]) -> dict[str, Any]:
-    """Return the releases that share noise, from coarse to fine; nothing of one alone."""
-    if len(shared) < 2:
-        return {}
-    names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
-    return {"chain": {"finest": names[-1], "releases": names}}
 
 
 def _summarize(service: Service, served: Served) -> dict[str, Any]:

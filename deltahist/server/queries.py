@@ -31,7 +31,7 @@ from deltahist.server.models import (
     Options,
     returns,
 )
-from deltahist.server.series import find_series, periods_of, prepare
+from deltahist.server.series import sum_periods
 from deltahist.server.service import ARROW, CSV, GEOJSON, JSON, Service, plain, service_of
 from deltahist.space.domain import Domain
 
@@ -68,8 +68,7 @@ async def answer_box(request: Request, name: str, asked: Annotated[BoxOfRelease,
 async def answer_box_of_series(request: Request, stream: str, asked: Annotated[BoxOfSeries, Query()]) -> BoxAnswer:
     """Return the sum over the steps of a period in a box, with the error of all of them together."""
     service = service_of(request)
-    source, periods = periods_of(find_series(service, stream), asked)
-    await prepare(service, periods)
+    source, periods = await sum_periods(service, stream, asked)
     answer = await _answer_box(service, asked, asked.bbox, source)
     return BoxAnswer(**answer | {"series": stream} | _about_periods(periods))
 
@@ -87,9 +86,7 @@ async def answer_many(request: Request, name: str, asked: Annotated[OfRelease, Q
 @router.post("/series/{stream}/answers", responses=_ANSWERS, openapi_extra=_BODY)
 async def answer_many_of_series(request: Request, stream: str, asked: Annotated[OfSeries, Query()]) -> Response:
     """Return answers of a period to many boxes or features, as `/releases/{name}/answers` does."""
-    service = service_of(request)
-    source, periods = periods_of(find_series(service, stream), asked)
-    await prepare(service, periods)
+    source, periods = await sum_periods(service_of(request), stream, asked)
     return await _answer_body(request, source, asked, partial(_about_periods, periods))
 
 

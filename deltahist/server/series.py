@@ -74,11 +74,15 @@ def _make_series(named: tuple[tuple[str, Release], ...]) -> Series | None:
         return None
 
 
-def periods_of(series: Series, asked: OfSeries) -> tuple[Source, tuple[Series, ...]]:
-    """Return a period, or another one minus it; and the periods that it is made of."""
+async def sum_periods(service: Service, stream: str, asked: OfSeries) -> tuple[Source, tuple[Series, ...]]:
+    """Return a period of a series, or another one minus it, and the periods it is made of; their sums are ready."""
+    series = find_series(service, stream)
     asked_for = [asked.between] if asked.compare is None else [asked.between, asked.compare]
     spans = [None if each is None else tuple(each.split(",")) for each in asked_for]
     periods = tuple(_period(series, span, asked.mean, asked.missing == "skip") for span in spans)
+    for period in periods:
+        if "summed" not in vars(period):
+            await service.run(getattr, period, "summed")
     return periods[0] if len(periods) == 1 else PeriodDifference(*periods), periods
 
 
@@ -91,13 +95,6 @@ def _period(series: Series, span: tuple[str, ...] | None, mean: bool, skip: bool
         raise InputError(f"{','.join(span or ())} are {number:,} steps: at most {_MOST_STEPS:,} are summed")
     period = period.present() if skip else period
     return period.per_step() if mean else period
-
-
-async def prepare(service: Service, periods: Sequence[Series]) -> None:
-    """Sum the steps of periods in a thread, once; InputError if steps are missing."""
-    for period in periods:
-        if "summed" not in vars(period):
-            await service.run(getattr, period, "summed")
 
 
 def _summarize(name: str, series: Series) -> dict[str, Any]:
