@@ -166,12 +166,11 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
     """Return the application that asks the people of each account (`open_people`) for clients that have keys."""
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
-
     pool = ThreadPoolExecutor(_AT_ONCE)
     app = FastAPI(title="deltahist, people's own budgets", openapi_url=None)
 
     def admit(request: Request) -> tuple[str, str]:
-        """Return the client and the account of a request."""
+        """Return the client and the account of a request, and count it; refuse more than a client has per minute."""
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         client = settings.find_client(key.strip()) if scheme.lower() == "bearer" else None
         if client is None:
@@ -183,7 +182,14 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
             # The answer does not depend on whether there is such an account.
             status, given = (400, "is missing") if account is None else (403, f"is {account[:80]!r}")
             raise _Refusal(status, "account", f"account {given}: this key is for {', '.join(allowed)}")
-        _count(times[client], settings.clients[client].per_minute)
+        recent, most, now = times[client], settings.clients[client].per_minute, time.monotonic()
+        while recent and recent[0] <= now - 60:
+            recent.popleft()
+        if len(recent) >= most:
+            wait = math.ceil(recent[0] + 60 - now)
+            detail = f"there were {most:,} requests in a minute, the most for this client: wait {wait} seconds"
+            raise _Refusal(429, "Authorization", detail, **{"retry-after": str(wait)})
+        recent.append(now)
         return client, account
 
     @app.get("/healthz")
@@ -239,18 +245,6 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
 async def _pass_step(thread: asyncio.Future[Response], due: float) -> None:
     """Wait for the end of a step, whatever the thread does."""
     await asyncio.sleep(due - time.monotonic())
-
-
-def _count(times: deque[float], most: int) -> None:
-    """Count a request of now; refuse it if there were too many in the last minute."""
-    now = time.monotonic()
-    while times and times[0] <= now - 60:
-        times.popleft()
-    if len(times) >= most:
-        wait = math.ceil(times[0] + 60 - now)
-        detail = f"there were {most:,} requests in a minute, the most for this client: wait {wait} seconds"
-        raise _Refusal(429, "Authorization", detail, **{"retry-after": str(wait)})
-    times.append(now)
 
 
 def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:

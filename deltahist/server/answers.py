@@ -16,7 +16,7 @@ from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.fitting import bend_boxes, clip_boxes, fit
-from deltahist.space.workloads import boxes, regions
+from deltahist.space.workloads import Workload, boxes, regions
 
 #: What boxes are asked of: a release, a series of steps, or the difference of two.
 Source: TypeAlias = BaseRelease | Series | Difference
@@ -40,7 +40,7 @@ class BoxQuery:
         domain = self.release.domain
         if not self.degrees:
             clipped = clip_boxes(corners, domain)
-            work = boxes(corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist()))
+            work: Workload = boxes(corners if clipped is None else np.array(clipped.shapes[clipped.held].tolist()))
         else:
             _check_boxes(corners)
             clipped = fit(bend_boxes(corners, domain), domain, LONGITUDE_LATITUDE)
