@@ -11,12 +11,8 @@ from numpy.typing import NDArray
 
 #: Colours of kinds of things, which all eyes tell apart (Okabe and Ito, Color Universal Design, 2008).
 CATEGORIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-#: Colours of single cells are proportional up to about this many standard errors, so that specks of noise are pale.
-LINEAR = 3.0
 #: The dark end of the sequence that is left out, so that lines and labels are seen on the darkest colour too.
 _DARKEST = 0.88
-#: Share of cells whose estimates the colours tell apart at the top. A few cells must not use up the scale.
-_TOP = 0.9995
 #: Most classes of colour on a map of regions.
 _CLASSES = 7
 
@@ -42,8 +38,8 @@ def smooth_scale(values: NDArray[np.float64], *, linear: float | None, least: fl
     from matplotlib.colors import AsinhNorm
 
     most = float(values.max())
-    # A map of about one value is not dark.
-    top = max(float(np.quantile(values, _TOP)), least, 2 * float(np.median(values)))
+    # A few cells must not use up the scale, and a map of about one value is not dark.
+    top = max(float(np.quantile(values, 0.9995)), least, 2 * float(np.median(values)))
     top = float(f"{top:.2g}") if most > 1.5 * top else max(most, top)
     norm, ticks = AsinhNorm(linear_width=linear or top / 50, vmin=0.0, vmax=top), [top] if most > top else []
     for value in [0.0, *(v for v in _round_values(top * 1e-9, top) if v <= top)]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Panels of a picture and their columns, and points of a line over time, at most.
 _PANELS, _COLUMNS, _POINTS = 24, 2, 60
-#: Distances on the curve: more steps than a picture shows apart.
-_DISTANCES = 240
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
@@ -99,7 +97,7 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
 
     ax, mechanism = ground.own_axes(ax), release.mechanism
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
-    curve = protection_curve(release, _DISTANCES)
+    curve = protection_curve(release, points=240)  # more steps than a picture shows apart
     factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
     distance, exact, bound = curve["distance"] * factor, curve["exact"], curve["bound"]
     ax.plot(distance, bound, color="0.55", linestyle="--", drawstyle="steps-pre", label="promised")
@@ -140,9 +138,6 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     ax.grid(color="0.9")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize=8)
     return ax
-
-
-# --- answers over time ---------------------------------------------------------------------------------------
 
 
 def _divide(series: Series) -> tuple[list[tuple[int, Series | None]], str]:

@@ -33,11 +33,6 @@ FORMS = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
 PICTURES = tuple(FORMS)
 #: Inches of width of every picture: a telephone shows it legibly.
 WIDTH = 5.0
-#: Parts of a map along each axis whose areas are worked out; areas change slowly over a map.
-_AREAS = 64
-
-
-# --- figures ------------------------------------------------------------------------------------------------
 
 
 def new_figure(**options: Any) -> Figure:
@@ -91,21 +86,16 @@ def holds_points_from_outside(release: BaseRelease) -> bool:
     return "points outside" not in release.mechanism.counting.dropped
 
 
-# --- areas --------------------------------------------------------------------------------------------------
-
-
 def unit_of_area(domain: Domain) -> str:
     """Return the unit of areas, or on a line of lengths."""
     return "km²" if domain.crs is not None else "unit" if domain.ndim == 1 else "square unit"
 
 
-def cell_areas(domain: Domain) -> NDArray[np.float64]:
-    """Return the areas of all cells (domain.shape) on the ground, in km²; on a plane without CRS in its own units."""
-    return block_areas(domain, [np.arange(n + 1) for n in domain.shape])
-
-
 def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Return the areas of blocks of cells, as of `cell_areas`; `ends` are the cells between them along each axis."""
+    """Return the areas of blocks of cells on the ground, in km²; on a plane without CRS in its own units.
+
+    `ends` are the cells between the blocks along each axis.
+    """
     if domain.crs is None:
         return math.prod(domain.cell) * functools.reduce(np.multiply.outer, map(np.diff, ends)).astype(np.float64)
     areas, taken = _areas_in_parts(domain)
@@ -119,7 +109,8 @@ def block_areas(domain: Domain, ends: Sequence[NDArray[np.int64]]) -> NDArray[np
 @functools.lru_cache(maxsize=64)
 def _areas_in_parts(domain: Domain) -> tuple[NDArray[np.float64], list[NDArray[np.int64]]]:
     """Return a cell's area in each part of a map (km², by an equal-area projection), and the parts' ends."""
-    taken = [np.unique(np.linspace(0, n, min(n, _AREAS) + 1).round().astype(np.int64)) for n in domain.shape]
+    # Areas change slowly over a map: 64 parts along each axis are enough.
+    taken = [np.unique(np.linspace(0, n, min(n, 64) + 1).round().astype(np.int64)) for n in domain.shape]
     corners = np.meshgrid(*(domain.edges(axis)[t] for axis, t in enumerate(taken)), indexing="ij")
     x, y = _to_equal_areas(domain)(*corners)
     # Twice the area of a quadrangle is the cross product of its diagonals.
@@ -148,9 +139,6 @@ def _to_equal_areas(domain: Domain) -> Operation:
     return Operation.off(domain, f"+proj=laea +lat_0={lat:.6f} +lon_0={lon:.6f} +datum=WGS84 +units=m")
 
 
-# --- maps ---------------------------------------------------------------------------------------------------
-
-
 def height_of(bounds: Sequence[float]) -> float:
     """Return the inches that a map of some bounds has in height, with its axes and its bar of colours."""
     west, south, east, north = bounds
@@ -163,11 +151,20 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
     Raises InputError if nothing of a context lies on the map.
     """
     import geopandas as gpd
+    import shapely
     from matplotlib.ticker import MaxNLocator
+    from matplotlib.transforms import ScaledTranslation
+    from matplotlib_scalebar.scalebar import ScaleBar
 
     for layer in context:
-        parts = gpd.GeoSeries(context_on(domain, layer))
-        parts.plot(ax=ax, color="0.5", linewidth=0.5, markersize=2, aspect=None)
+        shapes = geometries_of(layer, domain, "context")
+        outlines = np.where(shapely.get_dimensions(shapes) == 2, shapely.boundary(shapes), shapes)
+        parts = shapely.get_parts(shapely.clip_by_rect(outlines, *domain.bounds))
+        parts = shapely.get_parts(parts[~shapely.is_empty(parts)])
+        if not len(parts):
+            extent = ", ".join(f"{b:g}" for b in shapely.total_bounds(shapes))
+            raise InputError(f"context lies within {extent}: some of it must lie on the map (is it in another CRS?)")
+        gpd.GeoSeries(parts).plot(ax=ax, color="0.5", linewidth=0.5, markersize=2, aspect=None)
     west, south, east, north = bounds
     ax.set(xlim=(west, east), ylim=(south, north), aspect="equal")
     unit = "units" if domain.crs is None else read_crs(domain.crs).axis_info[0].unit_name
@@ -180,35 +177,15 @@ def draw_frame(ax: Axes, domain: Domain, bounds: Sequence[float], context: Seque
         axis.set_major_formatter(lambda value, _: f"{round(value * factor, 6):.10g}")
     ax.tick_params(labelsize=8)
     if domain.crs is not None and 2 * (east - west) > north - south:
-        _draw_scale_bar(ax, domain)
-
-
-def _draw_scale_bar(ax: Axes, domain: Domain) -> None:
-    """Draw a bar of a round length below the map's right corner; lengths are right in the middle of the map."""
-    from matplotlib.transforms import ScaledTranslation
-    from matplotlib_scalebar.scalebar import ScaleBar
-
-    areas, _ = _areas_in_parts(domain)
-    metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
-    below: Any = ax.transAxes
-    below += ScaledTranslation(0, -0.22, ax.figure.dpi_scale_trans)
-    style: dict[str, Any] = {"length_fraction": 0.25, "width_fraction": 0.01, "sep": 3, "font_properties": {"size": 8}}
-    corner = {"location": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below, "pad": 0, "border_pad": 0}
-    ax.add_artist(ScaleBar(metres, box_alpha=0, scale_loc="left", **style, **corner))
-
-
-def context_on(domain: Domain, layer: gpd.GeoDataFrame | gpd.GeoSeries) -> NDArray[Any]:
-    """Return lines, outlines and points (k,) of a layer, as far as they lie on the map; InputError if nothing does."""
-    import shapely
-
-    shapes = geometries_of(layer, domain, "context")
-    outlines = np.where(shapely.get_dimensions(shapes) == 2, shapely.boundary(shapes), shapes)
-    parts = shapely.get_parts(shapely.clip_by_rect(outlines, *domain.bounds))
-    parts = shapely.get_parts(parts[~shapely.is_empty(parts)])
-    if not len(parts):
-        bounds = ", ".join(f"{b:g}" for b in shapely.total_bounds(shapes))
-        raise InputError(f"context lies within {bounds}: some of it must lie on the map (is it in another CRS?)")
-    return np.asarray(parts, dtype=object)
+        # The bar of a round length is below the right corner. Lengths are right in the middle of the map.
+        areas, _ = _areas_in_parts(domain)
+        metres = math.sqrt(areas[areas.shape[0] // 2, areas.shape[1] // 2] * 1e6 / math.prod(domain.cell))
+        below: Any = ax.transAxes
+        below += ScaledTranslation(0, -0.22, ax.figure.dpi_scale_trans)
+        style: dict[str, Any] = {"length_fraction": 0.25, "width_fraction": 0.01, "font_properties": {"size": 8}}
+        corner = {"location": "upper right", "bbox_to_anchor": (1, 0), "bbox_transform": below}
+        bar = ScaleBar(metres, box_alpha=0, scale_loc="left", sep=3, pad=0, border_pad=0, **style, **corner)
+        ax.add_artist(bar)
 
 
 def geometries_of(layer: gpd.GeoDataFrame | gpd.GeoSeries, domain: Domain, name: str) -> NDArray[Any]:

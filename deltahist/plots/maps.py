@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 ROWS = 40
 
 
-# --- cells --------------------------------------------------------------------------------------------------
-
-
 def plot_map(
     release: BaseRelease,
     ax: Axes | None = None,
@@ -88,7 +85,9 @@ def draw_map(
         return _draw_histogram(release, ax, nonnegative)
     error, _ = block_error(release.decoder, (1, 1))
     merged, standing = merge_cells(release)
-    areas: Any = ground.cell_areas(domain) if per == "area" else np.ones(domain.shape)
+    areas: Any = np.ones(domain.shape)
+    if per == "area":
+        areas = ground.block_areas(domain, [np.arange(n + 1) for n in domain.shape])
     unit = ground.unit_of_area(domain) if per == "area" else "cell"
     ax.set_facecolor("0.94")
     is_even = np.ptp(merged) <= 1e-9 * np.abs(merged).max()
@@ -100,7 +99,8 @@ def draw_map(
         notes = [
             f"Estimates: {release.estimator(nonnegative)}{'' if nonnegative else ', means of blocks that may be even'}."
         ]
-        linear = colours.LINEAR * error * point if nonnegative and error else None
+        # Proportional up to about three standard errors, so that specks of noise are pale.
+        linear = 3 * error * point if nonnegative and error else None
         scale = colours.smooth_scale(shown, linear=linear, least=point)
         (west, south), (east, north) = domain.low, domain.high
         style: dict[str, Any] = {"cmap": scale.colours, "norm": scale.norm, "interpolation": "nearest"}
@@ -122,9 +122,8 @@ def _draw_histogram(release: Any, ax: Axes, positive: bool) -> str:
     domain, edges = release.domain, release.domain.edges(0)
     cells, error = release.estimates(nonnegative=positive)
     low = np.maximum(cells - error, 0.0) if positive else cells - error
-    colour: dict[str, Any] = {"color": "tab:blue"}
-    ax.stairs(cells + error, edges, baseline=low, fill=True, alpha=0.3, label="± one standard error", **colour)
-    ax.stairs(cells, edges, baseline=None, linewidth=1.2, label="estimate", **colour)
+    ax.stairs(cells + error, edges, baseline=low, fill=True, color="tab:blue", alpha=0.3, label="± one standard error")
+    ax.stairs(cells, edges, baseline=None, color="tab:blue", linewidth=1.2, label="estimate")
     ax.axhline(0, color="0.5", linewidth=0.8)
     ax.set(xlabel=f"x ({domain.unit})", ylabel=f"points per cell of {domain.size_of_cells}", xlim=edges[[0, -1]])
     ax.legend(frameon=False, fontsize=8)
@@ -174,9 +173,6 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
         shown, standing = np.where(divided, means, shown), np.where(divided, above, standing)
         uneven = divided & finer
     return shown, standing
-
-
-# --- regions ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +344,6 @@ def draw_regions(domain: Domain, values: Values, ax: Axes, context: Sequence[Any
         notes.append("Hatched regions, with a white dot in lists, may be empty.")
     if scale is not None:
         notes.append("On 95 of 100 maps every coloured region holds points.")
-    if scale is not None:
         ground.add_colour_bar(ax, scale, values.unit)
     ground.draw_frame(ax, domain, values.bounds, context)
     if len(values.order) > ROWS:
@@ -409,13 +404,11 @@ def draw_intervals(values: Values, ax: Axes, level: float) -> None:
         ax.locator_params(axis="x", nbins=5)
         ax.xaxis.set_major_formatter(lambda value, _: ground.figure_of(value))
     places = [""] * len(shown) if values.short else [f"  ({place})" for place in range(1, len(shown) + 1)]
-    ax.set_yticks(row, labels=[values.names[i] + place for i, place in zip(shown.tolist(), places, strict=True)])
-    for label in ax.get_yticklabels():
-        label.set_parse_math(False)
+    labels = [values.names[i] + place for i, place in zip(shown.tolist(), places, strict=True)]
+    ax.set_yticks(row, labels=labels, parse_math=False)
     ax.tick_params(axis="y", length=0)
     ax.tick_params(labelsize=8)
-    ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=f"{values.unit}, with {level:.0%} intervals")
-    ax.set_xlim(left=0)
+    ax.set(xlim=(0, None), ylim=(len(shown) - 0.4, -0.6), xlabel=f"{values.unit}, with {level:.0%} intervals")
     ax.grid(axis="x", color="0.9")
     ax.set_axisbelow(True)
     ax.spines[["top", "right", "left"]].set_visible(False)

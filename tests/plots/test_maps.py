@@ -13,7 +13,7 @@ from matplotlib_scalebar.scalebar import ScaleBar
 import deltahist as dh
 from deltahist.errors import InputError
 from deltahist.plots import plot_map, plot_regions
-from deltahist.plots.ground import cell_areas, new_figure
+from deltahist.plots.ground import block_areas, new_figure
 from deltahist.plots.maps import draw_intervals, draw_map, draw_regions, merge_cells, values_of
 from deltahist.sample import sample_points
 
@@ -184,7 +184,7 @@ def test_cells_that_are_alike_on_a_map_are_not_on_the_ground():
     """On a Mercator map from the equator to 60° north areas shrink to a quarter; together they are the zone's."""
     x, y = pyproj.Transformer.from_crs(4326, 3857, always_xy=True).transform(10.0, 60.0)
     domain = dh.Domain((0, 0, x, y), (10, 100), "EPSG:3857")
-    areas = cell_areas(domain)
+    areas = block_areas(domain, [np.arange(n + 1) for n in domain.shape])
     assert areas.shape == domain.shape
     assert areas[0, -1] / areas[0, 0] == pytest.approx(0.25, rel=0.05)
     zone = shapely.segmentize(shapely.box(0, 0, 10, 60), 0.05)
