@@ -87,7 +87,7 @@ class Tally:
     def __init__(self, size: int) -> None:
         self._all = np.zeros(size, dtype=np.int64) if size <= _FEW else None
         self._parts = [(np.zeros(0, dtype=np.int64),) * 2]
-        self._waiting, self._limit = 0, _WAITING
+        self._limit = _WAITING
 
     def add(self, places: Integers, numbers: Integers | int = 1) -> None:
         """Count rows, or numbers of them, by their places."""
@@ -95,10 +95,9 @@ class Tally:
             np.add.at(self._all, places, numbers)
             return
         self._parts.append(np.unique(places, return_counts=True) if isinstance(numbers, int) else (places, numbers))
-        self._waiting += len(self._parts[-1][0])
-        if self._waiting > self._limit:
-            # As many as there are: merging takes as long as all batches did, whatever their number.
-            self._limit, self._waiting = max(_WAITING, len(self.pairs()[0])), 0
+        if sum(len(part[0]) for part in self._parts) > self._limit:
+            # Twice as many as there are: merging takes as long as all batches did, whatever their number.
+            self._limit = 2 * len(self.pairs()[0]) + _WAITING
 
     def pairs(self) -> tuple[Integers, Integers]:
         """Return the places that are not empty, rising, and the number of rows in each (m,)."""

@@ -46,6 +46,10 @@ class _Engine:
     given: Given
     geometry = crs = None
 
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.views: list[str] = []
+
     def finish(self) -> int:
         return 0
 
@@ -60,9 +64,6 @@ _SETTINGS = (
 class _PostgreSQL(_Engine):
     dialect = POSTGRESQL
     projects = False
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
 
     @classmethod
     @contextmanager
@@ -97,10 +98,6 @@ class _Spark(_Engine):
     dialect = SPARK
     projects = True
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._views: list[str] = []
-
     @classmethod
     @contextmanager
     def open(cls, where: Any) -> Iterator[_Spark]:
@@ -125,7 +122,7 @@ class _Spark(_Engine):
             yield engine
         finally:
             with suppress(Exception):  # Spark may be gone
-                for view in engine._views:
+                for view in engine.views:
                     session.catalog.dropTempView(view)
                 for name, value in before.items():
                     session.conf.set(name, value)
@@ -138,14 +135,14 @@ class _Spark(_Engine):
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
         with suppress(AnalysisException):
             # Spark would take parquet.`/a/path` for a table, and read files there.
-            if self._session.catalog.tableExists(name):
-                return {f.name: f.dataType.simpleString() for f in self._session.table(name).schema}
+            if self._connection.catalog.tableExists(name):
+                return {f.name: f.dataType.simpleString() for f in self._connection.table(name).schema}
         raise InputError(f"table is {table!r}: the database has no such table")
 
     def batches(self, statement: str) -> Any:
         import pyarrow as pa
 
-        found = self._session.sql(self.dialect.write(statement)).toArrow()
+        found = self._connection.sql(self.dialect.write(statement)).toArrow()
         return [pa.RecordBatch.from_pylist([], found.schema), *found.to_batches()]
 
     def project(self, statement: str, operation: Operation) -> str:
@@ -159,7 +156,7 @@ class _Spark(_Engine):
                 x, y = transformer.transform(*(batch[axis].to_numpy(zero_copy_only=False) for axis in "xy"))
                 yield batch.set_column(0, "x", pa.array(x)).set_column(1, "y", pa.array(y))
 
-        rows = self._session.sql(self.dialect.write(statement))
+        rows = self._connection.sql(self.dialect.write(statement))
         rows.mapInArrow(bring, rows.schema).createOrReplaceTempView(view)
-        self._views.append(view)
+        self.views.append(view)
         return f"SELECT * FROM {view}"

@@ -159,7 +159,6 @@ class Rows:
             self.kept.add(kept)
 
     def add(self, places: Integers, numbers: Integers | int = 1) -> None:
-        """Count rows, or numbers of them, by their places."""
         point = places >= 0
         if not point.all():
             np.add.at(self.none, -places[~point], numbers if isinstance(numbers, int) else numbers[~point])
@@ -253,24 +252,21 @@ def count(
     [[2, 0], [0, 1]]
     """
     named = None if user is None else "user"
-    reading = Reading(user=named, max_per_user=max_per_user, outside=outside, drop_bad_rows=drop_bad_rows)
-    columns, operation = _columns(points, domain, [c for c in (x, y) if c is not None], crs)
+    reading = Reading(x, y, crs, named, max_per_user, outside, drop_bad_rows)
+    columns, operation = _columns(points, domain, reading)
     users = None if user is None else _users(user, points, len(columns[0]))
     rows = Rows(domain, reading)
-    parts = [slice(at, at + ROWS) for at in range(0, len(columns[0]), ROWS)]
     batches = (
         ([c[part] for c in columns], None if users is None else [each[part] for each in users], None, None)
-        for part in parts
+        for part in (slice(at, at + ROWS) for at in range(0, len(columns[0]), ROWS))
     )
     rows.read(batches, operation)
     return rows.counted("points", operation).counts
 
 
-def _columns(
-    points: Any, domain: Domain, names: list[str], crs: str | None
-) -> tuple[list[NDArray[np.float64]], Operation | None]:
+def _columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[NDArray[np.float64]], Operation | None]:
     """Return the coordinates as given, one column per axis, and the operation that brings them to the map."""
-    geometry = getattr(points, "geometry", None)
+    names, crs, geometry = reading.coordinates, reading.crs, getattr(points, "geometry", None)
     if geometry is not None and not names:
         columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
         return columns, operation_of(crs, geometry.crs, domain, "points")
@@ -428,12 +424,10 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
 
 def _is_server(path: Any) -> bool:
     """Return whether a table is one of a server: an open session, or the address of one."""
-    known = ("postgresql://", "postgres://", "sc://")
-    return not isinstance(path, str | Path) or str(path).startswith(known)
+    return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
 
 
 def _open(path: Any, reading: Reading) -> Any:
-    """Open a table of a server or of a file."""
     if not _is_server(path):
         return open_source(Path(path), reading)
     from deltahist.counting.databases import open_table
@@ -459,7 +453,6 @@ def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:
 
 
 def _count_there(engine: Any, statement: str, rows: Rows, operation: Operation | None) -> None:
-    """Count a table in the engine of a server."""
     import pyarrow as pa
 
     most = rows.reading.max_per_user
@@ -475,8 +468,6 @@ def _count_there(engine: Any, statement: str, rows: Rows, operation: Operation |
 
 
 def _batch(rows: Any, axes: int) -> Batch:
-    """Return rows of Arrow as a batch."""
-
     def known(name: str) -> Any:
         if name not in rows.schema.names:
             return None

@@ -71,31 +71,22 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
     Raises InputError if it is missing, empty, of an unknown kind, or unreadable.
     """
     import duckdb
-
-    with ExitStack() as stack:
-        connection = stack.enter_context(duckdb.connect())
-        spill = stack.enter_context(tempfile.TemporaryDirectory())  # others cannot read it
-        connection.execute(_SETTINGS)
-        connection.execute(f"SET temp_directory = {literal(spill)}")
-        with _readable(path.name):
-            yield _open(path, reading, connection, stack)
-
-
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Raise InputError in place of what readers raise on a damaged table."""
-    import duckdb
     import pyarrow as pa
 
     damages = (duckdb.Error, pa.ArrowException, OSError, EOFError, RuntimeError, LookupError, ImportError)
     try:
-        yield
+        with ExitStack() as stack:
+            connection = stack.enter_context(duckdb.connect())
+            spill = stack.enter_context(tempfile.TemporaryDirectory())  # others cannot read it
+            connection.execute(_SETTINGS)
+            connection.execute(f"SET temp_directory = {literal(spill)}")
+            yield _open(path, reading, connection, stack)
     except InputError:
         raise
     except (*damages, ValueError, BadZipFile, Zlib, csv.Error) as why:
         said = next(iter(str(why).splitlines()), "")[:300] or type(why).__name__  # further lines quote rows
         hint = "a quote that does not close, mixed line ends, or a line cut short?" if "CSV" in said else "cut short?"
-        raise InputError(f"input {name!r} cannot be read: {said} ({hint})") from None
+        raise InputError(f"input {path.name!r} cannot be read: {said} ({hint})") from None
 
 
 def is_stream(path: Path) -> bool:
@@ -201,7 +192,11 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
     if len(first) == len(top[1]):  # or rows before a second header would vanish
         skipped, first = top
-    names, header = _names(first, reading)
+    # With columns by number a header is a row without any number: whether a row counts as one must not depend on its
+    # coordinates.
+    numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
+    header = not (numbers and all(map(str.isdigit, reading.coordinates)))
+    names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]
     _, second = next(rows, (0, []))
     if len(second) > len(first):
         raise InputError(f"input {name!r} has {len(first)} names and {len(second)} fields: name every column")
@@ -227,17 +222,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     return Source(connection, given, finish=finish)
 
 
-def _names(first: list[str], reading: Reading) -> tuple[list[str], bool]:
-    """Return names of columns, each different, from the first row, and whether it holds names."""
-    # With columns by number a header is a row without any number: whether a row counts as one must not depend on its
-    # coordinates.
-    numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
-    header = not (numbers and all(map(str.isdigit, reading.coordinates)))
-    return [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)], header
-
-
 def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a file with one JSON object per line: each column as text."""
     file = f"read_json({_file(path)}, format = 'newline_delimited', maximum_depth = 1"
     names = list(_types(connection, f"{file})"))
     columns = ", ".join(f"{literal(each)}: 'VARCHAR'" for each in names)
@@ -246,7 +231,6 @@ def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack:
 
 
 def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a sheet of a workbook, as text."""
     import pandas as pd
 
     sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
@@ -309,7 +293,6 @@ def _of_table(connection: Any, name: str, relation: str, geometry: str | None = 
 
 
 def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a layer of a file of geometries, which pyogrio reads."""
     asked = [c for c in (*reading.coordinates, reading.user, reading.time) if c is not None]
     if reading.where is not None:
         from deltahist.counting.where import Condition

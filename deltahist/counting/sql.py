@@ -80,20 +80,16 @@ class Dialect:
         return sqlglot.transpile(statement, read="duckdb", write=self.name)[0]
 
 
-DUCKDB = Dialect(
-    "duckdb", "epoch_us({}) / 1e6", "timezone('{zone}', CAST({} AS TIMESTAMPTZ))", "hash({})",
-    f"nfc_normalize(regexp_replace({{}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g'))",
-)  # fmt: skip
+_ZONED = "timezone('{zone}', CAST({} AS TIMESTAMPTZ))"
+_STRIPPED = f"regexp_replace({{0}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g')"
+DUCKDB = Dialect("duckdb", "epoch_us({}) / 1e6", _ZONED, "hash({})", f"nfc_normalize({_STRIPPED})")
 POSTGRESQL = Dialect(
-    "postgres", "extract(epoch FROM {})", "timezone('{zone}', CAST({} AS TIMESTAMPTZ))",
-    "hashtextextended(CAST({} AS TEXT), 0)",
-    f"normalize(regexp_replace({{}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g'))", "gen_random_uuid()",
+    "postgres", "extract(epoch FROM {})", _ZONED, "hashtextextended(CAST({} AS TEXT), 0)", f"normalize({_STRIPPED})",
+    "gen_random_uuid()",
 )  # fmt: skip
 SPARK = Dialect(
     "spark", "unix_micros(CAST({} AS TIMESTAMPTZ)) / 1e6", "from_utc_timestamp({}, '{zone}')", "xxhash64({})",
-    "CASE WHEN NOT regexp_matches({0}, '\\p{{M}}') THEN "
-    f"regexp_replace({{0}}, '^[{_SPACES}]+|[{_SPACES}]+$', '', 'g') END",
-    "uuid()",
+    "CASE WHEN NOT regexp_matches({0}, '\\p{{M}}') THEN " + _STRIPPED + " END", "uuid()",
 )  # fmt: skip
 
 

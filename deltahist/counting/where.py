@@ -65,10 +65,9 @@ class Condition:
     def sql(self, column: Callable[[str, str], str]) -> str:
         """Return it in DuckDB's SQL; `column` says what a column, compared with a kind, is there."""
         import sqlglot
-        from sqlglot import exp
 
         def written(node: Any) -> Any:
-            if not isinstance(node, exp.Column):
+            if not isinstance(node, sqlglot.exp.Column):
                 return node
             return sqlglot.parse_one(column(node.name, self.kinds[node.name]), read="duckdb")
 
@@ -91,9 +90,7 @@ def _kinds_of(text: str, tree: Any) -> dict[str, str]:
         columns = [part for part in parts if isinstance(part, exp.Column) and part.name and not part.table]
         found = {_kind_of(part) for part in parts if not isinstance(part, exp.Column)}
         # "is" takes null alone, and nothing else takes it.
-        simple = (
-            len(columns) == 1 and len(found) == 1 and found != {None} and (found == {""}) == isinstance(node, exp.Is)
-        )
+        simple = len(columns) == len(found) == 1 and found != {None} and (found == {""}) == isinstance(node, exp.Is)
         if not simple or not isinstance(node, comparisons) or node.args.get("symmetric"):
             raise InputError(f"where is {text!r}, which asks for {node.sql()[:60]!r}: {_RULE}")
         name, (kind,) = columns[0].name, found
