@@ -67,7 +67,7 @@ def publish(
     """
     from deltahist.budget import Budget
     from deltahist.counting import check_file, count_file
-    from deltahist.counting.reading import Reading
+    from deltahist.counting.sql import Reading
     from deltahist.kinds import read_release
     from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Correction

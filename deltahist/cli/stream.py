@@ -81,7 +81,7 @@ def stream(
     from deltahist.accounts.rules import Rule
     from deltahist.budget import Budget
     from deltahist.counting import check_file
-    from deltahist.counting.reading import Reading
+    from deltahist.counting.sql import Reading
     from deltahist.mechanisms.base import weakness_of
     from deltahist.preprocessing import Clock
     from deltahist.privacy import Guarantee

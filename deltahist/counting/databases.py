@@ -48,7 +48,7 @@ class _Engine:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.views: list[str] = []
+        self.views: list[str] = []  # temporary ones, dropped at the end
 
     def finish(self) -> int:
         return 0

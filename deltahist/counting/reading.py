@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.counting import sql
 from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, UserBound, merged
+from deltahist.counting.databases import open_table
 from deltahist.counting.sources import ROWS, is_stream, open_source
-from deltahist.errors import InputError, OutsideBounds, normal_name, one_of
+from deltahist.counting.sql import Reading
+from deltahist.errors import InputError, OutsideBounds, normal_name
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain, check_room
@@ -25,46 +27,6 @@ if TYPE_CHECKING:
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 #: Share of points outside from which on they are refused.
 _MANY = 0.01
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How rows are read and used, as `count_file` describes it; `time` is the column of times."""
-
-    x: Any = None
-    y: Any = None
-    crs: str | None = None
-    user: Any = None
-    max_per_user: int | None = None
-    outside: str | None = None
-    drop_bad_rows: bool = False
-    layer: str | None = None
-    where: str | None = None
-    decimal: str = "."
-    table: str | None = None
-    time: Any = None
-
-    def __post_init__(self) -> None:
-        one_of(("clamp", "drop", None), outside=self.outside)
-        one_of((".", ","), decimal=self.decimal)
-        for name in ("x", "y", "user", "time"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, str(getattr(self, name)))
-        if (self.user is None) != (self.max_per_user is None):
-            raise InputError(f"max_per_user is {self.max_per_user!r}: it requires user, and the reverse")
-
-    @property
-    def coordinates(self) -> list[str]:
-        """Names or numbers of the coordinate columns; none for points of a geometry."""
-        return [c for c in (self.x, self.y) if c is not None]
-
-    def preprocessing(self, operation: Operation | None) -> Preprocessing:
-        """Return how rows become counts; it says what may be left out, whether or not anything was."""
-        could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
-        dropped = tuple(kind for kind, is_left_out in could if is_left_out)
-        projection = None if operation is None else operation.projection
-        most = 1 if self.max_per_user is None else self.max_per_user
-        return Preprocessing(most, self.user is not None, dropped, projection, self.where)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -428,11 +390,7 @@ def _is_server(path: Any) -> bool:
 
 
 def _open(path: Any, reading: Reading) -> Any:
-    if not _is_server(path):
-        return open_source(Path(path), reading)
-    from deltahist.counting.databases import open_table
-
-    return open_table(path, str(reading.table))
+    return open_table(path, str(reading.table)) if _is_server(path) else open_source(Path(path), reading)
 
 
 def _read(path: Any, rows: Rows, clock: Clock | None) -> Counted:

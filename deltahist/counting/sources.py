@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 from zlib import error as Zlib  # noqa: N812
 
 from deltahist._objects import is_address, read_address
-from deltahist.counting.sql import DUCKDB, Given, literal, quote
+from deltahist.counting.sql import DUCKDB, Given, Reading, literal, quote
 from deltahist.errors import InputError
 from deltahist.space.geometries import DRIVERS, open_layer
-
-if TYPE_CHECKING:
-    from deltahist.counting.reading import Reading
 
 #: Characters of text that are looked at for the names of columns, and the marks that may separate them.
 _HEAD, _DELIMITERS = 1 << 18, "\t,;|"
@@ -192,8 +189,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
     if len(first) == len(top[1]):  # or rows before a second header would vanish
         skipped, first = top
-    # With columns by number a header is a row without any number: whether a row counts as one must not depend on its
-    # coordinates.
+    # With columns by number, any number makes it a row: whether a row is a header must not depend on its coordinates.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
     header = not (numbers and all(map(str.isdigit, reading.coordinates)))
     names = [f"{f} [{i}]" if not header or first.count(f) > 1 else f for i, f in enumerate(first)]

@@ -8,18 +8,16 @@ negative numbers below for a row that is no point.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counting.where import Condition
-from deltahist.errors import InputError
-from deltahist.preprocessing import SINCE_1970, Clock
+from deltahist.errors import InputError, one_of
+from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing
+from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
-
-if TYPE_CHECKING:
-    from deltahist.counting.reading import Reading
 
 #: Places of rows that are no points: unusable, not chosen, before the first step, after the last.
 BAD, UNMATCHED, BEFORE, AFTER = -1, -2, -3, -4
@@ -106,6 +104,46 @@ def literal(text: object) -> str:
 def number(value: float) -> str:
     """Return a float that every engine reads as the same bits."""
     return f"CAST('{float(value)!r}' AS DOUBLE)"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How rows are read and used, as `count_file` describes it; `time` is the column of times."""
+
+    x: Any = None
+    y: Any = None
+    crs: str | None = None
+    user: Any = None
+    max_per_user: int | None = None
+    outside: str | None = None
+    drop_bad_rows: bool = False
+    layer: str | None = None
+    where: str | None = None
+    decimal: str = "."
+    table: str | None = None
+    time: Any = None
+
+    def __post_init__(self) -> None:
+        one_of(("clamp", "drop", None), outside=self.outside)
+        one_of((".", ","), decimal=self.decimal)
+        for name in ("x", "y", "user", "time"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, str(getattr(self, name)))
+        if (self.user is None) != (self.max_per_user is None):
+            raise InputError(f"max_per_user is {self.max_per_user!r}: it requires user, and the reverse")
+
+    @property
+    def coordinates(self) -> list[str]:
+        """Names or numbers of the coordinate columns; none for points of a geometry."""
+        return [c for c in (self.x, self.y) if c is not None]
+
+    def preprocessing(self, operation: Operation | None) -> Preprocessing:
+        """Return how rows become counts; it says what may be left out, whether or not anything was."""
+        could = ("bad rows", self.drop_bad_rows), ("points outside", self.outside == "drop")
+        dropped = tuple(kind for kind, is_left_out in could if is_left_out)
+        projection = None if operation is None else operation.projection
+        most = 1 if self.max_per_user is None else self.max_per_user
+        return Preprocessing(most, self.user is not None, dropped, projection, self.where)
 
 
 @dataclass(frozen=True)
