@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import warnings
@@ -39,8 +40,6 @@ FORMS = {**TABLES, ".json": "geojson", ".tif": "geotiff", ".tiff": "geotiff"}
 SHAPED = ("geojson", "gpkg")
 #: Where Parquet and GeoJSON keep the description of a table.
 KEY = "deltahist_export"
-#: Entries of a description that JSON answers carry.
-_BESIDE = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest")
 _NOT_ADDED = "Do not add std_error or its square: query the sum"
 #: Unit and meaning of each column. An empty unit is that of the estimate.
 _COLUMNS = {
@@ -83,7 +82,8 @@ def check_form(path: str | Path, *, blocks: bool = False) -> str:
     """
     form = form_of(path, FORMS)
     if form == "geotiff":
-        _import_rasterio()
+        if importlib.util.find_spec("rasterio") is None:
+            raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'")
         if blocks:
             raise InputError(f"output is {str(path)!r}: a GeoTIFF has one size of cells, and no blocks")
     return form
@@ -128,7 +128,14 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
         return
     make: Any = cells_frame if form == "csv" else geo_frame
     frames = {width: make(release, nonnegative=nonnegative, width=width) for width in (1, *widths)}
-    _mark(release, frames)
+    # All rows of all frames are tested together.
+    cells = release.cells()
+    moments = [release.block_moments(width) for width in frames]
+    sums = [sum_blocks(cells, tuple(np.arange(0, n, width) for n in domain.shape)).ravel() for width in frames]
+    errors = np.sqrt(np.concatenate([each.variance for each in moments]))
+    marks = stands_out(np.concatenate(sums), errors, np.concatenate([each.kurtosis for each in moments]))
+    for frame in frames.values():
+        frame["stands_out"], marks = marks[: len(frame)], marks[len(frame) :]
     about = describe_cells(release, nonnegative, [name for frame in frames.values() for name in frame])
     if form == "gpkg":
         layers = {"cells" if width == 1 else f"blocks_{width}": frame for width, frame in frames.items()}
@@ -143,20 +150,6 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
     if form != "parquet":
         frame = frame.round({"estimate": 3, "std_error": 3})
     write_table(path, form, frame, about, domain)
-
-
-def _mark(release: Release, frames: dict[int, Any]) -> None:
-    """Add whether each row stands out from the noise, all rows of all frames considered together."""
-    moments = {width: release.block_moments(width) for width in frames}
-    sums = [
-        sum_blocks(release.cells(), tuple(np.arange(0, n, width) for n in release.domain.shape)) for width in frames
-    ]
-    errors, kurtosis = (
-        np.concatenate([getattr(m, name) for m in moments.values()]) for name in ("variance", "kurtosis")
-    )
-    marks = stands_out(np.concatenate([each.ravel() for each in sums]), np.sqrt(errors), kurtosis)
-    for frame in frames.values():
-        frame["stands_out"], marks = marks[: len(frame)], marks[len(frame) :]
 
 
 def write_table(path: Path, form: str, frame: pd.DataFrame, about: dict[str, Any], domain: Domain) -> None:
@@ -181,25 +174,37 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
     >>> encode_table(pd.DataFrame({"name": ["a"], "estimate": [2.5]}), "csv", dh.Domain((0, 1), (4,)))
     b'name,estimate\\n"a",2.5\\n'
     """
+    import pyarrow as pa
+    from pyarrow import csv as arrow, parquet as pq
+
     about, shape = about or {}, getattr(frame, "_geometry_column_name", None)
     file = io.BytesIO()
     if form == "geojson":
         members = json.dumps({"type": "FeatureCollection", KEY: about})
         options = {"NATIVE_DATA": members, "NATIVE_MEDIA_TYPE": "application/vnd.geo+json"}
-        degrees = _plain(_in_degrees(frame, domain))
-        _write_layer(degrees, file, "GeoJSON", layer_options={**options, "COORDINATE_PRECISION": "7"})
+        layer: Any = frame
+        if domain.crs is not None and (layer.crs is None or not layer.crs.equals(LONGITUDE_LATITUDE, True)):
+            layer = _on_map(layer, domain)
+            layer = layer.set_geometry(to_degrees(layer.geometry.to_numpy(), domain), crs=LONGITUDE_LATITUDE)
+        _write_layer(_plain(layer), file, "GeoJSON", layer_options={**options, "COORDINATE_PRECISION": "7"})
         return file.getvalue()
     if form == "parquet":
         (_on_map(frame, domain) if shape else frame).to_parquet(file, index=False)
-        return _describe_parquet(file, about)
+        table = pq.read_table(file)
+        schema = table.schema
+        for name, column in about.get("columns", {}).items():
+            if (place := schema.get_field_index(name)) >= 0:
+                schema = schema.set(place, schema.field(place).with_metadata(column))
+        meta = {**(schema.metadata or {}), KEY.encode(): json.dumps(about, ensure_ascii=False).encode()}
+        described = io.BytesIO()
+        pq.write_table(table.cast(schema).replace_schema_metadata(meta), described, compression="zstd")
+        return described.getvalue()
     frame = frame.drop(columns=shape) if shape else frame
     if form == "json":
         rows = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
-        content = {"answers": rows, **{key: about[key] for key in _BESIDE if key in about}}
+        carried = ("how_to_read", "unit", "level", "estimator", "promise", "may_be_published", "digest")
+        content = {"answers": rows, **{key: about[key] for key in carried if key in about}}
         return (json.dumps(content, indent=2, ensure_ascii=False, default=_as_json) + "\n").encode()
-    import pyarrow as pa
-    from pyarrow import csv as arrow
-
     if form == "csv" and about and "estimator" not in frame:
         frame = frame.assign(estimator=about["estimator"])
     header = io.StringIO()
@@ -208,9 +213,6 @@ def encode_table(frame: pd.DataFrame, form: str, domain: Domain, about: dict[str
     table = pa.Table.from_pandas(_plain(frame), preserve_index=False)
     arrow.write_csv(table, file, arrow.WriteOptions(include_header=False))
     return file.getvalue()
-
-
-# --- descriptions -------------------------------------------------------------------------------------------
 
 
 def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]) -> dict[str, Any]:
@@ -283,26 +285,11 @@ def _describe_columns(
     return {name: {"unit": own or unit, "description": text} for name, (own, text) in texts.items()}
 
 
-# --- forms --------------------------------------------------------------------------------------------------
-
-
 def _on_map(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
     """Return a frame in the domain's CRS, without the shapes that have no place there."""
-    import geopandas as gpd
-
     operation = way_to_map(frame.crs, domain, "the table")
     shapes = frame.geometry.to_numpy()
-    moved = shapes if operation is None else operation.shapes(shapes)
-    name = frame.geometry.name
-    return frame.set_geometry(gpd.GeoSeries(moved, index=frame.index, crs=domain.crs, name=name))
-
-
-def _in_degrees(frame: gpd.GeoDataFrame, domain: Domain) -> gpd.GeoDataFrame:
-    """Return a frame in longitude and latitude; a frame on a plane without a CRS is not changed."""
-    if domain.crs is None or (frame.crs is not None and frame.crs.equals(LONGITUDE_LATITUDE, True)):
-        return frame
-    frame = _on_map(frame, domain)
-    return frame.set_geometry(to_degrees(frame.geometry.to_numpy(), domain), crs=LONGITUDE_LATITUDE)
+    return frame.set_geometry(shapes if operation is None else operation.shapes(shapes), crs=domain.crs)
 
 
 def _plain(frame: Any) -> Any:
@@ -320,21 +307,6 @@ def _as_text(value: Any) -> Any:
 
 def _as_json(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
-
-
-def _describe_parquet(file: io.BytesIO, about: dict[str, Any]) -> bytes:
-    """Return a Parquet file with a description in its metadata, and units at their columns."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(file)
-    schema = table.schema
-    for name, column in about.get("columns", {}).items():
-        if (place := schema.get_field_index(name)) >= 0:
-            schema = schema.set(place, schema.field(place).with_metadata(column))
-    meta = {**(schema.metadata or {}), KEY.encode(): json.dumps(about, ensure_ascii=False).encode()}
-    out = io.BytesIO()
-    pq.write_table(table.cast(schema).replace_schema_metadata(meta), out, compression="zstd")
-    return out.getvalue()
 
 
 def _write_geopackage(part: Path, layers: dict[str, Any], domain: Domain, about: dict[str, Any]) -> None:
@@ -355,10 +327,9 @@ def _write_geopackage(part: Path, layers: dict[str, Any], domain: Domain, about:
 
 
 def _write_layer(frame: gpd.GeoDataFrame, file: Any, driver: str, **more: Any) -> None:
-    import pandas as pd
     import pyogrio
 
-    fast = not any(pd.api.types.is_object_dtype(dtype) for dtype in frame.dtypes)  # Arrow changes mixed texts
+    fast = not any(frame[name].dtype == object for name in frame.columns)  # Arrow changes mixed texts
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a plane has no CRS
         try:
@@ -368,11 +339,12 @@ def _write_layer(frame: gpd.GeoDataFrame, file: Any, driver: str, **more: Any) -
 
 
 def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
-    rasterio, domain = _import_rasterio(), release.domain
+    import rasterio
+
+    domain = release.domain
     about = describe_cells(release, nonnegative, ("estimate", "std_error"))
-    (west, _), (_, north) = domain.low, domain.high
     content = io.BytesIO()  # to a full disk GDAL would write a part of the file, and say nothing
-    transform = rasterio.Affine(domain.cell[0], 0.0, west, 0.0, -domain.cell[1], north)
+    transform = rasterio.Affine(domain.cell[0], 0.0, domain.low[0], 0.0, -domain.cell[1], domain.high[1])
     profile = {"driver": "GTiff", "dtype": "float64", "compress": "deflate", "crs": domain.crs, "transform": transform}
     width, height = domain.shape
     with rasterio.open(content, "w", width=width, height=height, count=2, **profile) as file:
@@ -385,11 +357,3 @@ def _write_geotiff(release: BaseRelease, path: Path, nonnegative: bool) -> None:
         tags = {key: about[key] for key in ("how_to_read", "estimator", "promise", "statement")}
         file.update_tags(TIFFTAG_IMAGEDESCRIPTION=about["title"], **tags)
     write_whole(path, lambda part: part.write_bytes(content.getbuffer()))
-
-
-def _import_rasterio() -> Any:
-    try:
-        import rasterio
-    except ImportError:
-        raise InputError("GeoTIFF needs rasterio: pip install 'deltahist[geotiff]'") from None
-    return rasterio

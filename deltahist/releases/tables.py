@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,37 +19,30 @@ if TYPE_CHECKING:
 
     from deltahist.releases.base import BaseRelease
 
-#: Level of intervals of blocks, of which errors alone are taken.
-_LEVEL = 0.95
 #: Names of estimates. Errors and intervals of non-negative ones are those of the unbiased estimates.
 UNBIASED, NONNEGATIVE = "unbiased", "non-negative"
 #: Name of the estimator if some queries cut cells.
 PLACED = "unbiased by noise (positions inside cells are assumed)"
-#: Columns that tell of cells that a query cuts: what they are where it cuts none.
-UNCUT: dict[str, Callable[[dict[str, NDArray[Any]]], NDArray[Any]]] = {
-    "noise_error": lambda found: found["std_error"],
-    "placement_error": lambda found: np.zeros(len(found["estimate"])),
-    "cut": lambda found: np.zeros(len(found["estimate"])),
-    "inner": lambda found: found["estimate"],
-    "outer": lambda found: found["estimate"],
-}
+#: Columns about cells that a query cuts. Where it cuts none, each equals the column named here, or is zero.
+UNCUT = {"noise_error": "std_error", "placement_error": None, "cut": None, "inner": "estimate", "outer": "estimate"}
 
 
 def join_answers(found: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Return columns of answers that were given in parts, one after another."""
-    names = max(found, key=len)
-    return {
-        name: np.concatenate([each[name] if name in each else UNCUT[name](each) for each in found]) for name in names
-    }
+    columns: dict[str, list[NDArray[Any]]] = {name: [] for name in max(found, key=len)}
+    for each in found:
+        for name, parts in columns.items():
+            source = name if name in each else UNCUT[name]
+            parts.append(np.zeros(len(each["estimate"])) if source is None else each[source])
+    return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
 def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int = 1) -> pd.DataFrame:
     """Return a row per cell, or per block of `width` cells a side: index, edges, centre, estimate and standard error.
 
     Columns: column, row, west, south, east, north, x, y, estimate, std_error; in 1-D column, low, high, x,
-    estimate, std_error. On a grid in EPSG:3035, cell has INSPIRE's names of the cells after column and row. The
-    order is that of the arrays: x varies slowest. Blocks begin in the south-west, and are narrower at the other rims;
-    their index is that of their first cell, `cells` their number of cells, and their errors are of the sums.
+    estimate, std_error. As in the arrays, x varies slowest. Blocks begin in the south-west, and are narrower at the
+    other rims. Their index is that of their first cell, `cells` their number of cells, and errors are of the sums.
     """
     import pandas as pd
 
@@ -57,21 +50,17 @@ def cells_frame(release: BaseRelease, *, nonnegative: bool = False, width: int =
     starts = [np.arange(0, n, width) for n in domain.shape]
     index = np.stack(np.meshgrid(*starts, indexing="ij")).reshape(domain.ndim, -1)
     after = np.minimum(index + width, np.array(domain.shape)[:, None])
-    sides = [("low", "high")] if domain.ndim == 1 else [("west", "east"), ("south", "north")]
-    edges = [domain.edges(axis) for axis in range(domain.ndim)]
-    table: dict[str, NDArray[Any]] = dict(zip(("column", "row"), index, strict=False))
-    for end, places in enumerate((index, after)):
-        for axis, names in enumerate(sides):
-            table[names[end]] = edges[axis][places[axis]]
-    for axis, name in zip(range(domain.ndim), ("x", "y"), strict=False):
-        middles = (edges[axis][index[axis]] + edges[axis][after[axis]]) / 2
-        table[name] = domain.centres(axis)[index[axis]] if width == 1 else middles
+    low, high = (np.stack([domain.edges(axis)[at] for axis, at in enumerate(ends)]) for ends in (index, after))
+    names = ["column", "row", "west", "south", "east", "north", "x", "y"]
+    if domain.ndim == 1:
+        names = ["column", "low", "high", "x"]
+    table: dict[str, NDArray[Any]] = dict(zip(names, [*index, *low, *high, *(low + high) / 2], strict=True))
     if width == 1:
         cells, errors = release.estimates(nonnegative=nonnegative)
         table["estimate"], table["std_error"] = cells.ravel(), errors.ravel()
     else:
-        corners = [table[names[end]] for end in (0, 1) for names in sides]
-        found = release.answers(Boxes(np.column_stack(corners)), level=_LEVEL, nonnegative=nonnegative)
+        # Estimates and errors do not depend on the level.
+        found = release.answers(Boxes(np.concatenate([low, high]).T), level=0.95, nonnegative=nonnegative)
         table |= {"cells": (after - index).prod(axis=0), "estimate": found["estimate"], "std_error": found["std_error"]}
     return pd.DataFrame(table)
 
