@@ -57,7 +57,7 @@ def _variances(name: str, strategy: dh.Strategy, repetitions: int, rng: np.rando
     simulated = (queries @ cells - (queries @ COUNTS)[:, None]).var(axis=1)
     discrete = dh.expected_error(strategy, NEAR, work, 1.0)
     continuous = dh.expected_error(strategy, NEAR, work, 1.0, continuous=True)
-    (first, after) = work.intervals()[0]
+    (first, after) = work.spans(DOMAIN)[0]
     return [
         {
             "published": name,

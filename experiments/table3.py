@@ -112,7 +112,7 @@ def run(out: Path, small: bool) -> Found:
 def _compare() -> tuple[list[dict[str, object]], dict[str, tuple[float, float]]]:
     """Table 3 with means and totals; and the totals with continuous and discrete noise."""
     work, near = dh.workloads.all_ranges(DOMAIN), neighbourhood("left")
-    low, high = work.intervals()[0]
+    low, high = work.spans(DOMAIN)[0]
     size = (high - low).astype(int)
     rows: list[dict[str, object]] = [{"range size": s, "queries": int((size == s).sum())} for s in range(1, 5)]
     rows.append({"range size": "total", "queries": 10})

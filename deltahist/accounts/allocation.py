@@ -1,4 +1,11 @@
-"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit."""
+"""Allocating a budget over time: what each step spends when every window of δ steps may spend at most the limit.
+
+Six days, of which three have queries; any three days in a row may spend 1. The first day gets all of it, since nothing
+is asked in the two days after it:
+
+>>> allocate_offline([1, 0, 0, 1, 1, 0], length=3, epsilon=1.0).round(4).tolist()
+[1.0, 0.0, 0.0, 0.5, 0.5, 0.0]
+"""
 
 from __future__ import annotations
 

@@ -220,11 +220,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
               "dh.count_file(sys.argv[1], d, x='x', y='y'); "
               "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])")  # fmt: skip
     peaks = []
-    for times in (20, 100):
+    for times in (100, 200):
         (tmp_path / "p.csv").write_text("x,y,n\n" + "1.2345,6.7891,12345678\n" * 50_000 * times)
         run = [sys.executable, "-c", script, tmp_path / "p.csv"]
         peaks.append(int(subprocess.run(run, capture_output=True, text=True, check=True).stdout))
-    assert peaks[1] - peaks[0] < 46_000  # KiB; the file grows by 92 MB
+    assert peaks[1] - peaks[0] < 46_000  # KiB; the file grows by 115 MB
 
 
 def test_what_cannot_be_read_is_refused(tmp_path, frame):
