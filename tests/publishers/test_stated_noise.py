@@ -34,7 +34,7 @@ BUDGETS = {
     "approximate": {"epsilon": Fraction(1), "probability": 1e-6, "noise": "gaussian"},
 }
 LAWS = ("laplace", "gaussian")
-USERS, RELEASES, CHAINS = 4, 60, 15
+USERS, RELEASES, CHAINS = 4, 120, 15
 SIGMAS = 5
 
 
