@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from deltahist._objects import is_stored_file, read_object
-from deltahist.errors import DamagedFile, InputError, fits_memory, whole
+from deltahist.errors import DamagedFile, InputError, check_whole, fits_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -183,7 +183,7 @@ def check_format(description: dict[str, Any], path: str, *, form: str, version: 
     """Refuse another format or a newer version."""
     if description["format"] != form:
         raise DamagedFile(f"file {path!r} is {description['format']!r}: it must be {form!r}")
-    stated = whole(version=description["version"])
+    stated = check_whole(version=description["version"])
     if stated > version:
         raise InputError(f"file {path!r} is of version {stated}: this program reads versions up to {version}")
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from deltahist.errors import NANO, InputError, as_printed, exact, is_number, one_of, positive, whole
+from deltahist.errors import (
+    NANO,
+    InputError,
+    as_exact_fraction,
+    as_printed_fraction,
+    check_choice,
+    check_positive,
+    check_whole,
+    is_number,
+)
 from deltahist.privacy import LAWS, NOISES, Guarantee, Law
 
 #: Of the units of budgets.
@@ -29,7 +38,7 @@ def read_amount(**amount: Any) -> Fraction:
     ((name, value),) = amount.items()
     if not is_number(value) or value != value or not 0 <= value <= _MOST:
         raise InputError(f"{name} is {value!r:.200}: it must be a finite number from 0 to 10^9")
-    return as_printed(value)
+    return as_printed_fraction(value)
 
 
 def ceil_nano(**amount: Any) -> int:
@@ -81,7 +90,7 @@ class Charge:
 
     def __truediv__(self, parts: int) -> Charge:
         """Return one of several equal parts."""
-        return Charge(self.amount / whole(parts=parts), self.unit)
+        return Charge(self.amount / check_whole(parts=parts), self.unit)
 
     @property
     def nano(self) -> int:
@@ -121,12 +130,14 @@ class Budget:
         charge = given if isinstance(given, Charge) else None
         if charge is not None and charge.unit != self.unit:
             raise InputError(f"{self.unit} is {float(charge):g}, which was charged as {charge.unit}: spend it as that")
-        object.__setattr__(self, self.unit, exact(**{self.unit: given if charge is None else charge.amount}))
+        object.__setattr__(
+            self, self.unit, as_exact_fraction(**{self.unit: given if charge is None else charge.amount})
+        )
         if self.probability is None:
             return
         if self.rho is not None:
             raise InputError("probability goes with epsilon: rho (zCDP) holds for every failure probability at once")
-        if not positive(probability=self.probability) < 1:
+        if not check_positive(probability=self.probability) < 1:
             raise InputError(f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6")
         if charge is not None:
             raise InputError(
@@ -135,7 +146,7 @@ class Budget:
             )
 
     def _check_noise(self, noise: str) -> None:
-        one_of(tuple(NOISES), noise=noise)
+        check_choice(tuple(NOISES), noise=noise)
         pure = NOISES[noise] == "epsilon"
         if not pure and self.rho is None and self.probability is None:
             raise InputError(f"noise is {noise!r} with epsilon alone: it is never pure; give rho, or probability=1e-6")
@@ -231,8 +242,8 @@ class Population:
         for each in description["sums"]:
             spent, most, window = (each[name] for name in ("spent", "most", "in_any_window"))
             limit = None if most is None else Fraction(most)
-            sums.append((one_of(("epsilon", "rho"), unit=each["unit"]), Fraction(spent), limit, Fraction(window)))
-        accounts = whole(least=0, accounts=description["accounts"])
+            sums.append((check_choice(("epsilon", "rho"), unit=each["unit"]), Fraction(spent), limit, Fraction(window)))
+        accounts = check_whole(least=0, accounts=description["accounts"])
         return cls(str(description["name"]), accounts, tuple(sums), bool(description["own_budgets"]))
 
 
@@ -258,9 +269,9 @@ class Payment:
     population: Population | None = None
 
     def __post_init__(self) -> None:
-        one_of(("epsilon", "rho"), unit=self.unit)
+        check_choice(("epsilon", "rho"), unit=self.unit)
         if self.steps is not None:
-            whole(steps=self.steps)
+            check_whole(steps=self.steps)
         if not isinstance(self.account, str) or not 0 < self.spent <= self.limit:
             raise InputError(
                 f"spent is {float(self.spent):g}: it must be above zero and at most the limit, {float(self.limit):g}"

@@ -105,12 +105,12 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def positive(**parameter: Any) -> Any:
+def check_positive(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number above zero.
 
-    >>> positive(epsilon=0.5)
+    >>> check_positive(epsilon=0.5)
     0.5
-    >>> positive(epsilon=-1)
+    >>> check_positive(epsilon=-1)
     Traceback (most recent call last):
     ...
     deltahist.errors.InputError: epsilon is -1: it must be a finite number above zero
@@ -121,7 +121,7 @@ def positive(**parameter: Any) -> Any:
     return value
 
 
-def finite(**parameter: Any) -> Any:
+def check_finite(**parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is a finite number."""
     ((name, value),) = parameter.items()
     if not _is_finite(value):
@@ -129,7 +129,7 @@ def finite(**parameter: Any) -> Any:
     return value
 
 
-def whole(*, least: int = 1, **parameter: Any) -> int:
+def check_whole(*, least: int = 1, **parameter: Any) -> int:
     """Return the one keyword's value as an int, or raise InputError unless it is a whole number >= least."""
     ((name, value),) = parameter.items()
     if not _is_finite(value) or value != int(value) or value < least:
@@ -137,7 +137,7 @@ def whole(*, least: int = 1, **parameter: Any) -> int:
     return int(value)
 
 
-def one_of(choices: tuple[Any, ...], **parameter: Any) -> Any:
+def check_choice(choices: tuple[Any, ...], **parameter: Any) -> Any:
     """Return the one keyword's value, or raise InputError unless it is among the choices."""
     ((name, value),) = parameter.items()
     if not any(value is c or (type(value) is type(c) and value == c) for c in choices):
@@ -145,13 +145,13 @@ def one_of(choices: tuple[Any, ...], **parameter: Any) -> Any:
     return value
 
 
-def normal_name(**parameter: Any) -> str:
+def normalize_name(**parameter: Any) -> str:
     """Return the one keyword's value, a name of a user, owner, account or key, in the only form that is compared.
 
     Text becomes NFC without spaces at its ends, a whole number its digits, a UUID its text. Raises InputError on
     anything else, on empty text, and on floats beyond 2^53, which cannot be told apart.
 
-    >>> normal_name(user=" Jose\u0301 ") == "Jos\u00e9", normal_name(user=7.0), normal_name(user=2**70)
+    >>> normalize_name(user=" Jose\u0301 ") == "Jos\u00e9", normalize_name(user=7.0), normalize_name(user=2**70)
     (True, '7', '1180591620717411303424')
     """
     ((name, value),) = parameter.items()
@@ -166,23 +166,23 @@ def normal_name(**parameter: Any) -> str:
     return text
 
 
-def exact(**parameter: Any) -> Fraction:
+def as_exact_fraction(**parameter: Any) -> Fraction:
     """Return a positive number as the exact fraction it stands for (a float is its binary value).
 
-    >>> exact(share=0.5)
+    >>> as_exact_fraction(share=0.5)
     Fraction(1, 2)
     """
-    value = positive(**parameter)
+    value = check_positive(**parameter)
     # Numbers of fixed length would overflow in fractions: only Python's own go in.
     if isinstance(value, numbers.Rational):
         return Fraction(int(value.numerator), int(value.denominator))
     return Fraction(float(value))
 
 
-def as_printed(value: Any) -> Fraction:
+def as_printed_fraction(value: Any) -> Fraction:
     """Return the fraction that a number means: a float stands for the decimal that it prints as.
 
-    >>> as_printed(0.1), as_printed(Fraction(1, 3))
+    >>> as_printed_fraction(0.1), as_printed_fraction(Fraction(1, 3))
     (Fraction(1, 10), Fraction(1, 3))
     """
     if isinstance(value, numbers.Rational):
@@ -190,10 +190,10 @@ def as_printed(value: Any) -> Fraction:
     return Fraction(repr(float(value)))
 
 
-def typed(text: str) -> Fraction | None:
+def parse_number(text: str) -> Fraction | None:
     """Return the number that a text says exactly, a decimal or a/b; None if it says none, or one beyond all floats.
 
-    >>> typed("0.1"), typed("1/3"), typed("1e999999999"), typed("9" * 5000)
+    >>> parse_number("0.1"), parse_number("1/3"), parse_number("1e999999999"), parse_number("9" * 5000)
     (Fraction(1, 10), Fraction(1, 3), None, None)
     """
     if len(text) > 1000:

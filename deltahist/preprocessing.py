@@ -11,7 +11,7 @@ import zoneinfo
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from deltahist.errors import InputError, one_of, whole
+from deltahist.errors import InputError, check_choice, check_whole
 
 #: Records of people whose own budget did not suffice.
 UNPAID = "people who cannot pay"
@@ -58,9 +58,9 @@ class Preprocessing:
     replaces: Correction | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "contributions", whole(contributions=self.contributions))
+        object.__setattr__(self, "contributions", check_whole(contributions=self.contributions))
         object.__setattr__(self, "user", self.user or self.contributions > 1)
-        kinds = {one_of(DROPS, dropped=d) for d in self.dropped}
+        kinds = {check_choice(DROPS, dropped=d) for d in self.dropped}
         object.__setattr__(self, "dropped", tuple(d for d in DROPS if d in kinds))
         if self.where is not None:
             object.__setattr__(self, "where", check_line(where=self.where))
@@ -102,7 +102,7 @@ class Preprocessing:
         replaces = None if description.get("replaces") is None else Correction(**description["replaces"])
         where, user = description.get("where"), description["unit"] == "user"
         found = cls(description["contributions"], user, tuple(dropped), projection, where, replaces)
-        one_of((found.unit,), unit=description["unit"])
+        check_choice((found.unit,), unit=description["unit"])
         return found
 
 

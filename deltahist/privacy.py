@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, exact, is_number, positive, whole
+from deltahist.errors import InputError, as_exact_fraction, check_positive, check_whole, is_number
 
 #: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/process.py`).
 _FINEST = 2.0**46
@@ -259,7 +259,7 @@ class Guarantee:
         if amount is None or not is_number(amount) or not 0 <= amount < math.inf:
             raise InputError(f"a guarantee of {amount!r}: it must be a finite number, zero or more")
         if self.probability:
-            object.__setattr__(self, "probability", exact(probability=self.probability))
+            object.__setattr__(self, "probability", as_exact_fraction(probability=self.probability))
             if self.probability >= 1 or self.rho is not None:
                 raise InputError(f"probability is {float(self.probability):g}: it must be below 1, and without rho")
 
@@ -301,7 +301,7 @@ class Guarantee:
 
         Raises InputError where that reaches 1: nothing is promised any more.
         """
-        whole(least=0, steps=steps)
+        check_whole(least=0, steps=steps)
         if self.epsilon is None:
             assert self.rho is not None
             return Guarantee(rho=self.rho * steps * steps)
@@ -321,7 +321,7 @@ class Guarantee:
 
         Raises InputError if the guarantee holds but for a larger probability only.
         """
-        if not positive(probability=probability) < 1:
+        if not check_positive(probability=probability) < 1:
             raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
         if self.epsilon is not None:
             if self.probability > probability:
@@ -357,8 +357,8 @@ def gaussian_epsilon(rho: float, probability: float, *, least_variance: float, d
     probability : δ_prob.
     least_variance : smallest variance parameter among the draws. draws : their number.
     """
-    positive(rho=rho)
-    positive(probability=probability)
+    check_positive(rho=rho)
+    check_positive(probability=probability)
     best = math.inf
     for aside in _SET_ASIDE:
         if aside >= least_variance:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.decode import box_sums, nonnegative, simulated_metric
-from deltahist.errors import InputError, as_printed
+from deltahist.errors import InputError, as_printed_fraction
 from deltahist.strategies import Flow, Spectral, Strategy, Tents
 from experiments._common import figure, print_table, save
 from experiments._frontier_plot import draw_frontier
@@ -148,7 +148,7 @@ def _linear(
         # A limit counts in the noise's unit.
         budget = dh.Budget(contest.epsilon, probability=PROBABILITY)
         rho = dh.Mechanism(near, strategy, budget).budget.rho
-        budget = {"rho": rho * as_printed(times) ** 2}
+        budget = {"rho": rho * as_printed_fraction(times) ** 2}
     mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget))
     of_it = float(mechanism.cost_within(near.diameter)[0] / mechanism.budget.amount)
     any_move = times * (of_it if kind[3] == "pure" else math.sqrt(of_it))

@@ -10,32 +10,41 @@ import pytest
 
 import deltahist as dh
 from deltahist import errors as validate
-from deltahist.errors import exact, finite, fits_memory, normal_name, one_of, positive, typed, whole
+from deltahist.errors import (
+    as_exact_fraction,
+    check_choice,
+    check_finite,
+    check_positive,
+    check_whole,
+    fits_memory,
+    normalize_name,
+    parse_number,
+)
 
 
 @pytest.mark.parametrize("value", [1, 0.5, Fraction(1, 3), np.float64(0.1), np.float32(0.5), np.int64(3)])
 def test_positive_hands_numbers_back(value):
-    assert positive(delta=value) == value
+    assert check_positive(delta=value) == value
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, -math.inf, True, "1", None, [1], 1j, np.bool_(1)])
 def test_what_is_not_positive_is_named(value):
     with pytest.raises(dh.InputError) as caught:
-        positive(delta=value)
+        check_positive(delta=value)
     text = ", and not text" if isinstance(value, str) else ""
     assert str(caught.value) == f"delta is {value!r}: it must be a finite number above zero{text}"
 
 
 def test_zero_and_negative_numbers_are_finite():
-    assert (finite(x=0), finite(x=-2.5)) == (0, -2.5)
+    assert (check_finite(x=0), check_finite(x=-2.5)) == (0, -2.5)
     for value in (math.nan, math.inf, "0", None, False):
         with pytest.raises(dh.InputError, match="x is"):
-            finite(x=value)
+            check_finite(x=value)
 
 
 @pytest.mark.parametrize(("value", "least"), [(1, 1), (2.0, 1), (np.int32(7), 2), (0, 0), (Fraction(4, 2), 2)])
 def test_whole_numbers_become_ints(value, least):
-    found = whole(least=least, n=value)
+    found = check_whole(least=least, n=value)
     assert found == value
     assert type(found) is int
 
@@ -43,29 +52,29 @@ def test_whole_numbers_become_ints(value, least):
 @pytest.mark.parametrize("value", [0, 1.5, -1, math.nan, math.inf, "2", True, None])
 def test_what_is_not_whole_is_named(value):
     with pytest.raises(dh.InputError, match=r"n is .*: it must be a whole number of at least 1"):
-        whole(n=value)
+        check_whole(n=value)
 
 
 def test_one_of_lists_the_choices():
-    assert one_of(("a", "b"), kind="b") == "b"
+    assert check_choice(("a", "b"), kind="b") == "b"
     with pytest.raises(dh.InputError, match="kind is 'c': it must be one of 'a', 'b'"):
-        one_of(("a", "b"), kind="c")
+        check_choice(("a", "b"), kind="c")
     # A number that equals a choice of another type is not that choice.
     for other in (1.0, True, np.ones(1)):
         with pytest.raises(dh.InputError):
-            one_of((1, 2), norm=other)
+            check_choice((1, 2), norm=other)
 
 
 def test_a_float_stands_for_its_binary_value():
-    assert exact(epsilon=0.1) == Fraction(3602879701896397, 36028797018963968)
-    assert exact(epsilon=np.float64(0.1)) == Fraction(0.1)
-    assert exact(epsilon=Fraction(1, 3)) == Fraction(1, 3)
+    assert as_exact_fraction(epsilon=0.1) == Fraction(3602879701896397, 36028797018963968)
+    assert as_exact_fraction(epsilon=np.float64(0.1)) == Fraction(0.1)
+    assert as_exact_fraction(epsilon=Fraction(1, 3)) == Fraction(1, 3)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, np.float32, np.float64])
 def test_numbers_of_numpy_become_whole_numbers_of_any_length(kind):
     # A fraction of 64-bit numbers would overflow in exact arithmetic.
-    found = exact(epsilon=kind(3))
+    found = as_exact_fraction(epsilon=kind(3))
     assert found == 3
     assert type(found.numerator) is type(found.denominator) is int
 
@@ -86,13 +95,13 @@ def test_the_machine_is_not_asked_for_what_every_process_gets(monkeypatch):
 
 def test_names_have_one_form():
     same = ["Zu\u0308rich", " Z\u00fcrich\t", np.str_("Z\u00fcrich\u00a0")]
-    assert {normal_name(account=name) for name in same} == {"Z\u00fcrich"}
-    assert {normal_name(user=name) for name in (7, "7 ", 7.0, np.int8(7), np.float32(7))} == {"7"}
+    assert {normalize_name(account=name) for name in same} == {"Z\u00fcrich"}
+    assert {normalize_name(user=name) for name in (7, "7 ", 7.0, np.int8(7), np.float32(7))} == {"7"}
     code = "cfcd2084-95d5-65ef-66e7-dff9f98764da"
-    assert normal_name(user=uuid.UUID(code)) == normal_name(user=code)
+    assert normalize_name(user=uuid.UUID(code)) == normalize_name(user=code)
     for wrong in ("", " ", None, True, 1.5, 2.0**60, math.nan, b"ann", [1], dt.date(2026, 1, 1)):
         with pytest.raises(dh.InputError, match="user is"):
-            normal_name(user=wrong)
+            normalize_name(user=wrong)
 
 
 def test_what_is_typed_and_no_number_is_told_at_once():
@@ -100,12 +109,12 @@ def test_what_is_typed_and_no_number_is_told_at_once():
         "9" * 5000, "0." + "0" * 5000 + "1", "1." + "0" * 5000, "1e999999999", "1e-999999999", "1e400", "1e-500", "nan",
         "-inf", "sNaN", "1/0", "9" * 900 + "/1", "1/2/3", "", "one", "1,5",
     )  # fmt: skip
-    assert [text[:20] for text in texts if typed(text) is not None] == []
+    assert [text[:20] for text in texts if parse_number(text) is not None] == []
 
 
 def test_what_is_typed_is_exact():
-    assert typed("0.1") == Fraction(1, 10)
-    assert typed(" 22/7 ") == Fraction(22, 7)
-    assert [typed(text) for text in ("-3", "1_000", "2.5e3", "0e999999999", "1e-300")] == [
+    assert parse_number("0.1") == Fraction(1, 10)
+    assert parse_number(" 22/7 ") == Fraction(22, 7)
+    assert [parse_number(text) for text in ("-3", "1_000", "2.5e3", "0e999999999", "1e-300")] == [
         -3, 1000, 2500, 0, Fraction(1, 10**300),
     ]  # fmt: skip

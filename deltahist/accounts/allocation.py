@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, is_number, positive, whole
+from deltahist.errors import NANO, InputError, check_positive, check_whole, is_number
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -152,10 +152,10 @@ def allocate_online(
     """
     known = check_weights(weights)
     length, limit = check_budget(length, epsilon, power)
-    scenarios = whole(scenarios=scenarios)
+    scenarios = check_whole(scenarios=scenarios)
     if not len(known) or np.size(past) != len(known) - 1:
         raise InputError(f"past has {np.size(past):,} amounts: it must be one less than the weights, {len(known):,}")
-    if steps is not None and whole(steps=steps) < len(known):
+    if steps is not None and check_whole(steps=steps) < len(known):
         raise InputError(f"steps is {steps:,}: it must be at least the number of weights, {len(known):,}")
     before = check_past(past, length, limit)
     left = limit - int(before.sum())
@@ -244,8 +244,8 @@ def check_weights(weights: ArrayLike, name: str = "weights") -> Array:
 
 def check_budget(length: Any, epsilon: Any, power: float) -> tuple[int, int]:
     """Return the length of a window in steps and its limit in billionths."""
-    length = whole(length=length)
-    positive(power=power)
+    length = check_whole(length=length)
+    check_positive(power=power)
     limit = floor_nano(epsilon=epsilon)
     if limit < length:
         raise InputError(f"epsilon is {epsilon!r}: it must be at least a billionth for each of {length:,} steps")

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from deltahist.budget import Budget, Charge, ceil_nano, floor_nano, read_amount
-from deltahist.errors import NANO, DamagedFile, InputError, is_number, normal_name, whole
+from deltahist.errors import NANO, DamagedFile, InputError, check_whole, is_number, normalize_name
 from deltahist.privacy import Guarantee
 from deltahist.space.neighbourhood import Limit, describe_limits, limits_of, read_lasting
 
@@ -20,7 +20,7 @@ _LONGEST = 200
 def check_text(**given: Any) -> str:
     """Return the one keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
     (name,) = given
-    text = normal_name(**given)
+    text = normalize_name(**given)
     if len(text) > _LONGEST or not text.isprintable():
         raise InputError(f"{name} is {text[:80]!r}: it must have at most {_LONGEST} printable characters")
     return text
@@ -53,7 +53,7 @@ class Rule:
         cls, epsilon: Any = None, rho: Any = None, length: Any = None, limits: Iterable[tuple[Any, Any]] = ()
     ) -> Rule:
         """Return the rule for a limit; InputError on what `Budget` refuses, or less than a billionth for each step."""
-        length = None if length is None else whole(length=length)
+        length = None if length is None else check_whole(length=length)
         unit = Budget(epsilon, rho).unit
         limit = floor_nano(**{unit: epsilon if rho is None else rho})
         if limit < (length or 1):

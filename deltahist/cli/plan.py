@@ -12,7 +12,7 @@ from typer import Option
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note, put, put_json, table
 from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream
-from deltahist.errors import NANO, InputError, typed, whole
+from deltahist.errors import NANO, InputError, check_whole, parse_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +150,7 @@ def _count_steps(duration: str, clock: Clock) -> int:
     from deltahist.preprocessing import read_period
 
     if duration.isdigit() or not clock.every:
-        return whole(steps=typed(duration) or 0)
+        return check_whole(steps=parse_number(duration) or 0)
     return read_period(duration, "--for") // clock.every
 
 

@@ -16,7 +16,7 @@ from typer import Argument, BadParameter, Option
 
 from deltahist._objects import is_address, is_stored_file
 from deltahist.cli.console import facts, note, table
-from deltahist.errors import BudgetExceeded, InputError, normal_name, typed
+from deltahist.errors import BudgetExceeded, InputError, normalize_name, parse_number
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -44,7 +44,7 @@ _SQUARES = 2_000
 
 def amount(text: Any) -> Fraction:
     """Read a number above zero as the exact fraction that its decimals (or a/b) say."""
-    number = typed(str(text))
+    number = parse_number(str(text))
     if number is None or number <= 0:
         raise BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
     return number
@@ -98,9 +98,9 @@ def read_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[An
         distance, _, factor = (part.strip() for part in text.rpartition(":"))
         if (distance, factor) == ("any", "none"):
             continue
-        if not distance or typed(factor) is None:
+        if not distance or parse_number(factor) is None:
             raise InputError(f"{option} is {text!r}: it must be LENGTH:FACTOR, such as 2km:2 or any:4, or any:none")
-        found.append((distance if distance == "any" else length(distance), typed(factor)))
+        found.append((distance if distance == "any" else length(distance), parse_number(factor)))
     return found if texts else None
 
 
@@ -383,7 +383,7 @@ def open_account(
     ((unit, wanted),) = budget.items()
     note_company(ledger, name)
     if limit is None:
-        if not Ledger.exists(ledger) or normal_name(account=name) not in Ledger(ledger).accounts():
+        if not Ledger.exists(ledger) or normalize_name(account=name) not in Ledger(ledger).accounts():
             raise InputError(f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}")
         limit = Ledger(ledger).standing(name).limit
     account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
@@ -414,7 +414,7 @@ def note_company(ledger: str, account: str) -> None:
     if Ledger.exists(ledger):
         others = {each.account: each.population for each in Ledger(ledger).standings()}
         people = next((each for each in others.values() if each.name == EVERYONE), None)
-        if people is not None and normal_name(account=account) not in others:
+        if people is not None and normalize_name(account=account) not in others:
             note(f"warning: account {account!r} is new, and what it spends about the same people adds up: {people}")
 
 

@@ -12,7 +12,7 @@ from typer import Option
 from deltahist._files import check_creatable
 from deltahist._progress import progress
 from deltahist.cli import console, shared
-from deltahist.errors import NANO, InputError, typed
+from deltahist.errors import NANO, InputError, parse_number
 
 if TYPE_CHECKING:
     from deltahist.accounts.rules import Rule
@@ -221,7 +221,7 @@ def _read_steps(file: Path, option: str, column: str) -> tuple[list[str], list[F
         table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
     except ValueError as problem:
         raise InputError(f"{option} is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
-    numbers = [typed(text.strip()) for text in table.get(column, [])]
+    numbers = [parse_number(text.strip()) for text in table.get(column, [])]
     amounts = [number for number in numbers if number is not None and number >= 0]
     if not amounts or len(amounts) < len(table):
         raise InputError(f"{option} is {str(file)!r}: it must have numbers, zero or more, in the column {column}")

@@ -15,7 +15,7 @@ from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, 
 from deltahist.counting.databases import open_table
 from deltahist.counting.sources import ROWS, is_stream, open_source
 from deltahist.counting.sql import Reading
-from deltahist.errors import InputError, OutsideBounds, normal_name
+from deltahist.errors import InputError, OutsideBounds, normalize_name
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain, check_room
@@ -199,7 +199,7 @@ def count(
         point in a hundred outside: that is mostly a slip in the coordinates or in the bounds.
     user, max_per_user : (m,) whose each point is, or a column's name, and how many points each user may keep; both or
         neither. Which are kept is random, and does not depend on places. Users are text or whole numbers, compared as
-        `normal_name` writes them; "", "None" and the like are missing.
+        `normalize_name` writes them; "", "None" and the like are missing.
     drop_bad_rows : leave out points without a place or a user, such as masked ones. The release says so.
 
     Returns
@@ -271,7 +271,7 @@ def _users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDAr
     codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
     if ids.dtype.kind not in "iu":
         gone = [isinstance(name, str) and name.strip() in sql.MISSING for name in names]
-        forms = ["" if missing else normal_name(user=name) for name, missing in zip(names, gone, strict=True)]
+        forms = ["" if missing else normalize_name(user=name) for name, missing in zip(names, gone, strict=True)]
         known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 if there is none
         codes = np.append(known, 0)[codes] - 1
     return codes.astype(np.int64), codes >= 0
@@ -380,7 +380,7 @@ def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None
             f"{bad:,} of {len(usable):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
             "numbers: mend them, or take them out"
         )
-    names = [normal_name(user=name) for name in rows[0]["owner"].filter(rows[0]["chosen"]).to_pylist()]
+    names = [normalize_name(user=name) for name in rows[0]["owner"].filter(rows[0]["chosen"]).to_pylist()]
     return pd.DataFrame(dict(enumerate(c[chosen] for c in columns)), index=pd.Index(names, dtype=object))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.counting.where import Condition
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError, check_choice
 from deltahist.preprocessing import SINCE_1970, Clock, Preprocessing
 from deltahist.space.crs import Operation
 from deltahist.space.domain import Domain
@@ -58,7 +58,7 @@ class Dialect:
     Parameters
     ----------
     name : sqlglot's. seconds : of a time since 1970, as a float, may have a fraction. local : a time on the clocks of a
-        zone. hash : of a value, 64 bits. normal : text in the form of `normal_name`. Spark has no NFC, so
+        zone. hash : of a value, 64 bits. normal : text in the form of `normalize_name`. Spark has no NFC, so
         text with combining marks has none.
     random : a fresh random number for each row. PostgreSQL draws it from its system's entropy, Spark from a generator
         that a random seed starts, which is not cryptographic; DuckDB does not need it.
@@ -124,8 +124,8 @@ class Reading:
     time: Any = None
 
     def __post_init__(self) -> None:
-        one_of(("clamp", "drop", None), outside=self.outside)
-        one_of((".", ","), decimal=self.decimal)
+        check_choice(("clamp", "drop", None), outside=self.outside)
+        check_choice((".", ","), decimal=self.decimal)
         for name in ("x", "y", "user", "time"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, str(getattr(self, name)))
@@ -191,7 +191,7 @@ class Given:
         return f"TRY_CAST({name} AS DOUBLE)"
 
     def user(self, column: str) -> str:
-        """Return a hash of each user's `normal_name`, NULL where there is none; InputError for a type without names."""
+        """Return a hash of each user's `normalize_name`, NULL where there is none."""
         name, kind = self.name(column), kind_of(self.types[column])
         known = f"{name} IS NOT NULL"
         if kind == "text":

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
-from deltahist.errors import InputError, finite, one_of, whole
+from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_all_there, on_a_line
 from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
@@ -39,11 +39,11 @@ _STUDENT_SLOPE = 3 / (2 * math.sqrt(2))
 
 def check_quantile(q: float, near: Neighbourhood) -> None:
     """Raise InputError on a q outside 0 to 1, two dimensions, or membership that is not fixed."""
-    if not 0 <= finite(q=q) <= 1:
+    if not 0 <= check_finite(q=q) <= 1:
         raise InputError(f"q is {q!r}: it must be from 0 to 1")
     if near.domain.ndim != 1:
         raise InputError(f"domain has {near.domain.ndim} dimensions: quantiles need one")
-    one_of((None,), sources=near.sources)
+    check_choice((None,), sources=near.sources)
 
 
 def rank_of(q: float, number: int) -> int:
@@ -204,8 +204,8 @@ class QuantileMechanism(BaseMechanism):
         check_quantile(self.q, self.neighbourhood)
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
-        object.__setattr__(self, "number", whole(number=self.number))
-        one_of(METHODS, method=self.method)
+        object.__setattr__(self, "number", check_whole(number=self.number))
+        check_choice(METHODS, method=self.method)
         if self.budget.probability is not None or (self.method == "smooth" and self.budget.unit != "epsilon"):
             raise InputError(f"budget is {self.budget}: it must be epsilon, or rho with the method 'inverse'")
         if self.method == "smooth":
@@ -353,7 +353,7 @@ class Quantile(BaseRelease):
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Quantile:
         check_format(description, path, form=cls.FORMAT, version=VERSION)
         mechanism = QuantileMechanism.from_description(description)
-        step = whole(least=0, step=description["step"])
+        step = check_whole(least=0, step=description["step"])
         if step >= mechanism.steps:
             raise damaged(path, f"has the lattice step {step:,} of {mechanism.steps:,}")
         payment = Payment.from_description(description.get("account"))

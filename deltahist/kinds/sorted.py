@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist._files import check_header, read_columns
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
-from deltahist.errors import InputError, fits_memory, one_of, whole
+from deltahist.errors import InputError, check_choice, check_whole, fits_memory
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise, stamp
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
@@ -48,7 +48,7 @@ def check_membership(near: Neighbourhood) -> None:
     """Raise InputError unless there is one dimension, and no source or one end."""
     if near.domain.ndim != 1:
         raise InputError(f"domain has {near.domain.ndim} dimensions: sorted points need one")
-    one_of((None, "left", "right"), sources=near.sources)
+    check_choice((None, "left", "right"), sources=near.sources)
 
 
 def check_all_there(counting: Preprocessing) -> None:
@@ -75,10 +75,10 @@ def places_for(present: int, near: Neighbourhood, most: int | None) -> int:
     if near.fixed_membership:
         if most is not None:
             raise InputError(f"most is {most!r}: it requires sources")
-        return whole(points=present)
-    if present > whole(most=most):
+        return check_whole(points=present)
+    if present > check_whole(most=most):
         raise InputError(f"most is {most:,}: there are more points")
-    return whole(most=most)
+    return check_whole(most=most)
 
 
 def hidden_move(near: Neighbourhood) -> Fraction:
@@ -92,7 +92,7 @@ def noise_law(near: Neighbourhood, budget: Budget, contributions: int, *, refina
 
     D is δ or `hidden_move`.
     """
-    change = whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
+    change = check_whole(contributions=contributions) * max(Fraction(near.radius), hidden_move(near))
     return scale_noise(budget, change, refinable=refinable)
 
 
@@ -161,12 +161,12 @@ class SortedMechanism(BaseMechanism):
         check_all_there(self.counting)
         if self.budget.probability is not None:
             raise InputError(f"probability is {self.budget.probability!r}: sorted points have none")
-        number, group = whole(number=self.number), self.group
+        number, group = check_whole(number=self.number), self.group
         if number > _MOST_SUM:
             raise InputError(f"number is {number:,}: it must be at most 2^52")
         if group == "auto":
             group = group_size(self.neighbourhood, number, self.budget, self.counting.contributions)
-        group = whole(group=group)
+        group = check_whole(group=group)
         if group > number:
             raise InputError(f"group is {group:,}: it must be at most the number of points, {number:,}")
         object.__setattr__(self, "number", number)
@@ -250,7 +250,7 @@ class SortedMechanism(BaseMechanism):
             Neighbourhood.from_description(domain, description["neighbourhood"]),
             description["number"],
             budget_of(description),
-            whole(group=description["group"]),
+            check_whole(group=description["group"]),
             Preprocessing.from_description(description),
             Chain.from_description(description.get("chain")),
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.errors import InputError, positive, whole
+from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.space.domain import Domain
@@ -160,8 +160,8 @@ class Step:
     limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "number", whole(least=0, number=self.number))
-        object.__setattr__(self, "window", whole(window=self.window))
+        object.__setattr__(self, "number", check_whole(least=0, number=self.number))
+        object.__setattr__(self, "window", check_whole(window=self.window))
         object.__setattr__(self, "limits", read_lasting(self.limits, self.window))
         try:
             self.clock.label(self.number)
@@ -217,8 +217,8 @@ class Step:
     def from_description(cls, description: dict[str, Any]) -> Step:
         """Make the step that `describe` described, from an untrusted file."""
         clock = Clock(
-            whole(least=-_FAR, start=description["start"]),
-            whole(least=0, every=description["every"]),
+            check_whole(least=-_FAR, start=description["start"]),
+            check_whole(least=0, every=description["every"]),
             tz=description.get("tz"),
         )
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
@@ -418,7 +418,7 @@ class BaseMechanism(abc.ABC):
         near = self.neighbourhood
         if isinstance(distance, str):
             distance = near.domain.ground(near.domain.length(distance, name="distance"))
-        distance = near.diameter if distance == math.inf else float(positive(distance=distance))
+        distance = near.diameter if distance == math.inf else float(check_positive(distance=distance))
         if distance not in self._costs:
             limit = self.promised_within(distance)
             # A move within δ is guaranteed the budget, even where the own cost is less.

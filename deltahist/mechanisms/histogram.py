@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, decoder
-from deltahist.errors import InputError, one_of, whole
+from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.mechanisms.base import (
     BaseMechanism,
     Chain,
@@ -64,7 +64,7 @@ def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fr
     >>> int(sensitivity(dh.strategies.Cumulative(domain), near)), int(sensitivity(dh.strategies.Identity(domain), near))
     (1, 2)
     """
-    one_of((1, 2), norm=norm)
+    check_choice((1, 2), norm=norm)
     if strategy.domain != near.domain:
         raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
     if type(near) is not Neighbourhood and not strategy.row_by_row:
@@ -118,7 +118,7 @@ def noise_laws(
     refinable: bool = False,
 ) -> tuple[Law, ...]:
     """Return the noise law of each group of rows (docs/privacy/histogram.md)."""
-    times = whole(contributions=contributions)
+    times = check_whole(contributions=contributions)
     return tuple(scale_noise(budget, largest, times / Fraction(g.share), refinable=refinable) for g in strategy.groups)
 
 

@@ -13,7 +13,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
-from deltahist.errors import InputError, fits_memory, one_of
+from deltahist.errors import InputError, check_choice, fits_memory
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,7 +221,7 @@ def distances_of(network: Network, kind: Any = "hops") -> Distances:
         return kind
     if not isinstance(kind, str):
         return _given(network, kind)
-    return _hops(network) if one_of(("hops", "resistance"), distance=kind) == "hops" else _resistance(network)
+    return _hops(network) if check_choice(("hops", "resistance"), distance=kind) == "hops" else _resistance(network)
 
 
 def _hops(network: Network) -> Distances:

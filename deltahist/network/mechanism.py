@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, InputError, as_printed, positive
+from deltahist.errors import NANO, InputError, as_printed_fraction, check_positive
 from deltahist.mechanisms.base import stamp
 from deltahist.network.graph import Distances, Network, distances_of
 from deltahist.privacy import Guarantee
@@ -75,7 +75,7 @@ class PrivacyLevels:
     least: float | None = None
 
     def __post_init__(self) -> None:
-        if self.least is not None and positive(least=self.least) > _MOST:
+        if self.least is not None and check_positive(least=self.least) > _MOST:
             raise InputError(f"least is {self.least!r}: it must be at most 10^6")
         function: Any = self.epsilon
         if isinstance(function, str):
@@ -257,7 +257,7 @@ class DiffusionMechanism:
         """α in units of the data, exactly."""
         if self.area is not None and self.alpha is not None:
             return Fraction(self.area.length(self.alpha, name="alpha"))
-        return as_printed(positive(alpha=self.alpha))
+        return as_printed_fraction(check_positive(alpha=self.alpha))
 
     @functools.cached_property
     def lattice(self) -> Fraction:
@@ -265,7 +265,7 @@ class DiffusionMechanism:
         if self.bits:
             return Fraction(1)
         if self.step is not None:
-            return as_printed(positive(step=self.step))
+            return as_printed_fraction(check_positive(step=self.step))
         return Fraction(10) ** math.floor(math.log10(float(self._radius / 1000)))
 
     @functools.cached_property

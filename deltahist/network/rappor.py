@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, is_number, positive, whole
+from deltahist.errors import InputError, check_positive, check_whole, is_number
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Rappor:
 
     def __post_init__(self) -> None:
         for name in ("bits", "hashes", "cohorts"):
-            object.__setattr__(self, name, whole(**{name: getattr(self, name)}))
+            object.__setattr__(self, name, check_whole(**{name: getattr(self, name)}))
         for name in ("f", "p", "q"):
             object.__setattr__(self, name, probability(**{name: getattr(self, name)}))
         if self.hashes > self.bits:
@@ -165,7 +165,7 @@ class Rappor:
         >>> float(mechanism.guarantee.epsilon) <= 4, round(float(mechanism.f), 6)
         (True, 0.537883)
         """
-        each = positive(epsilon=epsilon) / (2 * whole(hashes=fields.get("hashes", cls.hashes)))
+        each = check_positive(epsilon=epsilon) / (2 * check_whole(hashes=fields.get("hashes", cls.hashes)))
         f = 2 * math.exp(-each) / (1 + math.exp(-each))
         # A little more noise covers the rounding of floats, which grows with ε.
         return cls(f=min(Fraction(1), Fraction(f) * (1 + Fraction(math.ceil(each), 10**12))), **fields)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, positive
+from deltahist.errors import InputError, check_positive
 from deltahist.noise.exact import (
     TABLE_BITS,
     Interval,
@@ -131,7 +131,7 @@ def _exact(most: int, **parameter: Any) -> Fraction:
     """Return the one keyword's value as a fraction of Python's own integers: squares of NumPy's wrap around."""
     ((name, value),) = parameter.items()
     rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}"
-    positive(**parameter)
+    check_positive(**parameter)
     if value > most:
         raise InputError(
             f"{name} is {float(value):.3g}: {rule}, so that no int64 overflows (is the budget far too small?)"

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import NANO, InputError, one_of, whole
+from deltahist.errors import NANO, InputError, check_choice, check_whole
 from deltahist.noise.exact import Keyed, Reals, Uniforms, exp, expm1, log1p, norm, sqrt
 
 #: Purposes of uniform reals.
@@ -398,8 +398,8 @@ class VectorPaths(KeyedPaths):
     def __post_init__(self) -> None:
         super().__post_init__()
         # As Python's own integers: the reals of a path are those of this label.
-        object.__setattr__(self, "dimension", whole(dimension=self.dimension))
-        object.__setattr__(self, "reach", whole(reach=self.reach))
+        object.__setattr__(self, "dimension", check_whole(dimension=self.dimension))
+        object.__setattr__(self, "reach", check_whole(reach=self.reach))
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
         """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε."""
@@ -540,7 +540,7 @@ class BitPaths(KeyedPaths):
 
     def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the levels where pieces of one user and bit begin (K,), and their responses (K,), as for vectors."""
-        one_of((0, 1), bit=bit)
+        check_choice((0, 1), bit=bit)
         levels, values = self._pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
         # The true bit and a reset that equals it are not to be told apart.

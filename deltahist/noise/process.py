@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, exact, one_of, whole
+from deltahist.errors import InputError, as_exact_fraction, check_choice, check_whole
 from deltahist.noise.discrete import (
     CAP,
     Shape,
@@ -81,7 +81,7 @@ class GeometricProcess:
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         """Draw noise at a first level, int64 of `shape`, each number by itself (2015, Theorem 11, eq. (32), (33))."""
-        return discrete_laplace(1 / exact(level=level), shape, rng=rng)
+        return discrete_laplace(1 / as_exact_fraction(level=level), shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         """Move values to a higher level; earlier ones do not matter.
@@ -204,7 +204,7 @@ class GaussianProcess:
     """Discrete Gaussian noise on whole numbers. It has no path: two of them do not refine one another exactly."""
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        return discrete_gaussian(variance=1 / exact(level=level), shape=shape, rng=rng)
+        return discrete_gaussian(variance=1 / as_exact_fraction(level=level), shape=shape, rng=rng)
 
     def add(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
         a, b = rising(coarser, level, "coarser", "level")
@@ -237,19 +237,19 @@ class Brownian(GaussianProcess):
     bits: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", whole(least=0, bits=self.bits))
+        object.__setattr__(self, "bits", check_whole(least=0, bits=self.bits))
 
     @classmethod
     def at(cls, level: Level) -> Brownian:
         """Return the process that begins at a level: σ is about 2^24 steps there."""
-        return cls(max(0, _FINE + math.floor(math.log2(float(exact(level=level))) / 2)))
+        return cls(max(0, _FINE + math.floor(math.log2(float(as_exact_fraction(level=level))) / 2)))
 
     def variance(self, level: Fraction) -> Fraction:
         """σ² at a level, in steps squared."""
         return (1 << 2 * self.bits) * _MARGIN / level
 
     def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
-        return discrete_gaussian(variance=self.variance(exact(level=level)), shape=shape, rng=rng)
+        return discrete_gaussian(variance=self.variance(as_exact_fraction(level=level)), shape=shape, rng=rng)
 
     def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
         # Gaussian around the part of each value that remains on average.
@@ -327,7 +327,7 @@ PROCESSES: dict[str, Callable[[Fraction], Process]] = {
 
 def process_of(law: Law, first: Fraction | None = None) -> Process:
     """Return the process of a law, from the first level of its chain (its own by default)."""
-    one_of(tuple(PROCESSES), law=law.kind)
+    check_choice(tuple(PROCESSES), law=law.kind)
     return PROCESSES[law.kind](1 / law.parameter if first is None else first)
 
 
@@ -341,7 +341,7 @@ def draw(law: Law, size: int, rng: Rng) -> Integers:
 
 def rising(low: Level, high: Level, first: str = "level", second: str = "finer") -> tuple[Fraction, Fraction]:
     """Return two levels as fractions; InputError unless the second is above the first."""
-    a, b = exact(**{first: low}), exact(**{second: high})
+    a, b = as_exact_fraction(**{first: low}), as_exact_fraction(**{second: high})
     if not a < b:
         raise InputError(
             f"{second} is {float(b):.10g} with {first} {float(a):.10g}: {second} must be above {first} (the higher, "

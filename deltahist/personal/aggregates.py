@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
-from deltahist.errors import InputError, as_printed, finite, positive
+from deltahist.errors import InputError, as_printed_fraction, check_finite, check_positive
 from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.expressions import LARGEST, SMALLEST, write_float
 from deltahist.personal.query import Query, list_values
@@ -108,7 +108,7 @@ class Aggregate(ABC):
         for name in ("epsilon", "rho"):
             given = getattr(self, name)
             if given is not None:
-                object.__setattr__(self, name, read_amount(**{name: positive(**{name: given})}))
+                object.__setattr__(self, name, read_amount(**{name: check_positive(**{name: given})}))
         Budget(self.epsilon, self.rho)
         # A budget that is too small, or a range too wide, is refused before anything is fetched.
         nothing = np.zeros(0, np.int64)
@@ -224,7 +224,7 @@ class ValueAggregate(Aggregate):
 
     def __post_init__(self) -> None:
         try:
-            low, high = (as_printed(finite(clip=bound)) for bound in self.clip)
+            low, high = (as_printed_fraction(check_finite(clip=bound)) for bound in self.clip)
         except (TypeError, ValueError):
             raise InputError(f"clip is {self.clip!r}: it must be (low, high), two finite numbers") from None
         sizes = [float(abs(each)) for each in (low, high) if each]

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.accounts.ledger import Ledger
 from deltahist.accounts.rules import check_text
 from deltahist.budget import Budget, floor_nano
-from deltahist.errors import NANO, DamagedFile, InputError, normal_name
+from deltahist.errors import NANO, DamagedFile, InputError, normalize_name
 from deltahist.personal.aggregates import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.personal.engine import Database, carried_tables, raise_alone, sql_of
 from deltahist.personal.purses import KeyReuseError, Purses, Turn
@@ -327,7 +327,7 @@ def _request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, A
 
 def _check_names(names: Sequence[Any]) -> list[str]:
     """Return names in the form that is compared; InputError on one that is none."""
-    listed = [normal_name(owner=name) for name in ([names] if isinstance(names, str) else names)]
+    listed = [normalize_name(owner=name) for name in ([names] if isinstance(names, str) else names)]
     for name in listed:
         if any("\ud800" <= letter <= "\udfff" for letter in name):
             raise InputError(f"owner is {name!r}: it must be text in Unicode")

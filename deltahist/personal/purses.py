@@ -18,7 +18,7 @@ from sqlalchemy import JSON, Column, Connection, LargeBinary, MetaData, String, 
 
 from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
 from deltahist.accounts.rules import check_text
-from deltahist.errors import NANO, DamagedFile, InputError, one_of
+from deltahist.errors import NANO, DamagedFile, InputError, check_choice
 from deltahist.personal.query import NAME, OWNER
 
 #: Billionths of the largest limit: sums of a limit and a charge that it pays stay within 64 bits.
@@ -64,7 +64,7 @@ class Purses:
 
     def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
         self.ledger, self.name = ledger, check_text(account=name)
-        self.unit = one_of(("epsilon", "rho"), unit=unit)
+        self.unit = check_choice(("epsilon", "rho"), unit=unit)
         with ledger.transaction() as connection:
             open_account(connection, self.name, {"kind": "purses", "unit": unit})
             _TABLES.create_all(connection)
@@ -177,7 +177,7 @@ class Turn:
 
 
 def _normalize(name: str) -> str:
-    """Return a text in the form that is compared (`normal_name`); an empty one, which is nobody's, if it is blank."""
+    """Return a text in the form that is compared (`normalize_name`), or "" if it is blank."""
     return unicodedata.normalize("NFC", name).strip()
 
 

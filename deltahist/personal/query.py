@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from deltahist.errors import InputError, whole
+from deltahist.errors import InputError, check_whole
 from deltahist.personal.expressions import (
     DTYPES,
     LARGEST,
@@ -159,7 +159,7 @@ class Query:
         """
         import ibis
 
-        most = whole(number=number)
+        most = check_whole(number=number)
         names = [by] if isinstance(by, str) else list(by)
         for name in names:
             check_column(name, self.columns)

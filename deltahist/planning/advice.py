@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltahist._progress import progress
 from deltahist.budget import Budget
-from deltahist.errors import InputError, positive
+from deltahist.errors import InputError, check_positive
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.planning.ranking import mechanism_for
@@ -50,7 +50,7 @@ def expected_spread(domain: Domain, points: float, *, contributions: int = 1) ->
     No data are read: two of all points share one of M cells with chance M^−0.55, at every scale. Points of one user
     (`contributions`) may all be at one place.
     """
-    number, size = positive(points=points), domain.size
+    number, size = check_positive(points=points), domain.size
     # The chance to share a cell falls alike with every halving of a cell, below its size too.
     shared = (2 ** ((1 - CLUMPING) * domain.ndim) - 1) / (2**domain.ndim - 1)
     return (contributions * number + shared * number**2 * size**-CLUMPING) / size
@@ -227,7 +227,7 @@ def advise(
 
     if isinstance(bounds, Domain):
         raise InputError("bounds is a Domain: give domain.bounds and crs=domain.crs, since cells are chosen")
-    points, half = positive(points=points), len(bounds) // 2
+    points, half = check_positive(points=points), len(bounds) // 2
     whole = math.prod(high - low for low, high in zip(bounds[:half], bounds[half:], strict=True))
     sizes = compare_sizes(bounds, deltas, workload, crs=crs, limits=limits)
     rows = []

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltahist._files import form_of
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError, check_choice
 from deltahist.plots import maps
 from deltahist.plots.curves import draw_lines, plot_protection, protection_curve
 from deltahist.plots.ground import FORMS, PICTURES, WIDTH, height_of, new_figure, write_around, write_figure
@@ -85,7 +85,7 @@ def check_picture(path: str | Path, only: str | None = None) -> None:
     """Raise InputError unless a picture can be called that, and `only` is None or one of `PARTS`."""
     form_of(path, FORMS)
     if only is not None:
-        one_of(PARTS, only=only)
+        check_choice(PARTS, only=only)
 
 
 def picture(release: BaseRelease) -> bytes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deltahist.decode import stands_out
 from deltahist.decode.base import MOST_DENSE
 from deltahist.decode.placement import block_error
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError, check_choice
 from deltahist.plots import colours, ground
 from deltahist.space.geometries import named
 from deltahist.space.workloads import regions
@@ -79,7 +79,7 @@ def draw_map(
     release: Any, ax: Axes, *, nonnegative: bool = False, per: str = "area", context: Sequence[Any] = ()
 ) -> str:
     """Draw `plot_map`, and return what to say of it."""
-    one_of(("area", "cell"), per=per)
+    check_choice(("area", "cell"), per=per)
     domain = release.domain
     if domain.ndim == 1:
         return _draw_histogram(release, ax, nonnegative)
@@ -234,7 +234,7 @@ def values_of(release: Any, answers: gpd.GeoDataFrame, per: str = "area") -> Val
     """
     import shapely
 
-    one_of(("area", "region"), per=per)
+    check_choice(("area", "region"), per=per)
     wanted = ("estimate", "std_error", "low", "high")
     if not hasattr(answers, "geometry") or not set(wanted) <= set(answers.columns):
         raise InputError(

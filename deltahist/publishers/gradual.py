@@ -23,7 +23,7 @@ from deltahist._files import check_creatable, check_format, check_secret, exclus
 from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget
-from deltahist.errors import DamagedFile, InputError, fits_memory, normal_name
+from deltahist.errors import DamagedFile, InputError, fits_memory, normalize_name
 from deltahist.kinds import SortedMechanism, SortedRelease
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, Chain, stamp
@@ -311,7 +311,7 @@ def _settled(known: State, account: Account | None) -> BaseRelease:
 def check_payer(release: BaseRelease, name: str | None) -> None:
     """Raise InputError unless the account that paid for a chain goes on paying: it would say too little."""
     paid = None if release.payment is None else release.payment.account
-    if paid is not None and (name is None or normal_name(account=name) != paid):
+    if paid is not None and (name is None or normalize_name(account=name) != paid):
         given = "ledger and account are missing" if name is None else f"account is {name!r}"
         raise InputError(f"{given}: account {paid!r} paid for this chain, and must pay for what follows, too")
 

@@ -17,7 +17,7 @@ from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget, read_amount
 from deltahist.counting import Counts, Points
-from deltahist.errors import InputError, whole
+from deltahist.errors import InputError, check_whole
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.noise.discrete import BLOCK
@@ -120,7 +120,7 @@ def find_preprocessing(
         known = replace(known, dropped=(*known.dropped, *more))
     if contributions is None:
         return known
-    if whole(contributions=contributions) < known.contributions:
+    if check_whole(contributions=contributions) < known.contributions:
         raise InputError(
             f"contributions is {contributions!r}, but up to {known.contributions:,} points of a user were kept: it "
             "must be at least as many; leave it out"

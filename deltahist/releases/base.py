@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
 from deltahist.budget import Payment
-from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, one_of
+from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, check_choice
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import Preprocessing
@@ -277,7 +277,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
 def is_publishable(description: dict[str, Any]) -> bool:
     """Return whether a description says that the noise was for publication; InputError unless it is true or false."""
-    return bool(one_of((True, False), publishable=description["publishable"]))
+    return bool(check_choice((True, False), publishable=description["publishable"]))
 
 
 def damaged(path: str, what: str) -> DamagedFile:

@@ -15,7 +15,7 @@ import numpy as np
 
 from deltahist._files import form_of, write_whole
 from deltahist.decode import stands_out
-from deltahist.errors import InputError, fits_memory, whole
+from deltahist.errors import InputError, check_whole, fits_memory
 from deltahist.releases.series import PeriodDifference, Series
 from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import LONGITUDE_LATITUDE
@@ -117,7 +117,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
     16
     """
     path, form, domain = Path(path), check_form(path, blocks=bool(blocks)), release.domain
-    widths = sorted({whole(least=2, blocks=width) for width in blocks})
+    widths = sorted({check_whole(least=2, blocks=width) for width in blocks})
     if widths and widths[-1] > max(domain.shape):
         raise InputError(f"blocks is {widths[-1]}: the map is {max(domain.shape):,} cells long")
     if domain.ndim == 1 and form != "csv":

@@ -23,7 +23,7 @@ from deltahist.decode import (
 )
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
-from deltahist.errors import InputError, whole
+from deltahist.errors import InputError, check_whole
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import stamp
 from deltahist.releases.answerer import Answerer
@@ -206,7 +206,7 @@ def read_total(mechanism: Mechanism, description: dict[str, Any], path: str) -> 
         raise damaged(path, "states noise that does not follow from its strategy and budget")
     if total is None:
         return None
-    number = whole(least=0, total=total)
+    number = check_whole(least=0, total=total)
     if number >= 1 << 63:
         raise InputError(f"total is {total!r}: it must be less than 2^63")
     return number

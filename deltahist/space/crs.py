@@ -19,7 +19,7 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from deltahist.errors import DeltaHistWarning, InputError, finite
+from deltahist.errors import DeltaHistWarning, InputError, check_finite
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain
@@ -310,7 +310,7 @@ def extent_on(bounds: Sequence[float], crs: str) -> tuple[float, ...]:
 
 def _check_degrees(bounds: Sequence[float]) -> tuple[float, ...]:
     """Return bounds that are longitudes, brought to -180 to 180, and latitudes; raise InputError if they are not."""
-    box = tuple(float(finite(bounds=b)) for b in bounds)
+    box = tuple(float(check_finite(bounds=b)) for b in bounds)
     if not looks_like_degrees(box) or not box[1] < box[3] or box[0] == box[2]:
         raise InputError(
             f"bounds are {tuple(bounds)}: as degrees they must be west, south, east, north with south less than north, "

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import BYTES_PER_CELL, InputError, finite, fits_memory, positive, whole
+from deltahist.errors import BYTES_PER_CELL, InputError, check_finite, check_positive, check_whole, fits_memory
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
 #: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
@@ -106,8 +106,8 @@ class Domain:
     scale: float | None = None
 
     def __post_init__(self) -> None:
-        bounds = tuple(float(finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
-        shape = tuple(whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
+        bounds = tuple(float(check_finite(bounds=b)) for b in np.ravel(np.asarray(self.bounds, dtype=object)))
+        shape = tuple(check_whole(shape=n) for n in np.ravel(np.asarray(self.shape, dtype=object)))
         if self.crs is not None and not isinstance(self.crs, str):  # a number, or a CRS object of pyproj
             number = isinstance(self.crs, int)
             object.__setattr__(self, "crs", f"EPSG:{self.crs}" if number else self.crs.to_string())
@@ -140,7 +140,7 @@ class Domain:
             check_order(str(self.crs), bounds)
             if self.scale is None:
                 object.__setattr__(self, "scale", needed)
-            elif positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
+            elif check_positive(scale=self.scale) < needed * (1 - _SCALE_DIGITS):
                 raise InputError(
                     f"scale is {self.scale!r}: lengths on the map are up to {needed:.7g} times those on the ground"
                 )
@@ -264,7 +264,7 @@ class Domain:
         """
         if self.crs is None and has_unit(value):
             raise InputError(f"{name} is {value!r}: without a CRS there are no metres, so it must be a plain number")
-        return float(positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
+        return float(check_positive(**{name: read_length(value, name)})) * (self.scale or 1.0)
 
     def ground(self, length: float) -> float:
         """Return a length in units of the CRS as ground units of the largest scale; the inverse of `length`."""

@@ -16,7 +16,7 @@ import scipy
 import shapely
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, as_printed, fits_memory, one_of, whole
+from deltahist.errors import InputError, as_printed_fraction, check_choice, check_whole, fits_memory
 from deltahist.space.domain import Domain
 
 #: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
@@ -116,7 +116,7 @@ class Neighbourhood:
             raise InputError(f"delta is {self.delta!r}: it must be at least a step of {max(self.domain.step):.3g}")
         if isinstance(self.sources, str):
             allowed = ("boundary", "left", "right") if self.domain.ndim == 1 else ("boundary",)
-            one_of(allowed, sources=self.sources)
+            check_choice(allowed, sources=self.sources)
         elif self.sources is not None:
             check_geometry(self.sources, self.domain)
         measure = functools.partial(self.domain.length, name="the distance of a limit")
@@ -357,7 +357,7 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
             raise InputError(f"the distance of a limit is {distance!r}: it must be longer than {within:g}")
         if not isinstance(factor, numbers.Real) or isinstance(factor, bool) or not math.isfinite(factor) or factor < 1:
             raise InputError(f"the factor of a limit is {factor!r}: it must be a finite number of at least 1")
-        found.append((length, Limit(distance, as_printed(factor))))
+        found.append((length, Limit(distance, as_printed_fraction(factor))))
     found.sort(key=lambda each: each[0])
     for (length, near), (same, far) in itertools.pairwise(found):
         if far.factor < near.factor or (length == same and far.factor != near.factor):
@@ -369,7 +369,7 @@ def read_limits(given: Limits, within: float, measure: Callable[[Any], float]) -
 def read_lasting(given: Limits, window: int | None) -> tuple[Limit, ...]:
     """Read limits for changes by their steps of time, more than a window's, as `read_limits`; None is endless."""
     within = math.inf if window is None else float(window)
-    return read_limits(given, within, lambda steps: whole(**{"the steps of a limit": steps}))
+    return read_limits(given, within, lambda steps: check_whole(**{"the steps of a limit": steps}))
 
 
 def describe_limits(limits: Sequence[Limit]) -> list[list[Any]]:

@@ -27,7 +27,7 @@ import scipy
 import shapely
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, fits_memory, positive, whole
+from deltahist.errors import InputError, check_positive, check_whole, fits_memory
 from deltahist.space.cover import BoxCover, RegionCover, Span, count_rim_cells, cover_polygons, in_parts
 from deltahist.space.domain import Domain
 
@@ -278,8 +278,8 @@ def random_squares(side: float | str, number: int, domain: Domain, *, seed: int 
     The side is in the domain's coordinates, or text in ground metres such as "2km". Raises InputError if it is longer
     than the domain.
     """
-    side = domain.length(side, name="side") if isinstance(side, str) else positive(side=side)
-    number = whole(number=number)
+    side = domain.length(side, name="side") if isinstance(side, str) else check_positive(side=side)
+    number = check_whole(number=number)
     low, high = np.array(domain.low), np.array(domain.high)
     if side > (high - low).min() * (1 + 1e-12):
         raise InputError(f"side is {side:g}: it must not be longer than the domain ({(high - low).min():g})")
@@ -293,7 +293,7 @@ def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
     >>> random_boxes(2_000, Domain((0, 0, 1, 1), (4, 4))).corners.mean(axis=0).round(1).tolist()
     [0.3, 0.3, 0.7, 0.7]
     """
-    number = whole(number=number)
+    number = check_whole(number=number)
     low, high = np.array(domain.low), np.array(domain.high)
     ends = np.sort(np.random.default_rng(seed).random((2, number, domain.ndim)), axis=0)
     return Boxes(np.column_stack(list(low + ends * (high - low))))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, general_decoder
-from deltahist.errors import InputError, as_printed, fits_memory, positive, whole
+from deltahist.errors import InputError, as_printed_fraction, check_positive, check_whole, fits_memory
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ def numbers_of(text: str, most: int) -> list[int]:
         found = [0] * (most + 1)
     if len(found) > most:
         raise InputError(f"strategy is {text!r}: after the colon there must be at most {most} whole number(s)")
-    return [whole(parameter=n) for n in found]
+    return [check_whole(parameter=n) for n in found]
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
@@ -317,7 +317,7 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
     if len(shares) != number:
         raise InputError(f"shares has {len(shares)} numbers: there must be {number}, one for each {what}")
     # A float is read as the decimal that it prints as: 0.1 is a tenth.
-    return tuple(as_printed(positive(share=s)) for s in shares)
+    return tuple(as_printed_fraction(check_positive(share=s)) for s in shares)
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:

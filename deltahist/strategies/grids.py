@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, Field, Joint, Terms
-from deltahist.errors import InputError, whole
+from deltahist.errors import InputError, check_whole
 from deltahist.space.cover import RegionCover, Span, aligned_spans
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, range_gram
@@ -221,14 +221,14 @@ class ShiftedGrids(Grids):
         if self.widths is None:
             if self.width is None or self.shift is None or self.offsets is not None:
                 raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
-            width, shift = whole(width=self.width), whole(shift=self.shift)
-            m = whole(m=self.m if self.m is not None else max(1, width // shift))
+            width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
+            m = check_whole(m=self.m if self.m is not None else max(1, width // shift))
             widths, offsets = (width,) * m, tuple(shift * i for i in range(m))
         else:
             if self.offsets is None or self.width is not None or self.shift is not None or self.m is not None:
                 raise InputError("ShiftedGrids takes widths and offsets, or else width and shift (and m)")
-            widths = tuple(whole(widths=w) for w in self.widths)
-            offsets = tuple(whole(least=0, offsets=o) for o in self.offsets)
+            widths = tuple(check_whole(widths=w) for w in self.widths)
+            offsets = tuple(check_whole(least=0, offsets=o) for o in self.offsets)
             if len(widths) != len(offsets) or not widths:
                 raise InputError(
                     f"there are {len(widths)} widths and {len(offsets)} offsets: give one of each per grid"
@@ -301,7 +301,7 @@ def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
     Lines are multiples of δ; the odd ones belong to the finest grid, half of the rest to the next, and so
     on (the sum of δ/width is at most one).
     """
-    spacing = whole(delta_cells=delta_cells)
+    spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
     while widths[-1] < max(domain.shape):
         offsets.append(widths[-1])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
 from deltahist.decode.forms import BlockPower, PublicTotal, Terms, sums_of_both
-from deltahist.errors import whole
+from deltahist.errors import check_whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges
@@ -53,7 +53,7 @@ class Hierarchical(Grids):
     texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "branching", whole(least=2, branching=self.branching))
+        object.__setattr__(self, "branching", check_whole(least=2, branching=self.branching))
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, len(self.widths), "level"))
 

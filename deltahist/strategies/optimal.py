@@ -30,7 +30,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, DenseDecoder
-from deltahist.errors import InputError, positive
+from deltahist.errors import InputError, check_positive
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies.base import Strategy
@@ -128,7 +128,7 @@ class Optimal(BestGaussian):
             yield "Optimal", cls(near, workload)
 
     def __post_init__(self) -> None:
-        positive(gap=self.gap)
+        check_positive(gap=self.gap)
         _check_size(self.domain)
 
     @functools.cached_property

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import Feature, Field, Form, Index, Quadratic, Terms, over_intervals, sums_inside
-from deltahist.errors import InputError, one_of
+from deltahist.errors import InputError, check_choice
 from deltahist.privacy import Law
 from deltahist.space.cover import Span, aligned_spans
 from deltahist.space.domain import Domain
@@ -112,7 +112,7 @@ class Cumulative(Product):
     texts: ClassVar[tuple[str, ...]] = ("cumulative[:prefix]",)
 
     def __post_init__(self) -> None:
-        one_of(("suffix", "prefix"), direction=self.direction)
+        check_choice(("suffix", "prefix"), direction=self.direction)
 
     @classmethod
     def named(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, Field, over_intervals, row_products, sums_inside, surroundings
 from deltahist.decode.projection import Metric, shrink_long_waves
-from deltahist.errors import InputError, one_of, whole
+from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.privacy import Law
 from deltahist.space.cover import RegionCover, Span, counted
 from deltahist.space.domain import Domain
@@ -111,13 +111,13 @@ class Tents(Strategy):
             given = tuple(min(n, max(1, round(1.5 * n ** (1 / 3)))) for n in shape)
         elif not isinstance(given, list | tuple):
             given = (given,) * len(shape)
-        spacing = tuple(whole(spacing=s) for s in given)
+        spacing = tuple(check_whole(spacing=s) for s in given)
         if len(spacing) != len(shape):
             raise InputError(f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes")
         if any(s > n for s, n in zip(spacing, shape, strict=True)):
             raise InputError(f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long")
         object.__setattr__(self, "spacing", spacing)
-        one_of((1, 2, 3), degree=self.degree)
+        check_choice((1, 2, 3), degree=self.degree)
         if self.shares is not None:
             object.__setattr__(self, "shares", read_shares(self.shares, 2, "group: cells and tents"))
         if self.scale > MOST_WEIGHT:

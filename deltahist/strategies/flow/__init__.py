@@ -15,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.errors import InputError, one_of, whole
+from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.space.domain import Domain
 from deltahist.strategies.base import (
     Group,
@@ -113,13 +113,13 @@ class Flow(Strategy):
             raise InputError(
                 f"block is {self.block!r}: it must be one number, or one for each of {self.domain.ndim} axes"
             )
-        object.__setattr__(self, "block", tuple(whole(block=b) for b in block))
+        object.__setattr__(self, "block", tuple(check_whole(block=b) for b in block))
         if max(self.blocks) < 2:
             raise InputError(
                 f"block is {self.block!r}: the domain of {self.domain.shape} cells must have at least two blocks"
             )
         widths = tuning.usual_widths(self.blocks) if self.widths is None else self.widths
-        widths = tuple(whole(least=2, widths=w) for w in widths)
+        widths = tuple(check_whole(least=2, widths=w) for w in widths)
         object.__setattr__(self, "widths", widths)
         if list(widths) != sorted(set(widths)) or (widths and (self.domain.ndim == 1 or widths[-1] > max(self.blocks))):
             raise InputError(
@@ -127,9 +127,9 @@ class Flow(Strategy):
                 "(in 1-D there are no lines to sum along)"
             )
         if isinstance(self.arrivals, str):
-            one_of(("boundary",), arrivals=self.arrivals)
+            check_choice(("boundary",), arrivals=self.arrivals)
         elif self.arrivals is not None:
-            cells = tuple(sorted(whole(least=0, arrivals=a) for a in self.arrivals))
+            cells = tuple(sorted(check_whole(least=0, arrivals=a) for a in self.arrivals))
             object.__setattr__(self, "arrivals", cells or None)
             if cells and (cells[-1] >= self.size or len(set(cells)) < len(cells)):
                 raise InputError(f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}")
@@ -139,15 +139,15 @@ class Flow(Strategy):
 
     def _read_hubs(self) -> None:
         """Check the hubs and their sums, and whether sums along lines are centred."""
-        one_of((True, False), centred=self.centred)
-        one_of((True, False), hub_strips=self.hub_strips)
-        widths = tuple(whole(least=2, hub_widths=w) for w in self.hub_widths)
+        check_choice((True, False), centred=self.centred)
+        check_choice((True, False), hub_strips=self.hub_strips)
+        widths = tuple(check_whole(least=2, hub_widths=w) for w in self.hub_widths)
         object.__setattr__(self, "hub_widths", widths)
         if self.hubs is None:
             if widths or self.hub_strips:
                 raise InputError(f"hub_widths is {widths} without hubs: it is how far apart sums of hubs are")
             return
-        hubs, most = whole(hubs=self.hubs), max(self.blocks)
+        hubs, most = check_whole(hubs=self.hubs), max(self.blocks)
         object.__setattr__(self, "hubs", hubs)
         if hubs % 2 == 0 or hubs > most:
             raise InputError(
