@@ -1,4 +1,4 @@
-"""Print how large the package is and how it hangs together: `python tools/house.py`."""
+"""Print how large the package is, how it reads and how it hangs together: `python tools/house.py`."""
 
 from __future__ import annotations
 
@@ -42,14 +42,13 @@ def main() -> None:
     for file in files:
         rooms[room_of(file)].update(kinds_of_lines(file, trees[file]))
         rooms[room_of(file)]["files"] += 1
-    kinds = ("files", "code", "docstring", "comment", "blank")
-    print(f"{'room':16}" + "".join(f"{kind:>11}" for kind in kinds) + f"{'lines':>11}")
-    for room in sorted(rooms, key=lambda room: -lines_of(rooms[room])):
-        print(f"{room:16}" + "".join(f"{rooms[room][kind]:11,}" for kind in kinds) + f"{lines_of(rooms[room]):11,}")
-    whole = sum(rooms.values(), collections.Counter())
-    print(f"{'together':16}" + "".join(f"{whole[kind]:11,}" for kind in kinds) + f"{lines_of(whole):11,}")
+    print_counts(rooms)
+    print()
+    print_habits({room: [trees[file] for file in files if room_of(file) == room] for room in rooms}, rooms)
     tests = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in TESTS.rglob("*.py"))
-    print(f"\ntests: {tests:,} lines")
+    pages = [*HOUSE.parent.glob("*.md"), *(HOUSE.parent / "docs").rglob("*.md")]
+    words = sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+    print(f"\ntests: {tests:,} lines; documentation: {words:,} words in {len(pages)} pages")
     classes = [
         (node.name, file, node) for file in files for node in ast.walk(trees[file]) if isinstance(node, ast.ClassDef)
     ]
@@ -66,6 +65,51 @@ def main() -> None:
     for what, (line, most) in TRIPS.items():
         found = subprocess.run([sys.executable, "-c", _TRIP.format(line)], capture_output=True, text=True, check=True)
         print(f"files that {what} goes through: {found.stdout.strip()}" + (f" (at most {most})" if most else ""))
+
+
+def print_counts(rooms: dict[str, collections.Counter[str]]) -> None:
+    """Print how many files and lines of each kind a room has."""
+    kinds = ("files", "code", "docstring", "comment", "blank")
+    print(f"{'room':16}" + "".join(f"{kind:>11}" for kind in kinds) + f"{'lines':>11}")
+    for room in sorted(rooms, key=lambda room: -lines_of(rooms[room])):
+        print(f"{room:16}" + "".join(f"{rooms[room][kind]:11,}" for kind in kinds) + f"{lines_of(rooms[room]):11,}")
+    whole = sum(rooms.values(), collections.Counter())
+    print(f"{'together':16}" + "".join(f"{whole[kind]:11,}" for kind in kinds) + f"{lines_of(whole):11,}")
+
+
+def print_habits(trees: dict[str, list[ast.Module]], rooms: dict[str, collections.Counter[str]]) -> None:
+    """Print each room's raises and constants per 1,000 lines, writes to frozen objects, and function names."""
+    headings = ("raises", "/1,000", "constants", "/1,000", "setattr", "one word", "letters")
+    print(f"{'room':16}" + "".join(f"{heading:>11}" for heading in headings))
+    whole, lines = collections.Counter[str](), 0
+    for room in [*sorted(rooms, key=lambda room: -lines_of(rooms[room])), "together"]:
+        found = sum((habits_of(tree) for tree in trees.get(room, ())), collections.Counter[str]()) or whole
+        length = lines_of(rooms[room]) if room in rooms else lines
+        functions = max(found["functions"], 1)
+        print(
+            f"{room:16}{found['raises']:11}{1000 * found['raises'] / length:11.1f}{found['constants']:11}"
+            f"{1000 * found['constants'] / length:11.1f}{found['setattr']:11}{found['one word'] / functions:11.0%}"
+            f"{found['letters'] / functions:11.1f}"
+        )
+        whole, lines = whole + found, lines + length
+
+
+def habits_of(tree: ast.Module) -> collections.Counter[str]:
+    """Count what a file raises, its constants, its writes to frozen objects, and the names of its functions."""
+    found = collections.Counter[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            found["raises"] += 1
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__":
+            found["setattr"] += 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
+            name = node.name.strip("_")
+            found.update({"functions": 1, "one word": "_" not in name, "letters": len(name)})
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        found["constants"] += sum(name.strip("_").isupper() for name in names if not name.startswith("__"))
+    return found
 
 
 def room_of(file: Path) -> str:
