@@ -21,7 +21,6 @@ import typer
 from typer import Option
 from typer.core import TyperCommand
 
-from deltahist import _progress
 from deltahist.cli import console
 from deltahist.errors import DeltaHistWarning, InputError
 
@@ -67,9 +66,8 @@ def _version(asked: bool) -> None:
 
 
 def deltahist(
-    context: typer.Context,
     config: Annotated[Path | None, Option(metavar="FILE", help="Project file, instead of deltahist.toml.")] = None,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress bars.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress.")] = False,
     version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
 ) -> None:
     """Publish location data under distance-aware differential privacy, and answer range queries from it.
@@ -81,8 +79,6 @@ def deltahist(
     Errors are one line on stderr with exit status 2. No output file is ever half written.
     """
     console.STATE["quiet"] = quiet
-    shown = sys.stderr.isatty() and not quiet and context.invoked_subcommand != "serve"
-    _progress.SHOW = console.show_bar if shown else None
 
 
 def load_command(name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +15,8 @@ from deltahist.errors import InputError
 
 #: Characters that steer a terminal, and have no place in a line.
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-#: Seconds before a bar appears.
-_AFTER = 1.0
-#: Whether --quiet suppresses notes, and whether a bar is shown: a terminal has room for one.
-STATE = {"quiet": False, "bar": False}
+#: Whether --quiet suppresses notes and progress.
+STATE = {"quiet": False}
 
 
 def note(text: str) -> None:
@@ -29,27 +26,19 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def show_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show work as a bar on stderr if it takes longer than a second; the outermost of nested pieces of work."""
-    if STATE["bar"]:
-        yield lambda number: None
+def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show on a terminal that work goes on, with a bar if the steps are known; yield the function that ends a step."""
+    if STATE["quiet"] or not sys.stderr.isatty():
+        yield lambda: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
-    task = bar.add_task(what, total=total)
-    timer = threading.Timer(_AFTER, bar.start)
-    timer.daemon = STATE["bar"] = True
-    timer.start()
-    try:
-        yield lambda number: bar.advance(task, number)
-    finally:
-        timer.cancel()
-        timer.join()
-        bar.stop()
-        STATE["bar"] = False
+    counted = [] if steps is None else [BarColumn(), MofNCompleteColumn()]
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), *counted, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(text, total=steps)
+        yield lambda: bar.advance(task)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, words: Sequence[str] = ()) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from deltahist.cli import shared
-from deltahist.cli.console import check_target, facts, note, put, put_json, table
+from deltahist.cli.console import check_target, facts, note, put, put_json, show_progress, table
 from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream
 from deltahist.errors import NANO, InputError, check_whole, parse_number
 
@@ -85,7 +85,8 @@ def plan(
         per_user = None if max_per_user is None else [max_per_user]
         limits = shared.read_limits(limit)
         choices: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": per_user, "limits": limits}
-        found = advise(box, number, queries, crs=crs, **choices)
+        with show_progress("Comparing δ, ε and cells …"):
+            found = advise(box, number, queries, crs=crs, **choices)
         put_json(found.to_dict("records"), out) if as_json else put(_recommend(found, crs), out)
         return
     how: dict[str, Any] = {"counting": Preprocessing(max_per_user or 1)}
@@ -112,7 +113,8 @@ def plan(
     best = chosen.mechanism
     # Cells that were given keep the neighbourhood as it was given: a ranking caps it anyway.
     near = best.neighbourhood if chosen.cells else place.near()
-    ranked = rank(near, chosen.work, **how)
+    with show_progress("Comparing strategies …"):
+        ranked = rank(near, chosen.work, **how)
     if as_json:
         records = [
             {"cell": near.domain.size_of_cells, "strategy": each.label, "noise": each.noise}

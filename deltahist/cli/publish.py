@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from deltahist.cli import shared, write_project
-from deltahist.cli.console import check_target, facts, note, put
+from deltahist.cli.console import check_target, facts, note, put, show_progress
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,9 +126,10 @@ def publish(
             write_project(context, write_config)
             note(f"wrote {write_config}")
         return None
-    counted = count_file(source, mechanism.domain, **reading)
+    with show_progress("Counting points …"):
+        counted = count_file(source, mechanism.domain, **reading)
     shared.note_rows(counted, outside)
-    with shared.warn_of_charges(payer):
+    with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
         release = publish_counts(counted.counts, mechanism, account=payer, out=out, state=state)
     print(facts(published=out, **about, account=release.payment, state=describe_state(state)))
     return release, counted
@@ -155,7 +156,7 @@ def _publish_sorted(
     shared.note_rows(located)
     prepared = replace(located.points.preprocessing, replaces=counting.replaces)
     points = replace(located.points, preprocessing=prepared)
-    with shared.warn_of_charges(payer):
+    with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
         release = publish_sorted(points, near, account=payer, state=state, **budget)
         release.save(out)
     print(
@@ -223,7 +224,7 @@ def quantile(
     reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside}
     located = points_file(source, near.domain, **reading)
     shared.note_rows(located)
-    with shared.warn_of_charges(payer):
+    with shared.warn_of_charges(payer), show_progress("Drawing the quantile …"):
         found = publish_quantile(located.points, q, near, method=method, account=payer, **budget)
         if out is not None:
             put(found.to_json(), out)

@@ -136,7 +136,9 @@ def query(
     if quantiles is not None:
         found = published.quantiles(quantiles, level=level)
     elif regions is not None:
-        found = ask(shared.read_zones(regions, layer, name, domain))
+        zones = shared.read_zones(regions, layer, name, domain)
+        with console.show_progress("Answering …"):
+            found = ask(zones)
     else:
         found = _ask_boxes(box, boxes, domain, ask)
     if ranked:

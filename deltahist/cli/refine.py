@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from deltahist.cli import shared
-from deltahist.cli.console import check_target, facts, note
+from deltahist.cli.console import check_target, facts, note, show_progress
 from deltahist.cli.publish import describe_state
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def refine(
     budget = {spent.unit: spent.amount} if again else shared.read_budget(epsilon, rho)
     chain = given.mechanism.chain
     payer = shared.open_account(ledger, account, None, budget, None if chain is None else chain.name)
-    with shared.warn_of_charges(payer):
+    with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
         if again:
             made = once_more(state, account=payer)
         else:
@@ -79,7 +79,9 @@ def tighten(
     from deltahist.publishers.gradual import tighten as coarser
 
     check_target(out, release, state, replace=False)
-    made = coarser(shared.open_release(release), state=state, **shared.read_budget(epsilon, rho))
+    given, budget = shared.open_release(release), shared.read_budget(epsilon, rho)
+    with show_progress("Drawing noise …"):
+        made = coarser(given, state=state, **budget)
     made.save(out)
     print(_summarize(made, out, None))
     return made

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from deltahist._files import write_whole
 from deltahist.cli import shared
-from deltahist.cli.console import check_target, facts, note
+from deltahist.cli.console import check_target, facts, note, show_progress
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -96,10 +96,11 @@ def share(
     data.columns = list(mechanism.columns)
     mechanism = _with_everybody(mechanism, data)
     diffusion = Diffusion(data, mechanism, state=state)
-    if asked is not None:
-        answers = diffusion.responses(asked)
-    else:
-        answers = diffusion.everything() if requester is None else diffusion.to(requester)
+    with show_progress("Answering …"):
+        if asked is not None:
+            answers = diffusion.responses(asked)
+        else:
+            answers = diffusion.everything() if requester is None else diffusion.to(requester)
     write: Any = answers.to_csv if out.suffix.lower() == ".csv" else answers.to_parquet
     write_whole(out, lambda part: write(part, index=False))
     if answers.empty:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard
 from typer import Argument, BadParameter, Option
 
 from deltahist._objects import is_address, is_stored_file
-from deltahist.cli.console import facts, note, table
+from deltahist.cli.console import facts, note, show_progress, table
 from deltahist.errors import BudgetExceeded, InputError, normalize_name, parse_number
 
 if TYPE_CHECKING:
@@ -320,13 +320,15 @@ def choose(options: MapOptions, points: Fraction | None, asked: dict[str, Any], 
     if options.chooses_cells:
         nears = list(options.nears())
         queries, name = read_queries(nears[0].domain, **asked)
-        cells = plan_cells(nears, number, queries, **how)
+        with show_progress("Comparing cells and strategies …"):
+            cells = plan_cells(nears, number, queries, **how)
         best = cells[0].mechanism
         return Chosen(best, queries and queries(best.domain), name, cells)
     near = options.near()
     queries, name = read_queries(near.domain, **asked)
     work = queries and queries(near.domain)
-    return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
+    with show_progress("Comparing strategies …"):
+        return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
 
 
 def about_map(domain: Domain) -> dict[str, str]:

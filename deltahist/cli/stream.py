@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from deltahist._files import check_creatable
-from deltahist._progress import progress
 from deltahist.cli import console, shared
 from deltahist.errors import NANO, InputError, parse_number
 
@@ -131,10 +130,8 @@ def stream(
     if dry_run:
         plan.check(amounts, False)
         return None
-    with progress("publishing steps", number) as advance:
-        tally = plan.publish(
-            source, out, number, amounts=amounts, tell=console.note, advance=lambda: advance(1), **reading
-        )
+    with console.show_progress("Publishing steps", number) as advance:
+        tally = plan.publish(source, out, number, amounts=amounts, tell=console.note, advance=advance, **reading)
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
     first, paid = plan.step(0), Ledger(state).standing(account).population
     print(

@@ -18,7 +18,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist._progress import progress
 from deltahist.decode.forms import Terms, evaluate, mean_of, row_products
 from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, fits_memory, is_number
@@ -346,10 +345,8 @@ class Decoder:
         """Return moments from simulated noise, which needs public figures only, so that anybody may draw it."""
         spans = work.spans(self.domain)
         rng, total = np.random.default_rng(20140604), np.zeros(len(work))
-        with progress("simulating noise", REPLICATES) as advance:
-            for _ in range(REPLICATES):
-                total += box_sums(self.noise(rng), spans) ** 2
-                advance(1)
+        for _ in range(REPLICATES):
+            total += box_sums(self.noise(rng), spans) ** 2
         note = f"from {REPLICATES} simulated noise fields"
         return Moments(total / REPLICATES, self._unknown_kurtosis(len(total)), freedom=REPLICATES, note=note)
 

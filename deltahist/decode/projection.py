@@ -12,7 +12,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist._progress import progress
 from deltahist.errors import DeltaHistWarning
 
 Field = NDArray[np.float64]
@@ -101,7 +100,6 @@ class Metric:
         return out
 
 
-@progress("simulating noise")
 def simulated_metric(field: Callable[[], Field], grid: tuple[int, ...], *, total_known: bool) -> Metric:
     """Return the metric of noise that `field` draws on a grid, in cosines."""
     size = math.prod(grid)
@@ -171,7 +169,6 @@ class ProjectedCells:
         self.cells.flags.writeable = False
 
 
-@progress("finding non-negative estimates")
 def nonnegative(field: Field, metric: Metric, total: float | None) -> ProjectedCells:
     """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
 

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
-from deltahist._progress import progress
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
 from deltahist.mechanisms.base import stamp, weakness_of
@@ -113,7 +112,6 @@ class Diffusion:
         """Return one user's data for another, (n,) in their units, as `responses` does."""
         return self.responses([(owner, requester)])[list(self.mechanism.columns)].to_numpy(np.float64)[0]
 
-    @progress("working out answers")
     def responses(self, pairs: Iterable[tuple[Any, Any]] | pd.DataFrame) -> pd.DataFrame:
         """Return responses to pairs of users.
 
@@ -134,7 +132,6 @@ class Diffusion:
         self._rows_of(owners)  # raises without data
         return self._answer(owners, requesters, self.mechanism.distances_between(owners, requesters))
 
-    @progress("working out answers")
     def to(self, requester: str) -> pd.DataFrame:
         """Return one requester's responses about all users who are connected, or about all if ε has a `least`.
 
@@ -144,7 +141,6 @@ class Diffusion:
         owners = np.flatnonzero(self._rows >= 0)
         return self._answer_connected(owners, np.full(len(owners), place))
 
-    @progress("working out answers")
     def everything(self) -> pd.DataFrame:
         """Return every requester's responses, as `to` does. Raises InputError if they do not fit into memory."""
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._progress import progress
 from deltahist.budget import Budget
 from deltahist.errors import InputError, check_positive
 from deltahist.mechanisms import Mechanism
@@ -91,7 +90,6 @@ class CellChoice(OfMechanism):
         return math.hypot(self.noise_error, self.placement_error)
 
 
-@progress("comparing cells")
 def plan_cells(
     nears: Iterable[Neighbourhood],
     points: float,
@@ -277,19 +275,17 @@ def compare_sizes(
     nears.sort(key=lambda each: each[1].domain.cell, reverse=True)
     sizes: list[list[Size]] = [[] for _ in deltas]
     skipped_kinds: list[set[type[Strategy]]] = [set() for _ in deltas]
-    with progress("comparing δ and cells", len(nears)) as advance:
-        for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
-            if workload is None:
-                side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) * _SIDE
-                queries: Workload = random_squares(side, _SQUARES, domain)
-            else:
-                queries = workload(domain) if callable(workload) else workload
-            for at, near in group:
-                near.check_on_map()
-                best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
-                cut = float(cut_shares(queries, domain).mean())
-                sizes[at].append(Size(best, best.rmse(queries), cut, query_areas(queries, domain)))
-                advance(1)
+    for domain, group in itertools.groupby(nears, key=lambda each: each[1].domain):
+        if workload is None:
+            side = min(high - low for low, high in zip(domain.low, domain.high, strict=True)) * _SIDE
+            queries: Workload = random_squares(side, _SQUARES, domain)
+        else:
+            queries = workload(domain) if callable(workload) else workload
+        for at, near in group:
+            near.check_on_map()
+            best = mechanism_for(near, epsilon=1, workload=queries, skipped_kinds=skipped_kinds[at])
+            cut = float(cut_shares(queries, domain).mean())
+            sizes[at].append(Size(best, best.rmse(queries), cut, query_areas(queries, domain)))
     return sizes
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._progress import progress
 from deltahist.budget import Budget
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
@@ -118,7 +117,6 @@ def _measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
     return workload.thinned(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
 
 
-@progress("comparing strategies")
 def _ranked(
     near: Neighbourhood,
     workload: Workload,

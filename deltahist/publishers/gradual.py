@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
-from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import DamagedFile, InputError, fits_memory, normalize_name
@@ -95,7 +94,6 @@ def _publish_kept(
     return release
 
 
-@progress("refining")
 def refine(
     release: BaseRelease | None,
     state: str | Path,
@@ -174,7 +172,6 @@ def once_more(state: str | Path, *, account: Account | None = None) -> Any:
         return _settled(known, account)
 
 
-@progress("making it more private")
 def tighten(
     release: BaseRelease,
     epsilon: float | Fraction | None = None,
@@ -479,7 +476,6 @@ class State:
         return self.release.mechanism
 
     @classmethod
-    @progress("reading the state")
     def load(cls, path: str | Path) -> State:
         """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
         description, arrays, token = read_state(Path(path), _FORMAT)
@@ -497,7 +493,6 @@ class State:
             )
         return cls(release, draws, token, description.get("source"))
 
-    @progress("writing the state")
     def write(self, path: str | Path, *, new: bool) -> None:
         """Write the state, durably: `new`, or in the place of the one before, which is locked meanwhile."""
         content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)

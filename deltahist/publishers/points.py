@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import InputError
@@ -92,7 +91,6 @@ def publish_sorted(
     return begin(SortedRelease, mechanism, sums, state, account=account, rng=rng)
 
 
-@progress("drawing the quantile")
 def publish_quantile(
     points: ArrayLike,
     q: float,

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist._progress import progress
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget, read_amount
 from deltahist.counting import Counts, Points
@@ -33,7 +32,6 @@ _Mechanism = TypeVar("_Mechanism", bound=BaseMechanism)
 _Release = TypeVar("_Release")
 
 
-@progress("drawing noise")
 def publish_measured(
     make: Callable[..., _Release],
     mechanism: BaseMechanism,
