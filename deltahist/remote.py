@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist.answers import COLUMNS
 from deltahist.errors import InputError
-from deltahist.releases.base import BaseRelease, from_bytes
+from deltahist.kinds import parse_release
+from deltahist.releases.base import BaseRelease
 from deltahist.releases.tables import join_answers
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Regions, Workload
@@ -71,7 +72,7 @@ class RemoteRelease:
     @functools.lru_cache(maxsize=8)  # noqa: B019  few releases, each read once
     def load(self) -> BaseRelease:
         """Download the release file, once, and return its release; errors are those of `dh.load`."""
-        release = from_bytes(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
+        release = parse_release(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
         self._check_digest(release.digest)
         return release
 

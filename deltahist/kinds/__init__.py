@@ -1,11 +1,74 @@
-"""Kinds of publications besides counts of cells, one file or folder each: the public half of each kind.
+"""Kinds of releases: the table of all kinds, and how files of any kind are read.
 
-A kind's mechanism states the promise, measures data with NumPy alone and asks for noise; a kind's release reads files
-and estimates. The publishers draw noise and charge accounts.
+Counts of cells have their rooms (`mechanisms`, `releases`). Every other kind is one file here: its mechanism, which
+states the promise and measures data with NumPy alone, and its release, which reads files and estimates. The publishers
+draw noise and charge accounts.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from deltahist._files import read_described, read_parquet
+from deltahist.errors import DamagedFile
 from deltahist.kinds.quantile import Quantile, QuantileMechanism
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease
-from deltahist.releases.base import load, read_release
+from deltahist.mechanisms import Mechanism
+from deltahist.releases import BaseRelease, Release
+from deltahist.releases.base import heed_notice, warn_if_withdrawn
 
-__all__ = ["Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load", "read_release"]
+__all__ = [
+    "RELEASES", "Quantile", "QuantileMechanism", "SortedMechanism", "SortedRelease", "load", "parse_release",
+    "read_release",
+]  # fmt: skip
+
+#: Name of a kind in files -> its release. A new kind is a file of this room and a line here.
+RELEASES: dict[str, type[BaseRelease]] = {
+    Mechanism.kind: Release,
+    SortedMechanism.kind: SortedRelease,
+    QuantileMechanism.kind: Quantile,
+}
+
+
+def load(path: str | Path) -> BaseRelease:
+    """Open a release file of any kind (counts, sorted points or a quantile), as untrusted input.
+
+    Warns if the release is withdrawn (docs/corrections.md).
+
+    Returns
+    -------
+    Release, SortedRelease or Quantile
+
+    Raises
+    ------
+    DamagedFile
+        If the file is truncated, foreign, or contradicts itself, or its notice does.
+    InputError
+        If it is missing, of a newer version, or larger than memory allows.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0).save(f"{folder}/r.parquet")
+    ...     type(load(f"{folder}/r.parquet")).__name__
+    'Release'
+    """
+    return warn_if_withdrawn(read_release(path), path)
+
+
+def read_release(path: str | Path) -> BaseRelease:
+    """Open a release file as `load` does, without a warning if it is withdrawn."""
+    return heed_notice(read_described(path, _read), path)
+
+
+def parse_release(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
+    """Return the release in an open file, or in its bytes; raises as `load`, with `path` as the file's name."""
+    return read_parquet(content, Path(path), _read)
+
+
+def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
+    kind = description["format"]
+    if kind not in RELEASES:
+        raise DamagedFile(f"file {path!r} is {kind!r}: it must be one of {', '.join(RELEASES)}")
+    return RELEASES[kind].read(description, file, path)

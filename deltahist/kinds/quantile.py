@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,10 +20,11 @@ from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_all_there, on_a_line
-from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of, stamp
+from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 
@@ -198,6 +199,7 @@ class QuantileMechanism(BaseMechanism):
     budget: Budget
     method: str = "inverse"
     counting: Preprocessing = POINTS
+    kind: ClassVar[str] = "deltahist-quantile"
 
     def __post_init__(self) -> None:
         self._check_common()
@@ -297,7 +299,7 @@ class Quantile(BaseRelease):
     Parameters
     ----------
     mechanism : the public choices. values : (1,) int64, the published lattice step.
-    publishable : whether the noise came from the operating system. payment : of an account, or None.
+    publishable, payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (100,)), delta=5)
@@ -308,9 +310,9 @@ class Quantile(BaseRelease):
 
     mechanism: QuantileMechanism
     values: NDArray[np.int64]
-    publishable: bool = field(default=False, init=False)
+    publishable: bool = False
     payment: Payment | None = None
-    FORMAT: ClassVar[str] = "deltahist-quantile"
+    withdrawn: Notice | None = None
 
     @property
     def step(self) -> int:
@@ -351,14 +353,14 @@ class Quantile(BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Quantile:
-        check_format(description, path, form=cls.FORMAT, version=VERSION)
+        check_format(description, path, form=QuantileMechanism.kind, version=VERSION)
         mechanism = QuantileMechanism.from_description(description)
         step = check_whole(least=0, step=description["step"])
         if step >= mechanism.steps:
             raise damaged(path, f"has the lattice step {step:,} of {mechanism.steps:,}")
         payment = Payment.from_description(description.get("account"))
         values = np.array([step], dtype=np.int64)
-        found = stamp(cls(mechanism, values, payment=payment), is_publishable(description))
+        found = cls(mechanism, values, is_publishable(description), payment)
         if found.value != description["value"]:
             raise damaged(path, "has a value that contradicts its lattice step")
         return found

@@ -19,10 +19,11 @@ from deltahist._files import check_header, read_columns
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
 from deltahist.errors import InputError, check_choice, check_whole, fits_memory
-from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise, stamp
+from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Regions, Workload
@@ -155,6 +156,7 @@ class SortedMechanism(BaseMechanism):
     group: int | str = "auto"
     counting: Preprocessing = POINTS
     chain: Chain | None = None
+    kind: ClassVar[str] = "deltahist-sorted"
 
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
@@ -273,7 +275,7 @@ class SortedRelease(BaseRelease):
     ----------
     mechanism : the public choices.
     values : (⌈number/group⌉,) int64, sums of `group` consecutive sorted coordinates (the last may have fewer).
-    publishable : whether the noise came from the operating system. payment : of an account, or None.
+    publishable, payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 100), (20,)), delta=5)
@@ -284,9 +286,9 @@ class SortedRelease(BaseRelease):
 
     mechanism: SortedMechanism
     values: NDArray[np.int64]
-    publishable: bool = field(default=False, init=False)
+    publishable: bool = False
     payment: Payment | None = None
-    FORMAT: ClassVar[str] = "deltahist-sorted"
+    withdrawn: Notice | None = None
 
     @property
     def total(self) -> int | None:
@@ -410,15 +412,14 @@ class SortedRelease(BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> SortedRelease:
-        check_header(description, file, path, form=cls.FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
+        check_header(description, file, path, form=SortedMechanism.kind, version=VERSION, memory=_BYTES_PER_NUMBER)
         mechanism, rows = SortedMechanism.from_description(description), file.metadata.num_rows
         if rows != mechanism.size:
             raise damaged(path, f"has {rows:,} values: {mechanism.words} make {mechanism.size:,}")
         if mechanism.law.describe() != description["law"]:
             raise damaged(path, "has noise that contradicts δ and its budget")
         values = read_columns(file, path, ["value"])["value"]
-        payment = Payment.from_description(description.get("account"))
-        return stamp(cls(mechanism, values, payment=payment), is_publishable(description))
+        return cls(mechanism, values, is_publishable(description), Payment.from_description(description.get("account")))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,6 @@ _COMBINED = 4
 _LONGEST = 10_000
 #: No start lies before that many seconds, or step numbers.
 _FAR = 10**15
-
-_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -253,13 +251,10 @@ class OfMechanism:
         return self.mechanism.any_move
 
 
-def stamp(made: _Made, publishable: bool) -> _Made:
-    """Stamp a release as being for publication or not; its arrays cannot be changed any more."""
-    for value in vars(made).values():
-        if isinstance(value, np.ndarray):
-            value.flags.writeable = False
-    object.__setattr__(made, "publishable", publishable)
-    return made
+def make_readonly(*arrays: NDArray[Any]) -> None:
+    """Forbid changes of published numbers."""
+    for array in arrays:
+        array.flags.writeable = False
 
 
 class BaseMechanism(abc.ABC):
@@ -268,6 +263,8 @@ class BaseMechanism(abc.ABC):
     A kind of release has a frozen dataclass of public choices that derives from this.
     """
 
+    #: Name of the kind in files.
+    kind: ClassVar[str]
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Preprocessing

@@ -197,6 +197,7 @@ class Mechanism(BaseMechanism):
     counting: Preprocessing = POINTS
     step: Step | None = None
     chain: Chain | None = None
+    kind: ClassVar[str] = "deltahist-release"
     _COPIED: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
-from deltahist.mechanisms.base import MOST_CERTAIN, stamp
+from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.network.rappor import Channel, Rappor, Reports, check_cohorts, list_texts
 from deltahist.noise.exact import coins, source
 from deltahist.publishers.gradual import new_token, read_state, write_state
@@ -195,7 +195,7 @@ class Clients:
             self._report, self._publishable = before  # it was not published
             raise
         # A copy: changes of the returned report must not change the kept one.
-        return stamp(Reports(self.mechanism, self.cohorts, drawn.copy()), self._publishable)
+        return Reports(self.mechanism, self.cohorts, drawn.copy(), self._publishable)
 
     def __getstate__(self) -> None:
         raise TypeError("users cannot be copied or pickled: a copy could be refined a second time")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from deltahist._files import check_secret, write_whole
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
-from deltahist.mechanisms.base import stamp, weakness_of
+from deltahist.mechanisms.base import weakness_of
 from deltahist.network.graph import first_columns
 from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
 from deltahist.noise.exact import source
@@ -166,7 +166,7 @@ class Diffusion:
         else:
             starts, values = self._paths.signal(row, 1, level)
             values = values + self._values[row]
-        return stamp(Signal(self.mechanism, str(owner), starts, level, values), self.publishable)
+        return Signal(self.mechanism, str(owner), starts, level, values, self.publishable)
 
     def __repr__(self) -> str:
         return f"Diffusion of {len(self._values):,} users' data over a network of {len(self._rows):,}"

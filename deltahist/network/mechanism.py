@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import floor_nano
 from deltahist.errors import NANO, InputError, as_printed_fraction, check_positive
-from deltahist.mechanisms.base import stamp
+from deltahist.mechanisms.base import make_readonly
 from deltahist.network.graph import Distances, Network, distances_of
 from deltahist.privacy import Guarantee
 from deltahist.space.crs import extent_on, read_crs, unit_of
@@ -386,7 +386,10 @@ class Signal:
     starts: NDArray[np.int64]
     most: int
     values: NDArray[np.int64]
-    publishable: bool = field(default=False, init=False)
+    publishable: bool = False
+
+    def __post_init__(self) -> None:
+        make_readonly(self.starts, self.values)
 
     @property
     def epsilon(self) -> Fraction:
@@ -407,7 +410,7 @@ class Signal:
             raise InputError(f"epsilon is {float(epsilon):g}: it must be within the signal, to {float(self.epsilon):g}")
         kept = int(np.searchsorted(self.starts, level, side="right"))
         starts, values = self.starts[:kept].copy(), self.values[:kept].copy()
-        return stamp(Signal(self.mechanism, self.owner, starts, level, values), self.publishable)
+        return Signal(self.mechanism, self.owner, starts, level, values, self.publishable)
 
     def to(self, requester: str) -> Signal:
         """Return the part for a user of the network. Raises InputError as `levels` and `trim` do."""

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.errors import InputError, check_positive, check_whole, is_number
+from deltahist.mechanisms.base import make_readonly
 from deltahist.privacy import Guarantee
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ class Reports:
     mechanism: Rappor
     cohorts: NDArray[np.int64]
     bits: NDArray[np.uint8]
-    publishable: bool = field(default=False, init=False)
+    publishable: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohorts", check_cohorts(self.cohorts, self.mechanism))
@@ -308,6 +309,7 @@ class Reports:
         if bits.shape != shape or not np.isin(bits, (0, 1)).all():
             raise InputError(f"bits have the shape {bits.shape}: they must be 0 or 1, in the shape {shape}")
         object.__setattr__(self, "bits", bits.astype(np.uint8, copy=False))
+        make_readonly(self.cohorts, self.bits)
 
     def __len__(self) -> int:
         return len(self.cohorts)

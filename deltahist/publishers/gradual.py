@@ -23,14 +23,13 @@ from deltahist._files import check_creatable, check_format, check_secret, exclus
 from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import DamagedFile, InputError, fits_memory, normalize_name
-from deltahist.kinds import SortedMechanism, SortedRelease
+from deltahist.kinds import SortedMechanism, SortedRelease, parse_release
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import BaseMechanism, Chain, stamp
+from deltahist.mechanisms.base import BaseMechanism, Chain
 from deltahist.noise.process import Refinable, process_of
 from deltahist.privacy import Law
 from deltahist.publishers.publication import amounts_for, check_protection, publish_measured
 from deltahist.releases import BaseRelease, Release
-from deltahist.releases.base import from_bytes
 
 Draws = NDArray[np.int64]
 _Release = TypeVar("_Release", bound=Release | SortedRelease)
@@ -243,7 +242,7 @@ def tighten(
         draws = draw_chain(coarser, known, rng)
         values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
     changed: dict[str, Any] = {"mechanism": coarser, "values": values}
-    return stamp(replace(release, **changed), release.publishable and rng is None)
+    return replace(release, **changed, publishable=release.publishable and rng is None)
 
 
 def _further(
@@ -480,7 +479,7 @@ class State:
         """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
         description, arrays, token = read_state(Path(path), _FORMAT)
         try:
-            release, draws = from_bytes(arrays["release"].tobytes(), path), arrays["draws"]
+            release, draws = parse_release(arrays["release"].tobytes(), path), arrays["draws"]
         except KeyError as problem:
             raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
         chain, number = release.mechanism.chain, release.mechanism.draws

@@ -18,7 +18,6 @@ from deltahist.budget import Budget, read_amount
 from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, check_whole
 from deltahist.mechanisms import BaseMechanism
-from deltahist.mechanisms.base import stamp
 from deltahist.noise.discrete import BLOCK
 from deltahist.noise.exact import source
 from deltahist.noise.process import MOST_THREADS, draw
@@ -66,7 +65,7 @@ def publish_measured(
         values += measured() if callable(measured) else measured
     else:
         values = (measured() if callable(measured) else measured) + noise()
-    return stamp(make(mechanism=mechanism, values=values, payment=payment), publishable and rng is None)
+    return make(mechanism=mechanism, values=values, payment=payment, publishable=publishable and rng is None)
 
 
 def check_protection(mechanism: BaseMechanism, accepted: bool, rng: np.random.Generator | None = None) -> None:

@@ -9,18 +9,18 @@ import html
 import io
 import json
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist._files import digest_of, read_described, read_parquet, write_parquet, write_whole
+from deltahist._files import digest_of, read_described, write_parquet, write_whole
 from deltahist.budget import Payment
 from deltahist.errors import DamagedFile, DeltaHistWarning, InputError, check_choice
 from deltahist.mechanisms import BaseMechanism
-from deltahist.mechanisms.base import OfMechanism
+from deltahist.mechanisms.base import OfMechanism, make_readonly
 from deltahist.preprocessing import Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.releases.notices import Notice, find_notice
@@ -48,25 +48,17 @@ class BaseRelease(OfMechanism, abc.ABC):
     ----------
     mechanism : what was published, all but the numbers.
     values : the exact noisy whole numbers, int64.
-    publishable : whether a publisher drew the noise from the operating system's entropy. Only publishers set it; it is
-        False with a seeded generator, and for numbers from elsewhere.
+    publishable : whether a publisher drew the noise from the operating system's entropy. It is False with a seeded
+        generator, and for numbers from elsewhere.
     payment : the account that paid, and what it had spent by then; None without an account.
+    withdrawn : the notice next to the file, if the release is withdrawn.
     """
 
     mechanism: BaseMechanism
     values: NDArray[np.int64]
     publishable: bool
     payment: Payment | None
-    #: The notice next to the file, if the release is withdrawn.
-    withdrawn: Notice | None = None
-    #: Name of the file format.
-    FORMAT: ClassVar[str]
-    #: All imported kinds of releases by format.
-    KINDS: ClassVar[dict[str, type[BaseRelease]]] = {}
-
-    def __init_subclass__(cls) -> None:
-        """Register the kind by its format for `load`."""
-        BaseRelease.KINDS[cls.FORMAT] = cls
+    withdrawn: Notice | None
 
     def __post_init__(self) -> None:
         if self.values.shape != (self.mechanism.size,) or self.values.dtype != np.int64:
@@ -74,6 +66,7 @@ class BaseRelease(OfMechanism, abc.ABC):
                 f"values have shape {self.values.shape} and type {self.values.dtype}: there must be "
                 f"{self.mechanism.size:,} of int64 ({self.mechanism.words})"
             )
+        make_readonly(self.values)
 
     @property
     def neighbourhood(self) -> Neighbourhood:
@@ -117,7 +110,7 @@ class BaseRelease(OfMechanism, abc.ABC):
     def describe(self) -> dict[str, Any]:
         """Describe the release as JSON. The description and `values` together restore it."""
         return {
-            "format": self.FORMAT,
+            "format": self.mechanism.kind,
             "version": VERSION,
             **self.mechanism.describe(),
             "publishable": self.publishable,
@@ -165,7 +158,7 @@ class BaseRelease(OfMechanism, abc.ABC):
         InputError
             If it is missing, of a newer version, or larger than memory allows.
         """
-        return _warn_if_withdrawn(heed_notice(read_described(path, cls.read), path), path)
+        return warn_if_withdrawn(heed_notice(read_described(path, cls.read), path), path)
 
     @classmethod
     @abc.abstractmethod
@@ -285,57 +278,14 @@ def damaged(path: str, what: str) -> DamagedFile:
     return DamagedFile(f"release file {path!r} {what} (altered?)")
 
 
-def load(path: str | Path) -> BaseRelease:
-    """Open a release file of any kind (counts, sorted points or a quantile), as untrusted input.
-
-    Warns if the release is withdrawn (docs/corrections.md).
-
-    Returns
-    -------
-    Release, SortedRelease or Quantile
-
-    Raises
-    ------
-    DamagedFile
-        If the file is truncated, foreign, or contradicts itself, or its notice does.
-    InputError
-        If it is missing, of a newer version, or larger than memory allows.
-
-    >>> import tempfile, deltahist as dh, numpy as np
-    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     dh.publish(np.array([5, 0, 3, 2]), near, epsilon=1.0).save(f"{folder}/r.parquet")
-    ...     type(load(f"{folder}/r.parquet")).__name__
-    'Release'
-    """
-    return _warn_if_withdrawn(read_release(path), path)
-
-
-def read_release(path: str | Path) -> BaseRelease:
-    """Open a release file as `load` does, without a warning if it is withdrawn."""
-    return heed_notice(read_described(path, _read), path)
-
-
 def heed_notice(release: _Release, path: str | Path) -> _Release:
     """Return a file's release with its notice of withdrawal, if any; DamagedFile if the notice cannot be read."""
-    object.__setattr__(release, "withdrawn", find_notice(path, release.digest))
-    return release
+    notice = find_notice(path, release.digest)
+    return release if notice is None else replace(release, withdrawn=notice)  # type: ignore[type-var]
 
 
-def _warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
+def warn_if_withdrawn(release: _Release, path: str | Path) -> _Release:
+    """Return a file's release. Warn if it is withdrawn."""
     if release.withdrawn is not None:
         warnings.warn(f"{path} was withdrawn {release.withdrawn.words}", DeltaHistWarning, stacklevel=3)
     return release
-
-
-def from_bytes(content: bytes | BinaryIO, path: str | Path) -> BaseRelease:
-    """Return the release in an open file, or in its bytes; raises as `load`, with `path` as the file's name."""
-    return read_parquet(content, Path(path), _read)
-
-
-def _read(description: dict[str, Any], file: Any, path: str) -> BaseRelease:
-    form = description["format"]
-    kinds = BaseRelease.KINDS
-    if form not in kinds:
-        raise DamagedFile(f"file {path!r} is {form!r}: it must be one of {', '.join(kinds)}")
-    return kinds[form].read(description, file, path)

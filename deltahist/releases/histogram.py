@@ -5,8 +5,8 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,9 @@ from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
 from deltahist.errors import InputError, check_whole
 from deltahist.mechanisms import Mechanism
-from deltahist.mechanisms.base import stamp
 from deltahist.releases.answerer import Answerer
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
+from deltahist.releases.notices import Notice
 from deltahist.releases.tables import NONNEGATIVE, UNBIASED
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes, Workload
@@ -98,7 +98,7 @@ class Release(CountEstimates, BaseRelease):
     mechanism : strategy, neighbourhood, budget and counting.
     values : (k,) int64, y = A c + η.
     total : the number of points if membership is fixed and nothing was dropped, else None.
-    publishable, payment : as for `BaseRelease`.
+    publishable, payment, withdrawn : as for `BaseRelease`.
 
     >>> import deltahist as dh, numpy as np
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (8, 8)), delta=1 / 8)
@@ -110,9 +110,9 @@ class Release(CountEstimates, BaseRelease):
     mechanism: Mechanism
     values: NDArray[np.int64]
     total: int | None = None
-    publishable: bool = field(default=False, init=False)
+    publishable: bool = False
     payment: Payment | None = None
-    FORMAT: ClassVar[str] = "deltahist-release"
+    withdrawn: Notice | None = None
 
     @property
     def strategy(self) -> Strategy:
@@ -175,7 +175,7 @@ class Release(CountEstimates, BaseRelease):
 
     @classmethod
     def read(cls, description: dict[str, Any], file: Any, path: str) -> Release:
-        check_header(description, file, path, form=cls.FORMAT, version=VERSION, memory=_BYTES_PER_NUMBER)
+        check_header(description, file, path, form=Mechanism.kind, version=VERSION, memory=_BYTES_PER_NUMBER)
         mechanism = read_mechanism(description, path)
         rows, strategy = file.metadata.num_rows, mechanism.strategy
         if strategy.shape[0] != rows:
@@ -185,7 +185,7 @@ class Release(CountEstimates, BaseRelease):
             raise damaged(path, _OTHER_GROUPS)
         total = read_total(mechanism, description, path)
         payment = Payment.from_description(description.get("account"))
-        return stamp(cls(mechanism, columns["value"], total, payment=payment), is_publishable(description))
+        return cls(mechanism, columns["value"], total, is_publishable(description), payment)
 
 
 def read_mechanism(description: dict[str, Any], path: str) -> Mechanism:

@@ -11,7 +11,8 @@ from urllib.parse import quote
 import deltahist.kinds  # noqa: F401  releases of every kind are read
 from deltahist._files import open_regular
 from deltahist.errors import InputError
-from deltahist.releases.base import BaseRelease, from_bytes, heed_notice
+from deltahist.kinds import parse_release
+from deltahist.releases.base import BaseRelease, heed_notice
 from deltahist.releases.histogram import CountEstimates
 from deltahist.releases.notices import notice_path
 
@@ -130,9 +131,9 @@ class Catalogue:
         if path.stem in (".", ".."):
             raise InputError(f"{path} has a name that no address can hold: rename it")
         with open_regular(path, "release file") as file:
-            release = from_bytes(file, path)
+            release = parse_release(file, path)
         try:
-            heed_notice(release, path)
+            release = heed_notice(release, path)
         except InputError:
             self._served.pop(path.stem, None)  # it may be withdrawn
             raise

@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 
 import deltahist as dh
 from deltahist.errors import InputError
-from deltahist.mechanisms.base import stamp
 from deltahist.plots import check_picture, save_picture
 
 
@@ -63,7 +62,7 @@ def test_drawings_for_print_can_be_opened(town, tmp_path, kind):
 def test_seeded_releases_are_marked(town, tmp_path, monkeypatch, publishable):
     seen = []
     monkeypatch.setattr(Figure, "savefig", lambda self, *_, **how: seen.extend(texts_of(self)))
-    save_picture(stamp(dataclasses.replace(town), publishable), tmp_path / "map.svg", "curve")
+    save_picture(dataclasses.replace(town, publishable=publishable), tmp_path / "map.svg", "curve")
     assert ("NOT FOR PUBLICATION" in seen) != publishable
     (source,) = (text for text in seen if "with noise for privacy" in text)
     assert "ε = 1 for each point moving up to 500 m; cells of 250.1 × 250.1 m" in " ".join(source.split())

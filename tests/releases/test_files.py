@@ -1,7 +1,6 @@
 """Release files of every kind: round trips, other readers, and everything that can be wrong with a file."""
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import math
@@ -411,16 +410,14 @@ def test_values_must_fit_the_strategy():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_word_of_a_publisher_is_for_its_own_numbers(kind, tmp_path):
+def test_published_numbers_cannot_be_changed(kind, tmp_path):
     release = KINDS[kind](LINE)
     release.save(tmp_path / "file")
     for known in (release, type(release).load(tmp_path / "file")):
         assert known.publishable
-        assert not dataclasses.replace(known, values=known.values + 1).publishable
         with pytest.raises(ValueError, match="read-only"):
             known.values[0] += 1
-    with pytest.raises(TypeError):
-        type(release)(release.mechanism, release.values, publishable=True)
+    assert not type(release)(release.mechanism, release.values.copy()).publishable
 
 
 @pytest.mark.parametrize("device", ["/dev/null", "/dev/zero"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.releases.base import from_bytes
+from deltahist.kinds import parse_release
 from deltahist.server.answers import Batcher, BoxQuery
 from deltahist.server.catalogue import Catalogue
 
@@ -164,12 +164,12 @@ def test_a_file_that_is_replaced_while_it_is_read_is_handed_out_once_it_was_read
     catalogue, city = Catalogue([folder]), folder / "city.parquet"
 
     def replace_and_read(file, path):
-        release = from_bytes(file, path)
+        release = parse_release(file, path)
         shutil.copy(folder / "line.parquet", folder / "next")
         (folder / "next").replace(city)
         return release
 
-    monkeypatch.setattr("deltahist.server.catalogue.from_bytes", replace_and_read)
+    monkeypatch.setattr("deltahist.server.catalogue.parse_release", replace_and_read)
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     dh.publish(np.ones(8, dtype=int), near, epsilon=1).save(city)
     catalogue.refresh()
