@@ -85,7 +85,10 @@ def main() -> None:
             near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), 1)
             mechanism = dh.Mechanism(near, make(near), budget)
             release = dh.publish(counts_of(chosen.data, n), mechanism, rng=np.random.default_rng(1))
-            field, metric = release.decoder.field(release.values, release.total), release.decoder.metric()
+            field, metric = (
+                release.decoder.estimate_on_grid(release.values, release.total),
+                release.decoder.noise_metric(),
+            )
             start = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeltaHistWarning)

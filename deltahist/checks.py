@@ -175,29 +175,29 @@ def _decoder_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     kind = type(found).__name__
     query, values = rng.normal(size=strategy.domain.size), rng.normal(size=strategy.shape[0])
     own = found.solve(values)
-    apart = abs(float(own @ query) - float(found.adjoint(query) @ values))
+    apart = abs(float(own @ query) - float(found.solve_adjoint(query) @ values))
     near = apart <= 1e-6 * (float(np.abs(own) @ np.abs(query)) + 1)
-    yield near, f"adjoint of {kind} is not that of its solve; stated errors would be wrong"
+    yield near, f"solve_adjoint of {kind} is not the adjoint of its solve; stated errors would be wrong"
     cells = rng.integers(0, 9, strategy.domain.size)
     exact = strategy.measure(cells.reshape(strategy.domain.shape)).astype(float)
     unbiased = not strategy.determines_cells or np.allclose(found.solve(exact), cells, atol=1e-6)
     yield unbiased, f"{kind} does not give the counts back; without noise it must, or it is biased"
     work = all_ranges(strategy.domain).sample(50)
     told, queries = found.moments(work), work.matrix(strategy.domain).toarray()
-    noise = np.array([strategy.gather(found.coefficients(q)) for q in queries])
+    noise = np.array([strategy.gather(found.answer_coefficients(q)) for q in queries])
     true = (noise * noise) @ found.draw_variance
     right = told.note != "exact" or np.allclose(told.variance, true, rtol=1e-6, atol=1e-9 * true.max())
     yield right, f"{kind} states other errors than its own coefficients give; they must be the same"
-    field, drawn = found.field(values, None), found.noise(np.random.default_rng(18)).shape
-    yield drawn == field.shape, f"noise of {kind} has shape {drawn}; it must be its field's, {field.shape}"
+    field, drawn = found.estimate_on_grid(values, None), found.simulate_noise(np.random.default_rng(18)).shape
+    yield drawn == field.shape, f"simulate_noise of {kind} has shape {drawn}; estimate_on_grid has {field.shape}"
     # The general metric is of the domain, and not simulated here.
-    metric = None if type(found).metric is Decoder.metric else found.metric()
+    metric = None if type(found).noise_metric is Decoder.noise_metric else found.noise_metric()
     grid = strategy.domain.shape if metric is None else metric.grid
     yield (
         grid == field.shape,
-        f"metric of {kind} is of a grid {grid}, its field of {field.shape}; a decoder whose field is larger than the "
-        "domain must give its metric",
+        f"noise_metric of {kind} has the grid {grid}, estimate_on_grid the shape {field.shape}; a decoder with a grid "
+        "larger than the domain must give its own noise_metric",
     )
     inside = field if metric is None else field[metric.inside]
-    same = np.allclose(inside, found.estimate(values, None), atol=1e-6)
-    yield same, f"field of {kind} does not hold its estimates; it must, where the domain is"
+    same = np.allclose(inside, found.estimate_cells(values, None), atol=1e-6)
+    yield same, f"estimate_on_grid of {kind} does not agree with estimate_cells inside the domain"

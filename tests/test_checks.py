@@ -150,7 +150,7 @@ def test_noise_that_enters_otherwise_is_decoded_and_its_errors_are_right(more, t
     work, rng = dh.workloads.boxes([[2, 7], [3, 4], [0, 5]]), np.random.default_rng(8)
     total = 0 if mechanism.total_known else None
     noise = rng.laplace(scale=float(mechanism.laws[0].parameter), size=(4000, strategy.draws))
-    cells = np.array([mechanism.decoder.estimate(strategy.scatter(row), total) for row in noise])
+    cells = np.array([mechanism.decoder.estimate_cells(strategy.scatter(row), total) for row in noise])
     # Relative standard error of a variance: at most √(5 / 4000) = 3.5%.
     seen, said = (
         np.var(cells @ work.matrix(LINE).toarray().T, axis=0),
@@ -190,7 +190,7 @@ def test_a_decoder_of_its_own(monkeypatch):
                 out[i] -= out[i + 1]
             return out / self.strategy.times
 
-        def adjoint(self, query):
+        def solve_adjoint(self, query):
             out = query.astype(float)
             for i in range(1, len(out)):
                 out[i] -= out[i - 1]
@@ -298,11 +298,11 @@ def test_a_strategy_that_changes_after_it_was_priced_is_not_published():
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        (dict.fromkeys(("solve", "adjoint"), lambda self, x: x * 0.5), "Other does not give the counts back"),
-        ({"adjoint": lambda self, x: x * 0.5}, "adjoint of Other is not that of its solve"),
-        ({"field": lambda self, *_: np.zeros(12)}, r"metric of Other is of a grid \(8,\), its field of \(12,\)"),
-        ({"noise": lambda self, rng: np.zeros(12)}, r"noise of Other has shape \(12,\)"),
-        ({"field": lambda self, *_: np.zeros(8)}, "field of Other does not hold its estimates"),
+        (dict.fromkeys(("solve", "solve_adjoint"), lambda self, x: x * 0.5), "Other does not give the counts back"),
+        ({"solve_adjoint": lambda self, x: x * 0.5}, "solve_adjoint of Other is not the adjoint"),
+        ({"estimate_on_grid": lambda self, *_: np.zeros(12)}, r"noise_metric of Other has the grid \(8,\)"),
+        ({"simulate_noise": lambda self, rng: np.zeros(12)}, r"simulate_noise of Other has shape \(12,\)"),
+        ({"estimate_on_grid": lambda self, *_: np.zeros(8)}, "does not agree with estimate_cells"),
     ],
 )
 def test_a_wrong_decoder_is_named(members, words):

@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Terms, evaluate, mean_of, row_products
+from deltahist.decode.forms import SumOfProducts, evaluate_boxes, mean_over_boxes, multiply_rows
 from deltahist.decode.projection import Metric, simulated_metric
 from deltahist.errors import InputError, fits_memory, is_number
 from deltahist.privacy import Law
@@ -143,7 +143,7 @@ def rows_of(work: Asked, domain: Domain) -> Any:
 
 
 class Decoder:
-    """Least squares for one strategy and its noise; subclasses give `solve` and `adjoint`.
+    """Least squares for one strategy and its noise; subclasses give `solve` and `solve_adjoint`.
 
     Parameters
     ----------
@@ -163,11 +163,11 @@ class Decoder:
         """Return V AᵀΣ⁻¹ y (N,), without the total."""
         raise NotImplementedError
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve_adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return Σ⁻¹ A V q (k,), the adjoint of `solve`."""
         raise NotImplementedError
 
-    def terms(self, order: int) -> Terms | None:
+    def box_cumulant(self, order: int) -> SumOfProducts | None:
         """Return the closed form over boxes of the variance (order 2) or fourth cumulant (order 4), total included."""
         return None
 
@@ -193,7 +193,7 @@ class Decoder:
 
         The direction is V1 where the rows determine the total; else the part of 1 that no row sees.
         """
-        ones = self.adjoint(np.ones(self.domain.size))
+        ones = self.solve_adjoint(np.ones(self.domain.size))
         unseen = np.zeros(0)
         if not self.strategy.determines_cells:
             unseen = 1 - np.asarray(self.strategy.rmatvec(ones))
@@ -202,7 +202,7 @@ class Decoder:
         direction = self.solve(self.strategy.scatter(self.draw_variance * self.strategy.gather(ones)))
         return ones, direction, float(direction.sum())
 
-    def estimate(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+    def estimate_cells(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
         """Return least-squares estimates of all cells (domain.shape): A⁺ y, A⁺ = (Aᵀ W A)⁻¹ Aᵀ W, W = 1 / variances.
 
         Source: 2014, section 5.2, where W is I. Decoding costs no privacy (2015, Proposition 3).
@@ -214,31 +214,31 @@ class Decoder:
                 cells = cells + direction * ((total - cells.sum()) / spread)
         return cells.reshape(self.domain.shape)
 
-    def field(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
-        """Return estimates on the grid of `metric`, which holds the domain; here they are the same.
+    def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> NDArray[np.float64]:
+        """Return estimates on the grid of `noise_metric`, which holds the domain; here they are the same.
 
-        A decoder with another grid gives its `metric` as well.
+        A decoder with another grid also overrides `noise_metric`.
         """
-        return self.estimate(values, total)
+        return self.estimate_cells(values, total)
 
-    def metric(self) -> Metric:
+    def noise_metric(self) -> Metric:
         """Return the metric of the estimates' noise, from simulated noise, which anybody may draw.
 
         Simulated spectra are smoothed over neighbouring frequencies. An error in them makes the non-negative estimate
         a little less sharp, not wrong.
         """
         rng = np.random.default_rng(20140605)
-        return simulated_metric(lambda: self.noise(rng), self.domain.shape, total_known=self.total_known)
+        return simulated_metric(lambda: self.simulate_noise(rng), self.domain.shape, total_known=self.total_known)
 
-    def noise(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Draw normal noise of `field`, with the same joint variances."""
+    def simulate_noise(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Draw normal noise of `estimate_on_grid`, with the same joint variances."""
         spread = np.sqrt(self.draw_variance)
         values = self.strategy.scatter(rng.normal(size=len(spread)) * spread)
-        return self.field(values, 0 if self.total_known else None)
+        return self.estimate_on_grid(values, 0 if self.total_known else None)
 
-    def coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def answer_coefficients(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a(q) (k,): how the released values enter the answer to q (N,), beside the public total."""
-        own = self.adjoint(query)
+        own = self.solve_adjoint(query)
         if self.total_known:
             ones, direction, spread = self.onto_total
             if spread > 0:
@@ -246,15 +246,15 @@ class Decoder:
         return own
 
     @property
-    def closed(self) -> bool:
+    def has_closed_form(self) -> bool:
         """Whether `box_variance` and `mean_variance` are known in closed form."""
-        return self.terms(2) is not None
+        return self.box_cumulant(2) is not None
 
     def box_variance(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         """Return the variance of boxes (m,) in closed form, where there is one."""
-        terms = self.terms(2)
+        terms = self.box_cumulant(2)
         assert terms is not None
-        return evaluate(terms, spans)
+        return evaluate_boxes(terms, spans)
 
     def moments(self, work: Asked) -> Moments:
         """Return the variance and kurtosis of the answers to boxes, or to explicit queries (m, N).
@@ -263,29 +263,29 @@ class Decoder:
         """
         if not isinstance(work, Boxes | AllRanges):
             return self.solved_moments(work)
-        if self.closed:
+        if self.has_closed_form:
             spans = work.spans(self.domain)
             variance = self._variance_of_boxes(spans)
             draws = self.draws_summed(spans, variance)
-            return Moments(variance, self.kurtosis(spans, variance), draws=draws, note=self.note)
+            return Moments(variance, self.box_kurtosis(spans, variance), draws=draws, note=self.note)
         return self.solved_moments(work) if len(work) <= MOST_SOLVED else self._simulated_moments(work)
 
-    def variance(self, work: Asked) -> NDArray[np.float64]:
+    def answer_variance(self, work: Asked) -> NDArray[np.float64]:
         """Return the variance of the answers alone (m,), which planning compares.
 
         The diagonal of Q (Aᵀ W A)⁻¹ Qᵀ, W = 1 / variances: of Laplace noise 2 (Δ_A/ε)² Q (Aᵀ A)⁻¹ Qᵀ.
         Source: 2014, eq. (5), which omits 2/ε².
         """
-        if isinstance(work, Boxes | AllRanges) and self.closed:
+        if isinstance(work, Boxes | AllRanges) and self.has_closed_form:
             return self._variance_of_boxes(work.spans(self.domain))
         return self.moments(work).variance
 
     def mean_variance(self, work: AllRanges) -> float:
         """Return the mean variance over all ranges; in closed form where there is one, else over a sample."""
-        if self.closed:
-            terms = self.terms(2)
+        if self.has_closed_form:
+            terms = self.box_cumulant(2)
             assert terms is not None
-            return mean_of(terms, self.domain.shape)
+            return mean_over_boxes(terms, self.domain.shape)
         return float(self.moments(work if len(work) <= MOST_SOLVED else work.sample(_SAMPLE)).variance.mean())
 
     def _variance_of_boxes(self, spans: Sequence[Span]) -> NDArray[np.float64]:
@@ -313,7 +313,7 @@ class Decoder:
 
     def _all_coefficients(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a(q) of queries (m, N), beside the public total (m, k)."""
-        return np.stack([self.coefficients(query) for query in queries])
+        return np.stack([self.answer_coefficients(query) for query in queries])
 
     def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return how draws enter answers (m, draws), from how values do (m, k)."""
@@ -346,18 +346,18 @@ class Decoder:
         spans = work.spans(self.domain)
         rng, total = np.random.default_rng(20140604), np.zeros(len(work))
         for _ in range(REPLICATES):
-            total += box_sums(self.noise(rng), spans) ** 2
+            total += box_sums(self.simulate_noise(rng), spans) ** 2
         note = f"from {REPLICATES} simulated noise fields"
         return Moments(total / REPLICATES, self._unknown_kurtosis(len(total)), freedom=REPLICATES, note=note)
 
-    def kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
+    def box_kurtosis(self, spans: Sequence[Span], variance: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the excess kurtosis of the answers to boxes, from the closed form of the fourth cumulant if any."""
-        fourth = self.terms(4)
+        fourth = self.box_cumulant(4)
         if fourth is None:
             return self._unknown_kurtosis(len(variance))
         out, some = np.zeros(len(variance)), variance > LEAST_SQUARED
         most = max(law.kurtosis() for law in self.laws)
-        found = evaluate(fourth, spans)[some] / variance[some] ** 2
+        found = evaluate_boxes(fourth, spans)[some] / variance[some] ** 2
         out[some] = np.clip(found, min(most, 0.0), max(most, 0.0))
         return out
 
@@ -448,12 +448,12 @@ class DenseDecoder(Decoder):
         return np.asarray(scipy.linalg.solve_triangular(root, inverse.T, lower=True, trans="T").T)
 
     def _by_draw(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        return coefficients if self._entry is None else row_products(coefficients, self._entry)
+        return coefficients if self._entry is None else multiply_rows(coefficients, self._entry)
 
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self.inverse @ values
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve_adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return query @ self.inverse
 
     def moments(self, work: Asked) -> Moments:
@@ -469,7 +469,7 @@ class DenseDecoder(Decoder):
         return _BATCH
 
     def _all_coefficients(self, queries: NDArray[np.float64]) -> NDArray[np.float64]:
-        return row_products(queries, self._full_inverse)
+        return multiply_rows(queries, self._full_inverse)
 
     def mean_variance(self, work: AllRanges) -> float:
         # Σ_q qᵀ V q = Σ_ij V_ij · (number of ranges that hold both i and j)
@@ -526,7 +526,7 @@ class IterativeDecoder(Decoder):
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._least_squares(self._weight * values, adjoint=False)
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve_adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return self._weight * self._least_squares(query, adjoint=True)
 
     def _least_squares(self, right: NDArray[np.float64], *, adjoint: bool) -> NDArray[np.float64]:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from deltahist.errors import fits_memory
 from deltahist.space.cover import Edges, Pieces, RegionCover, Span, counted, prefix_sums, sums_between
 
-Field = NDArray[np.float64]
-Index = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 #: Boxes whose closed form is worked out at a time, and cells of the boxes around queries: so that these stay near the
 #: processor.
 _BOXES, _CELLS = 1 << 13, 1 << 16
@@ -31,42 +31,42 @@ _ROWS = 16
 _CLASSES = 8
 
 
-class Feature:
+class IntervalFunction:
     """A function of intervals [low, high) along an axis, in cells; one number for each interval."""
 
-    def __call__(self, low: Field, high: Field) -> Field:
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
         raise NotImplementedError
 
-    def mean(self, n: int) -> float:
+    def mean_over_intervals(self, n: int) -> float:
         """Return the mean over all intervals of whole cells on an axis of n cells."""
         first, last = np.triu_indices(n)
         return float(self(first.astype(np.float64), last.astype(np.float64) + 1).mean())
 
 
-class Joint:
+class BoxFunction:
     """A function of boxes that is no product over the axes; one number for each box."""
 
-    def __call__(self, spans: Sequence[Span]) -> Field:
+    def __call__(self, spans: Sequence[Span]) -> FloatArray:
         raise NotImplementedError
 
-    def mean(self, shape: tuple[int, ...]) -> float:
+    def mean_over_boxes(self, shape: tuple[int, ...]) -> float:
         """Return the mean over all boxes of whole cells on a grid of this shape."""
         raise NotImplementedError
 
 
 #: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
-Terms = Sequence[tuple[float, tuple[Feature, ...] | Joint]]
+SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction]]
 
 
-def evaluate(terms: Terms, spans: Sequence[Span]) -> Field:
+def evaluate_boxes(terms: SumOfProducts, spans: Sequence[Span]) -> FloatArray:
     """Return values of a closed form at boxes (m,)."""
     out = np.zeros(len(spans[0][0]))
     for start in range(0, len(out), _BOXES):
         some = slice(start, start + _BOXES)
         boxes, found = [(low[some], high[some]) for low, high in spans], out[some]
-        known: dict[tuple[int, Feature], Field] = {}
+        known: dict[tuple[int, IntervalFunction], FloatArray] = {}
         for weight, features in terms:
-            if isinstance(features, Joint):
+            if isinstance(features, BoxFunction):
                 found += weight * features(boxes)
                 continue
             product = np.full(len(found), weight)
@@ -78,18 +78,18 @@ def evaluate(terms: Terms, spans: Sequence[Span]) -> Field:
     return out
 
 
-def mean_of(terms: Terms, shape: tuple[int, ...]) -> float:
+def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
     """Return the mean of a closed form over all boxes of whole cells."""
     out = 0.0
     for weight, features in terms:
-        if isinstance(features, Joint):
-            out += weight * features.mean(shape)
+        if isinstance(features, BoxFunction):
+            out += weight * features.mean_over_boxes(shape)
         else:  # intervals on the two axes are independent: the mean of a product is the product of means
-            out += weight * math.prod(f.mean(n) for f, n in zip(features, shape, strict=True))
+            out += weight * math.prod(f.mean_over_intervals(n) for f, n in zip(features, shape, strict=True))
     return out
 
 
-def row_products(rows: Field, matrix: Field) -> Field:
+def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     """Return rows (m, k) times a matrix (k, r), each row to the last bit the same as alone.
 
     BLAS adds up in an order that depends on the number of rows: it is always the same here.
@@ -101,14 +101,14 @@ def row_products(rows: Field, matrix: Field) -> Field:
     return np.asarray(found.reshape(number * _ROWS, -1)[: len(rows)])
 
 
-def cumulated(values: Field) -> Field:
+def cumulate_rows(values: FloatArray) -> FloatArray:
     """Return sums over the places before each edge (n + 1, k) of values (n, k)."""
     out = np.zeros((len(values) + 1, *values.shape[1:]))
     np.cumsum(values, axis=0, out=out[1:])
     return out
 
 
-def sums_before(before: Field, edge: Field) -> Field:
+def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
     """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
     at = edge.astype(np.int64)
     if (edge == at).all():
@@ -118,56 +118,56 @@ def sums_before(before: Field, edge: Field) -> Field:
     return np.asarray((1 - share) * before[at] + share * before[at + 1])
 
 
-def sums_inside(before: Field, low: Field, high: Field) -> Field:
+def sum_intervals(before: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     """Return sums over intervals (m, k), from the sums before each edge (n + 1, k); a cut cell counts by its share."""
-    return sums_before(before, high) - sums_before(before, low)
+    return interpolate_sums(before, high) - interpolate_sums(before, low)
 
 
-def over_intervals(own: Field | float, whole: Field | float, n: int) -> Field:
+def mean_increment_product(own: FloatArray | float, whole: FloatArray | float, n: int) -> FloatArray:
     """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums: Σ a_i b_i, and Σ a_i Σ b_i."""
     return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
 
 
-class Form:
+class QuadraticForm:
     """A symmetric matrix G (m + 1, m + 1) over edges; subclasses give `entries` and `whole`, and may know more."""
 
     #: Edges, m + 1.
     size: int
 
-    def entries(self, i: Index, j: Index) -> Field:
+    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         """Return G_ij, one by one."""
         raise NotImplementedError
 
-    def whole(self, weight: Field) -> float:
+    def value_at(self, weight: FloatArray) -> float:
         """Return wᵀ G w."""
         raise NotImplementedError
 
-    def of(self, intervals: Pieces) -> Field:
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
         """Return wᵀ G w (m,) of intervals between any places, in edges."""
         edges, out = intervals.edges, np.zeros(len(intervals.first))
         for a, (i, v) in enumerate(edges):
             for b, (j, w) in enumerate(edges[: a + 1]):
-                out += (1.0 if a == b else 2.0) * v * w * self.entries(i, j)
+                out += (1.0 if a == b else 2.0) * v * w * self.entries_at(i, j)
         return out
 
     def trace(self) -> float:
         """Return Σ_e G_ee."""
         edge = np.arange(self.size)
-        return float(self.entries(edge, edge).sum())
+        return float(self.entries_at(edge, edge).sum())
 
 
-class Overlap(Form):
+class IndependentIncrements(QuadraticForm):
     """min(s_i, s_j) for sums s that do not fall: the common part of two prefixes of independent parts."""
 
-    def __init__(self, sums: Field) -> None:
+    def __init__(self, sums: FloatArray) -> None:
         self.sums, self.size = sums, len(sums)
         #: G_ij for i < j, which depends on i alone (size,).
         self.before = sums
 
-    def entries(self, i: Index, j: Index) -> Field:
+    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         return self.sums[np.minimum(i, j)]
 
-    def of(self, intervals: Pieces) -> Field:
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
         far = self.sums[intervals.last + 1]
         near = self.sums[intervals.first]
         if intervals.whole:
@@ -176,25 +176,25 @@ class Overlap(Form):
         apart = (before - after) + intervals.tail**2 * (far - before)
         return intervals.head**2 * (after - near) + np.where(intervals.apart, apart, 0.0)
 
-    def whole(self, weight: Field) -> float:
+    def value_at(self, weight: FloatArray) -> float:
         # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
         later = np.cumsum(weight[::-1])[::-1]
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
 
 
-def weighted(rows: Field, edges: Edges) -> Field:
+def combine_rows(rows: FloatArray, edges: Edges) -> FloatArray:
     """Return Σ_e w_e · row e (m, k), of intervals by their edges."""
     return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
 
 
 @dataclass(frozen=True)
-class BlockPower(Feature):
+class BlockPower(IntervalFunction):
     """Σ over blocks of `width` cells of (length of the interval inside the block)^power."""
 
     width: int
     power: int
 
-    def __call__(self, low: Field, high: Field) -> Field:
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
         width, power = self.width, self.power
         if power == 1:
             return high - low
@@ -206,9 +206,9 @@ class BlockPower(Feature):
         # An interval that is empty begins where it ends.
         return np.where(first >= last, same, cut + inner)
 
-    def mean(self, n: int) -> float:
+    def mean_over_intervals(self, n: int) -> float:
         if self.power != 2:
-            return super().mean(n)
+            return super().mean_over_intervals(n)
         # Cells i ≤ j lie both in (i + 1)(n − j) of the intervals; pairs within a block count.
         cell = np.arange(n)
         start = cell // self.width * self.width
@@ -218,17 +218,17 @@ class BlockPower(Feature):
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed(Feature):
+class MixedMoment(IntervalFunction):
     """Σ over cells of q^own · q̄^mean_power, for an interval q and q̄ its mean over each cell's block.
 
     `edges` are the first cell of every block, and the number of cells at the end; `own` is at least one.
     """
 
-    edges: Index
+    edges: IntArray
     own: int
     mean_power: int
 
-    def __call__(self, low: Field, high: Field) -> Field:
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
         first = np.take(self._block, low.astype(np.int64))
         last = np.take(self._block, np.ceil(high).astype(np.int64) - 1)
         middle, end = self.edges[np.minimum(first + 1, last)], self.edges[last].astype(np.float64)
@@ -237,17 +237,17 @@ class Mixed(Feature):
         return np.where(first == last, self._part(low, high, first), apart)
 
     @functools.cached_property
-    def _block(self) -> Index:
+    def _block(self) -> IntArray:
         """The block of each cell."""
         return np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
 
-    def _part(self, low: Field, high: Field, block: Index) -> Field:
+    def _part(self, low: FloatArray, high: FloatArray, block: IntArray) -> FloatArray:
         """Return the sum over one block, inside which the interval lies."""
         size = self.edges[block + 1] - self.edges[block]
         return BlockPower(1, self.own)(low, high) * ((high - low) / size) ** self.mean_power
 
 
-class Quadratic(Feature):
+class IntervalForms(IntervalFunction):
     """Quadratic forms of an interval along one axis, the first of which is the feature.
 
     Parameters
@@ -256,13 +256,13 @@ class Quadratic(Feature):
     edges : where each cell edge lies among the blocks, in blocks (n + 1,); None if blocks are cells.
     """
 
-    def __init__(self, forms: Sequence[Form], edges: Field | None = None) -> None:
+    def __init__(self, forms: Sequence[QuadraticForm], edges: FloatArray | None = None) -> None:
         self.forms, self.edges = forms, edges
 
-    def __call__(self, low: Field, high: Field) -> Field:
-        return self.values(low, high)[0]
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        return self.evaluate_intervals(low, high)[0]
 
-    def in_blocks(self, low: Field, high: Field) -> Pieces:
+    def in_blocks(self, low: FloatArray, high: FloatArray) -> Pieces:
         """Return intervals [low, high), given in cells, in blocks."""
         if self.edges is None:
             return Pieces.of(low, high)
@@ -273,56 +273,56 @@ class Quadratic(Feature):
         )
 
     @functools.cached_property
-    def _widths(self) -> Field:
+    def _widths(self) -> FloatArray:
         """Width of each cell in blocks, and 0 behind the last one (n + 1,)."""
         assert self.edges is not None
         return np.diff(self.edges, append=self.edges[-1])
 
-    def values(self, low: Field, high: Field) -> Field:
+    def evaluate_intervals(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """Return the forms of intervals [low, high) in cells (k, m)."""
-        return self.of(self.in_blocks(low, high))
+        return self.evaluate_pieces(self.in_blocks(low, high))
 
-    def of(self, intervals: Pieces) -> Field:
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
         """Return the forms of intervals in blocks (k, m)."""
-        return np.array([form.of(intervals) for form in self.forms])
+        return np.array([form.evaluate_pieces(intervals) for form in self.forms])
 
-    def mean(self, n: int) -> float:
-        return float(self.means(n)[0])
+    def mean_over_intervals(self, n: int) -> float:
+        return float(self.interval_means(n)[0])
 
-    def means(self, n: int) -> Field:
+    def interval_means(self, n: int) -> FloatArray:
         """Return the means of the forms over all intervals of whole cells on an axis of n cells (k,)."""
         return np.array([self._mean(form, n) for form in self.forms])
 
-    def _mean(self, form: Form, n: int) -> float:
+    def _mean(self, form: QuadraticForm, n: int) -> float:
         # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
         if self.edges is None:
-            own, whole = form.trace(), form.whole(np.ones(n + 1))
+            own, whole = form.trace(), form.value_at(np.ones(n + 1))
         else:
             place = self.edges.astype(np.int64)
             share, after = self.edges - place, np.minimum(place + 1, form.size - 1)
-            each = (1 - share) ** 2 * form.entries(place, place) + share**2 * form.entries(after, after)
-            own = float((each + 2 * share * (1 - share) * form.entries(place, after)).sum())
+            each = (1 - share) ** 2 * form.entries_at(place, place) + share**2 * form.entries_at(after, after)
+            own = float((each + 2 * share * (1 - share) * form.entries_at(place, after)).sum())
             size = form.size
-            whole = form.whole(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
-        return float(over_intervals(own, whole, n))
+            whole = form.value_at(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
+        return float(mean_increment_product(own, whole, n))
 
 
 @dataclass(frozen=True, eq=False)
-class Bilinear(Joint):
+class BilinearForm(BoxFunction):
     """Σ_ij C_ij f_i(x) g_j(y), with weights C. The forms f and g of the axes are one object where they are equal."""
 
-    axes: tuple[Quadratic, Quadratic]
-    weights: Field
+    axes: tuple[IntervalForms, IntervalForms]
+    weights: FloatArray
 
-    def __call__(self, spans: Sequence[Span]) -> Field:
-        f, g = (forms.values(*span) for forms, span in zip(self.axes, spans, strict=True))
+    def __call__(self, spans: Sequence[Span]) -> FloatArray:
+        f, g = (forms.evaluate_intervals(*span) for forms, span in zip(self.axes, spans, strict=True))
         out = np.zeros(f.shape[1])
         for i, j in np.argwhere(self.weights):
             out += self.weights[i, j] * f[i] * g[j]
         return out
 
-    def mean(self, shape: tuple[int, ...]) -> float:
-        f, g = (forms.means(n) for forms, n in zip(self.axes, shape, strict=True))
+    def mean_over_boxes(self, shape: tuple[int, ...]) -> float:
+        f, g = (forms.interval_means(n) for forms, n in zip(self.axes, shape, strict=True))
         return float(f @ self.weights @ g)
 
 
@@ -332,15 +332,15 @@ class PublicTotal:
     `along` is V1 (domain.shape), the covariance of every cell with the total.
     """
 
-    def __init__(self, along: Field) -> None:
+    def __init__(self, along: FloatArray) -> None:
         self.along, self.spread = along, float(along.sum())
 
-    def reduction(self, spans: Sequence[Span]) -> Field:
+    def box_reduction(self, spans: Sequence[Span]) -> FloatArray:
         """Return the variance taken away from boxes (m,)."""
         return np.asarray(sums_between(self._before, spans) ** 2 / (self.spread or 1.0))  # 0: there is no noise
 
     @functools.cached_property
-    def _before(self) -> Field:
+    def _before(self) -> FloatArray:
         """V1 summed up to every edge of cells."""
         return prefix_sums(self.along)
 
@@ -348,11 +348,11 @@ class PublicTotal:
         """Return the mean over all ranges."""
         both = self.along
         for axis in range(both.ndim):
-            both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0)), 0, axis)
+            both = np.moveaxis(apply_range_gram(np.moveaxis(both, axis, 0)), 0, axis)
         return float((self.along * both).sum()) / (self.spread or 1.0)
 
 
-def sums_of_both(field: Field, starts: Index | None = None) -> Field:
+def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> FloatArray:
     """Return Σ_j w_ij field_j over j in i's block, w the share of intervals that hold both.
 
     (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on. `starts` are the
@@ -368,7 +368,7 @@ def sums_of_both(field: Field, starts: Index | None = None) -> Field:
     return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))
 
 
-def surroundings(
+def iterate_query_boxes(
     work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
 ) -> Iterator[QueryBoxes]:
     """Yield regions, or rows (m, cells of `shape`), some of about one size at a time, at most `most`.
@@ -404,7 +404,9 @@ def surroundings(
         here += fit
 
 
-def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], wide: int, tall: int) -> Field:
+def _dense(
+    cover: RegionCover, some: IntArray, low: IntArray, ends: Sequence[IntArray], wide: int, tall: int
+) -> FloatArray:
     """Return shares of the cells in a box around each of some queries (queries, wide, tall)."""
     out = np.zeros((len(some), wide, tall))
     box = out.reshape(-1)
@@ -418,7 +420,7 @@ def _dense(cover: RegionCover, some: Index, low: Index, ends: Sequence[Index], w
     return out
 
 
-def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
+def _listed(ends: IntArray, some: IntArray) -> tuple[IntArray, IntArray]:
     """Return owners, as numbers among some queries, and the places of their entries in a list sorted by owner."""
     number = ends[some + 1] - ends[some]
     query = np.repeat(np.arange(len(some)), number)
@@ -428,11 +430,13 @@ def _listed(ends: Index, some: Index) -> tuple[Index, Index]:
 class Windows:
     """A table (k, places) whose parts around boxes are looked up, 0 off the grid."""
 
-    def __init__(self, table: Field) -> None:
+    def __init__(self, table: FloatArray) -> None:
         # Before the first cell of a box is its rim; the largest box has another behind all places.
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
-    def near(self, low: Index, size: int, first: Index | int = 0, number: int | None = None) -> Field:
+    def slice_windows(
+        self, low: IntArray, size: int, first: IntArray | int = 0, number: int | None = None
+    ) -> FloatArray:
         """Return the table at the places from the one before `low` on (queries, number, size), from row `first` on."""
         (across, along), wide = self._padded.strides, number or len(self._padded)
         shape = (len(self._padded) - wide + 1, self._padded.shape[1] - size + 1, wide, size)
@@ -450,16 +454,16 @@ class QueryBoxes:
     low, high : the cells of each box within the rim (queries, 2); cells behind them make all boxes one size.
     """
 
-    some: Index
-    shares: Field
-    low: Index
-    high: Index
+    some: IntArray
+    shares: FloatArray
+    low: IntArray
+    high: IntArray
     shape: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.low)
 
-    def differences(self, ahead: tuple[int, int], behind: tuple[int, int]) -> Field:
+    def subtract_shifted(self, ahead: tuple[int, int], behind: tuple[int, int]) -> FloatArray:
         """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
         # One box follows the other, each with a rim of nothing: what lies beyond an end is a rim as well.
         one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
@@ -467,9 +471,9 @@ class QueryBoxes:
         size = len(flat) - max(one, other)
         np.subtract(flat[one : one + size], flat[other : other + size], out=out.ravel()[:size])
         out.ravel()[size:] = 0.0
-        return self.inside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
+        return self.zero_outside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
 
-    def inside(self, values: Field, *axes: int) -> Field:
+    def zero_outside(self, values: FloatArray, *axes: int) -> FloatArray:
         """Return values of moves along axes, without moves that begin or end off the grid, or leave the box."""
         for axis in axes:
             view = values if axis == 0 else values.swapaxes(1, 2)
@@ -481,10 +485,10 @@ class QueryBoxes:
             view[:, -1] = 0.0
         return values
 
-    def between(self, left: Field, right: Field) -> Field:
+    def apply_factors(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Return leftᵀ Q right (queries, a, b) for each query Q, with left (nx, a), right (ny, b)."""
         rows, columns = (
-            Windows(table.T).near(self.low[:, axis], self.shares.shape[1 + axis])
+            Windows(table.T).slice_windows(self.low[:, axis], self.shares.shape[1 + axis])
             for axis, table in enumerate((left, right))
         )
         return np.asarray(rows @ (self.shares @ columns.mT))

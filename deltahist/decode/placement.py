@@ -36,7 +36,7 @@ _ODDS, _CLUMP = 2.5, 1.5
 _MOST_SHARED = 0.999
 #: Number of blocks of a size whose noise is computed.
 _TYPICAL = 9
-Field = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 #: An index of a map's arrays: slices, or places along each axis.
 Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
 #: Gives the typical noise variance of a block, from its number of cells along each axis.
@@ -52,11 +52,11 @@ class Placement:
     cells : unbiased estimates h (domain.shape). noise : their typical variance. law : how points clump.
     """
 
-    cells: Field
+    cells: FloatArray
     noise: float
     law: Clumping
 
-    def slope_terms(self, own: Field, chosen: Chosen) -> tuple[Field, ...]:
+    def slope_terms(self, own: FloatArray, chosen: Chosen) -> tuple[FloatArray, ...]:
         """Return 2 h g along each axis, for chosen cells with counts h: slopes add Σ f ξ times these to Σ f h.
 
         The slope g is half the relative growth of density from the cell's centre to its edge.
@@ -67,19 +67,19 @@ class Placement:
             slope *= twice
         return slopes
 
-    def spreads(self, chosen: Chosen) -> tuple[Field, ...]:
+    def spreads(self, chosen: Chosen) -> tuple[FloatArray, ...]:
         """Return the fields u of chosen cells, here one, from which `joined_variance` computes the variance.
 
         A share f of a cell's area holds f h of its h points, ± √(f (1 − f) u).
         """
         return (self.law.spread(self.cells[chosen], self.noise),)
 
-    def joined_variance(self, apart: Sequence[Field]) -> Field:
+    def joined_variance(self, apart: Sequence[FloatArray]) -> FloatArray:
         """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
         return apart[0]
 
 
-def placement_variance(shares: Field, squares: Field) -> Field:
+def placement_variance(shares: FloatArray, squares: FloatArray) -> FloatArray:
     """Return Σ f (1 − f) u (m,) from Σ f u and Σ f² u."""
     return np.maximum(shares - squares, 0.0)
 
@@ -96,7 +96,7 @@ class Clumping:
     trust: float = 0.0
     levels: int = 1
 
-    def spread(self, cells: Field, noise: float) -> Field:
+    def spread(self, cells: FloatArray, noise: float) -> FloatArray:
         """Return u of each cell, from its estimate h and the variance v of estimates."""
         odds = _ODDS**self.levels * self.shared
         shared = odds / (1 - self.shared + odds)
@@ -106,12 +106,12 @@ class Clumping:
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
-def placement(cells: Field, blocks: BlockVariance) -> Placement:
+def placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
     """Learn how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`."""
     return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
 
 
-def learn_clumping(cells: Field, blocks: BlockVariance) -> Clumping:
+def learn_clumping(cells: FloatArray, blocks: BlockVariance) -> Clumping:
     """Fit the law to the smallest block size at which enough blocks stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
     while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
@@ -126,7 +126,7 @@ class _Halves:
     minus the near one d, its expectation B g from slopes, and the noise variances of B and d.
     """
 
-    def __init__(self, quarters: Field, blocks: BlockVariance, width: int) -> None:
+    def __init__(self, quarters: FloatArray, blocks: BlockVariance, width: int) -> None:
         ndim, self.width, self.sums = quarters.ndim, width, _sums_of_two(quarters)
         whole = blocks((width,) * ndim)
         clear = np.nonzero(self.sums >= max(_FEWEST, _CLEAR * math.sqrt(blocks((width // 2,) * ndim))))
@@ -173,7 +173,7 @@ class _Halves:
         return max(clump, 0.0), min(max(shared, 0.0), _MOST_SHARED), trust
 
 
-def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
+def _slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[FloatArray, ...]:
     """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise."""
     cells, chosen, beside = _with_neighbours(cells, chosen)
     sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
@@ -193,7 +193,7 @@ def _slopes(cells: Field, error: float, chosen: Chosen) -> tuple[Field, ...]:
     return tuple(found)
 
 
-def _with_neighbours(cells: Field, chosen: Any) -> tuple[Field, Chosen, list[tuple[Any, Any]]]:
+def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen, list[tuple[Any, Any]]]:
     """Return cells, the index of the chosen ones in them, and their neighbours on both sides along each axis.
 
     Slices are cut out together with their neighbours. At the map's edge a cell is its own neighbour.
@@ -207,7 +207,7 @@ def _with_neighbours(cells: Field, chosen: Any) -> tuple[Field, Chosen, list[tup
     return cells, (slice(1, -1),) * cells.ndim, [(slice(0, -2), slice(2, None))] * cells.ndim
 
 
-def _sums_of_two(cells: Field) -> Field:
+def _sums_of_two(cells: FloatArray) -> FloatArray:
     """Return sums over whole blocks of two cells a side."""
     first, *others = (
         cells[tuple(slice(end, n // 2 * 2, 2) for end, n in zip(ends, cells.shape, strict=True))]

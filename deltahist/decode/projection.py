@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import DeltaHistWarning
 
-Field = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 #: Simulated noise fields at least and at most, from which a spectrum is learnt; below a quarter of the most it is
 #: smoothed more.
 _FIELDS = (4, 100)
@@ -57,7 +57,7 @@ class Metric:
     inside : the domain's part of the grid; there are no points beyond it.
     """
 
-    variance: Field
+    variance: FloatArray
     grid: tuple[int, ...]
     periodic: bool
     inside: tuple[slice, ...]
@@ -82,7 +82,7 @@ class Metric:
         return tuple(range(-len(self.grid), 0))
 
     @property
-    def precision(self) -> Field:
+    def precision(self) -> FloatArray:
         """One over the variance of each wave; 0 where that is 0: such waves do not move."""
         return np.divide(1.0, self.variance, out=np.zeros_like(self.variance), where=self.variance > 0)
 
@@ -92,7 +92,7 @@ class Metric:
         return float((self.copies * self.variance).sum() / self.copies.sum())
 
     @property
-    def copies(self) -> Field:
+    def copies(self) -> FloatArray:
         """How many waves of the whole grid each frequency stands for: a real transform leaves out those that mirror."""
         out = np.ones(self.variance.shape)
         if self.periodic:
@@ -100,7 +100,7 @@ class Metric:
         return out
 
 
-def simulated_metric(field: Callable[[], Field], grid: tuple[int, ...], *, total_known: bool) -> Metric:
+def simulated_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
     """Return the metric of noise that `field` draws on a grid, in cosines."""
     size = math.prod(grid)
     fields = int(np.clip(_FIELDS_TIMES_SIDE / math.sqrt(size), *_FIELDS))
@@ -143,7 +143,7 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
     return replace(metric, variance=variance)
 
 
-def _slope(variance: Field, waves: Field) -> float:
+def _slope(variance: FloatArray, waves: FloatArray) -> float:
     """Return the power of the frequency with which the variance of waves falls off."""
     # Long waves are few, and matter most: every octave counts alike.
     octave = np.floor(np.log2(waves)).astype(np.int64)
@@ -161,7 +161,7 @@ class ProjectedCells:
     No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
     """
 
-    cells: Field
+    cells: FloatArray
     distance: float
     steps: int
 
@@ -169,7 +169,7 @@ class ProjectedCells:
         self.cells.flags.writeable = False
 
 
-def nonnegative(field: Field, metric: Metric, total: float | None) -> ProjectedCells:
+def nonnegative(field: FloatArray, metric: Metric, total: float | None) -> ProjectedCells:
     """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
@@ -196,7 +196,7 @@ def nonnegative(field: Field, metric: Metric, total: float | None) -> ProjectedC
     # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
     state, accelerated = field, Anderson(field.size)
     nearest, cells, done, turn = np.inf, field, 0, _SETTLE
-    settled: tuple[Field, Field] | None = None
+    settled: tuple[FloatArray, FloatArray] | None = None
     limit = max(_LOOK, min(_MOST_STEPS, _MOST_WORK // field.size))
     while True:
         point, level = _feasible(state, metric.inside, total)
@@ -228,7 +228,7 @@ def nonnegative(field: Field, metric: Metric, total: float | None) -> ProjectedC
     return ProjectedCells(cells[metric.inside], nearest, done)
 
 
-def _feasible(state: Field, inside: tuple[slice, ...], total: float | None) -> tuple[Field, float]:
+def _feasible(state: FloatArray, inside: tuple[slice, ...], total: float | None) -> tuple[FloatArray, float]:
     """Return the feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
     cells = np.zeros_like(state)
     if total is None:
@@ -245,7 +245,7 @@ def _feasible(state: Field, inside: tuple[slice, ...], total: float | None) -> t
     return cells, highest + level
 
 
-def _distance(cells: Field, field: Field, multipliers: Field, metric: Metric) -> float:
+def _distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
     """Return a bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (free beyond the domain).
 
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
@@ -255,7 +255,7 @@ def _distance(cells: Field, field: Field, multipliers: Field, metric: Metric) ->
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
 
 
-def _balanced(step: float, cells: Field, multipliers: Field) -> float:
+def _balanced(step: float, cells: FloatArray, multipliers: FloatArray) -> float:
     """Return the step length at which cells and multipliers would have changed as much (or the present one).
 
     Where multipliers have changed more, they are still far off, and longer steps find them sooner.
@@ -264,7 +264,7 @@ def _balanced(step: float, cells: Field, multipliers: Field) -> float:
     return _PART * pushed / moved if moved > 0 and pushed > 0 else step
 
 
-def _length(field: Field) -> float:
+def _length(field: FloatArray) -> float:
     """Return the Euclidean norm, also of numbers whose squares are none any more."""
     most = float(np.abs(field).max())
     return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
@@ -295,9 +295,9 @@ class Anderson:
     def forget(self) -> None:
         """Start anew, from a point of another iteration."""
         self._count, self._least, self._best = 0, np.inf, np.empty(0)
-        self._last: tuple[Field, Field] | None = None
+        self._last: tuple[FloatArray, FloatArray] | None = None
 
-    def step(self, point: Field, residual: Field) -> Field:
+    def step(self, point: FloatArray, residual: FloatArray) -> FloatArray:
         """Return the point that follows one with that residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
         if norm > _WORSE * self._least:

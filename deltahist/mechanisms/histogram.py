@@ -341,7 +341,7 @@ class Mechanism(BaseMechanism):
         if continuous:
             laws = [replace(law, continuous=True) for law in self.laws]
             found = decoder(self.strategy, laws, total_known=self.total_known)
-        return found.variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
+        return found.answer_variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
 
     def rmse(self, workload: Workload) -> float:
         """Return the expected root mean square error per query, in points; kept for the workload asked last."""

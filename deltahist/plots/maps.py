@@ -151,7 +151,7 @@ def merge_cells(release: Release, level: float = 0.05) -> tuple[NDArray[np.float
     kurtosis: Any
     sums, size, uneven, levels = cells, np.ones(shape), np.zeros(shape, dtype=bool), []
     for fine, coarse in itertools.pairwise([*widths, widths[-1] * branching]):
-        if release.decoder.closed or release.domain.size <= MOST_DENSE:
+        if release.decoder.has_closed_form or release.domain.size <= MOST_DENSE:
             moments = release.block_moments(fine)
             errors, kurtosis = np.sqrt(moments.variance).reshape(sums.shape), moments.kurtosis.reshape(sums.shape)
         else:  # a few blocks stand for the others: each takes its time

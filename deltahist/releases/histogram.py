@@ -126,17 +126,17 @@ class Release(CountEstimates, BaseRelease):
 
     @functools.cached_property
     def _unbiased(self) -> NDArray[np.float64]:
-        cells = self.decoder.estimate(self.values, self.total)
+        cells = self.decoder.estimate_cells(self.values, self.total)
         cells.flags.writeable = False
         return cells
 
     @property
     def _field(self) -> NDArray[np.float64]:
-        return self.decoder.field(self.values, self.total)
+        return self.decoder.estimate_on_grid(self.values, self.total)
 
     @functools.cached_property
     def _metric(self) -> Metric:
-        return self.decoder.metric()
+        return self.decoder.noise_metric()
 
     def estimates(self, *, nonnegative: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return estimates of all cells and the standard errors of the unbiased ones."""
@@ -150,7 +150,7 @@ class Release(CountEstimates, BaseRelease):
         """Return variance and kurtosis of the noise in all blocks of `width` cells a side, x varying slowest."""
         shape = [-(-n // width) for n in self.domain.shape]
         # A closed form is evaluated in parts, to keep memory small; without one, all blocks share simulated noise.
-        part = max(1, _AT_ONCE * shape[0] // math.prod(shape)) if self.decoder.closed else shape[0]
+        part = max(1, _AT_ONCE * shape[0] // math.prod(shape)) if self.decoder.has_closed_form else shape[0]
         found = [
             self.decoder.moments(_block_boxes(self.domain, width, start, min(start + part, shape[0])))
             for start in range(0, shape[0], part)

@@ -75,11 +75,11 @@ class Summed(CountEstimates):
     # The sum is made non-negative rather than its parts, each of which would add its own bias.
     @property
     def _field(self) -> Field:
-        return np.sum([each.decoder.field(each.values, each.total) for each in self.releases], axis=0)
+        return np.sum([each.decoder.estimate_on_grid(each.values, each.total) for each in self.releases], axis=0)
 
     @functools.cached_property
     def _metric(self) -> Metric:
-        parts = [(each.decoder.metric(), number) for each, number in self.decoder.alike.items()]
+        parts = [(each.decoder.noise_metric(), number) for each, number in self.decoder.alike.items()]
         return replace(parts[0][0], variance=np.sum([own.variance * number for own, number in parts], axis=0))
 
 

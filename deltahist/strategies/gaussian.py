@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-Field = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 #: Entries of saved arrays are below this: four of them, squared, fit 64 bits.
 _LARGEST = 1 << 30
 
@@ -54,7 +54,7 @@ class BestGaussian(Strategy):
         return cls(near)  # type: ignore[call-arg]
 
 
-def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], Field]:
+def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
     """Return which relation bounds each displacement, and all bounds, infinity last.
 
     Returns
@@ -74,7 +74,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], Field]:
     return ends.cumsum(axis=1)[:, :long].reshape(shape), np.array([*squares, np.inf])
 
 
-def arrival_squares(near: Neighbourhood) -> Field:
+def arrival_squares(near: Neighbourhood) -> FloatArray:
     """Return the bound on the squared cost of an arrival in each cell (domain.shape); infinite where there is none."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
@@ -94,7 +94,7 @@ class EdgeBounds(NamedTuple):
     """
 
     edges: NDArray[np.int64]
-    squares: Field
+    squares: FloatArray
 
     @classmethod
     def of(cls, near: Neighbourhood) -> EdgeBounds:
@@ -122,20 +122,20 @@ class Ascent:
     start : ln λ (M,) to begin with, up to a constant. floor : least λ, of a sum of one; none falls far below it.
     """
 
-    def __init__(self, start: Field, floor: float) -> None:
+    def __init__(self, start: FloatArray, floor: float) -> None:
         self.floor = floor
         #: ln λ to go on from, up to a constant, and where the last step led before momentum.
         self.at = self.before = start
         self.power, self.moved, self.last = 2.0, 0, 0.0
 
-    def weight(self) -> Field:
+    def weight(self) -> FloatArray:
         """Return λ (M,), adding up to one, none far below the floor."""
         weight = np.exp(self.at - self.at.max())
         weight = np.maximum(weight / weight.sum(), self.floor)
         weight /= weight.sum()
         return np.asarray(weight)
 
-    def step(self, weight: Field, relative: Field, bound: float) -> None:
+    def step(self, weight: FloatArray, relative: FloatArray, bound: float) -> None:
         """Go on from λ, where the costs over their bounds and f are `relative` (M,) and f is `bound`."""
         if bound < self.last:
             self.power, self.moved = max(1.0, self.power / 2), 0

@@ -15,7 +15,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
-from deltahist.decode.forms import BlockPower, Field, Joint, Terms
+from deltahist.decode.forms import BlockPower, BoxFunction, FloatArray, SumOfProducts
 from deltahist.errors import InputError, check_whole
 from deltahist.space.cover import RegionCover, Span, aligned_spans
 from deltahist.space.domain import Domain
@@ -315,15 +315,15 @@ class CellsDecoder(Decoder):
     def solve(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         return values
 
-    def adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
+    def solve_adjoint(self, query: NDArray[np.float64]) -> NDArray[np.float64]:
         return query
 
-    def terms(self, order: int) -> Terms:
+    def box_cumulant(self, order: int) -> SumOfProducts:
         axes, law, n = self.domain.ndim, self.laws[0], float(self.domain.size)
         if order == 4:
             mean = FourthOfCells(n if self.total_known else math.inf)
             return [(law.kurtosis() * law.variance() ** 2, mean)]
-        own: Terms = [(law.variance(), (BlockPower(1, 2),) * axes)]
+        own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * axes)]
         # The length of an interval, squared: what it has in the one block that is the axis.
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
@@ -359,7 +359,7 @@ class CellsDecoder(Decoder):
 
 
 @dataclass(frozen=True)
-class FourthOfCells(Joint):
+class FourthOfCells(BoxFunction):
     """Σ (q_i − s / n)⁴ over the n cells, of which a box holds q_i, s = Σ q_i. Infinite n leaves s out."""
 
     size: float
@@ -369,7 +369,7 @@ class FourthOfCells(Joint):
         return _central(powers, self.size)[1]
 
 
-def _central(powers: Sequence[Field], size: float) -> tuple[Field, Field]:
+def _central(powers: Sequence[FloatArray], size: float) -> tuple[FloatArray, FloatArray]:
     """Return Σ (q − s / n)², and the same of fourth powers, over n cells, from sums of powers; s is the first."""
     first, second, third, fourth = powers
     mean = first / size

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
-from deltahist.decode.forms import BlockPower, PublicTotal, Terms, sums_of_both
+from deltahist.decode.forms import BlockPower, PublicTotal, SumOfProducts, apply_range_gram
 from deltahist.errors import check_whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-Field = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 #: Branching numbers that planning tries for hierarchies.
 BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
 
@@ -90,8 +90,8 @@ class Hierarchical(Grids):
 class LevelEstimates(NamedTuple):
     """Per level but the last the sums of the children's estimates, and per level the best estimates."""
 
-    sums: list[Field]
-    best: list[Field]
+    sums: list[FloatArray]
+    best: list[FloatArray]
 
 
 class Tree:
@@ -115,7 +115,7 @@ class Tree:
     starts : first place of every block, per level and axis, in places of the last level's or finer ones.
     """
 
-    def __init__(self, own: Sequence[float], last: Field, starts: Sequence[Starts]) -> None:
+    def __init__(self, own: Sequence[float], last: FloatArray, starts: Sequence[Starts]) -> None:
         self.own = own
         #: First child of every block, per level and axis, counted in blocks of the next level.
         self.children: list[Starts] = [
@@ -123,7 +123,7 @@ class Tree:
             for a, b in itertools.pairwise(starts)
         ]
         #: V_S of each block, per level but the last, and u of each block, per level.
-        self.of_sums: list[Field] = []
+        self.of_sums: list[FloatArray] = []
         self.of_best = [last]
         for variance, children in zip(own[::-1], reversed(self.children), strict=True):
             of_sums = sum_blocks(self.of_best[0], children)
@@ -132,21 +132,21 @@ class Tree:
                 0, variance * of_sums / (variance + of_sums) if variance > 0 else np.zeros_like(of_sums)
             )
 
-    def trust(self, level: int) -> Field:
+    def trust(self, level: int) -> FloatArray:
         """Return the weight of a block's own value against its children's sum."""
         # Where noise is so small that its variance is zero as a float, blocks and children agree.
         return _ratio(self.of_sums[level], self.own[level] + self.of_sums[level])
 
     def up(self, own: Sequence[NDArray[Any]]) -> LevelEstimates:
         """Return the best estimates from the values of blocks below, per level."""
-        sums: list[Field] = []
+        sums: list[FloatArray] = []
         best = [np.asarray(own[-1], dtype=np.float64)]
         for level in range(len(self.children) - 1, -1, -1):
             sums.insert(0, sum_blocks(best[0], self.children[level]))
             best.insert(0, sums[0] + self.trust(level) * (own[level] - sums[0]))
         return LevelEstimates(sums, best)
 
-    def down(self, root: Field, up: LevelEstimates) -> Field:
+    def down(self, root: FloatArray, up: LevelEstimates) -> FloatArray:
         """Return the last level's estimates from the first level's, and from the way up."""
         cells = root
         for level, total in enumerate(up.sums):
@@ -178,18 +178,18 @@ class TreeDecoder(Decoder):
         cells = np.full(self.strategy.blocks[-1], self.level_variance[-1])
         return Tree(self.level_variance[:-1], cells, self.strategy.starts)
 
-    def solve(self, values: Field) -> Field:
+    def solve(self, values: FloatArray) -> FloatArray:
         groups = zip(self.strategy.groups, self.strategy.blocks, strict=True)
         own = [values[group.members].reshape(blocks) for group, blocks in groups]
         up = self._tree.up(own)
         return self._tree.down(up.best[0], up).ravel()
 
-    def adjoint(self, query: Field) -> Field:
+    def solve_adjoint(self, query: FloatArray) -> FloatArray:
         """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""
         levels, of_sums, of_best = len(self._tree.children), self._tree.of_sums, self._tree.of_best
         on_cells = query.reshape(self.domain.shape)
-        on_estimate: list[Field] = [np.zeros(0)] * (levels + 1)
-        on_sum: list[Field] = [np.zeros(0)] * levels
+        on_estimate: list[FloatArray] = [np.zeros(0)] * (levels + 1)
+        on_sum: list[FloatArray] = [np.zeros(0)] * levels
         # x_child = z_child + u_child / V_S · (x − S), from the cells up
         for level in range(levels - 1, -1, -1):
             passed = sum_blocks(of_best[level + 1] * on_cells, self._tree.children[level])
@@ -207,15 +207,15 @@ class TreeDecoder(Decoder):
         return np.concatenate([*on_values, on_estimate[levels].ravel()])
 
     @property
-    def closed(self) -> bool:
-        return not self._small and self.terms(2) is not None
+    def has_closed_form(self) -> bool:
+        return not self._small and self.box_cumulant(2) is not None
 
     def moments(self, work: Asked) -> Moments:
         return self._dense.moments(work) if self._small else super().moments(work)
 
-    def variance(self, work: Asked) -> Field:
+    def answer_variance(self, work: Asked) -> FloatArray:
         if not self._small:
-            return super().variance(work)
+            return super().answer_variance(work)
         rows = rows_of(work, self.domain)
         return np.maximum(np.asarray((rows @ self._covariance * rows.toarray()).sum(axis=1)), 0.0)
 
@@ -226,19 +226,19 @@ class TreeDecoder(Decoder):
         for weight, share, starts in self._blocks_apart:
             both = share
             for axis, first in enumerate(starts):
-                both = np.moveaxis(sums_of_both(np.moveaxis(both, axis, 0), first), 0, axis)
+                both = np.moveaxis(apply_range_gram(np.moveaxis(both, axis, 0), first), 0, axis)
             out += float((sum_blocks(share * both, starts) * weight).sum())
         return max(0.0, out - (self._with_total.mean_reduction() if self.total_known else 0.0))
 
     @functools.cached_property
-    def _blocks_apart(self) -> list[tuple[Field, Field, Starts]]:
+    def _blocks_apart(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
         """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
 
         The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/theory.md, section 3): a block's surplus is shared
         among its cells by g, which are the shares u_child / V_S down the tree. Its own variance u enters, and the
         variance V_S of its children's sum leaves, since it is that of the block itself.
         """
-        out: list[tuple[Field, Field, Starts]] = []
+        out: list[tuple[FloatArray, FloatArray, Starts]] = []
         share, of_sums, of_best = np.ones(self.domain.shape), self._tree.of_sums, self._tree.of_best
         for level in range(len(self._tree.children), -1, -1):
             weight = of_best[level].copy()
@@ -258,7 +258,7 @@ class TreeDecoder(Decoder):
         return PublicTotal(share * spread_blocks(self._tree.of_best[0], starts, self.domain.shape))
 
     @functools.cached_property
-    def _covariance(self) -> Field:
+    def _covariance(self) -> FloatArray:
         """V (N, N)."""
         out = np.zeros((self.domain.size, self.domain.size))
         for weight, share, starts in self._blocks_apart:
@@ -280,7 +280,7 @@ class TreeDecoder(Decoder):
             return "exact"
         return "exact but for blocks at the upper edges, which are taken as whole (a bound)"
 
-    def terms(self, order: int) -> Terms | None:
+    def box_cumulant(self, order: int) -> SumOfProducts | None:
         """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md, 3).
 
         λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells; 1/λ_l is 0 beyond the last level, and for the whole domain
@@ -305,6 +305,6 @@ class TreeDecoder(Decoder):
         ]
 
 
-def _ratio(figure: Field, variance: Field) -> Field:
+def _ratio(figure: FloatArray, variance: FloatArray) -> FloatArray:
     """Return a figure of each block over a variance; 0 where there is no noise."""
     return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -39,8 +39,8 @@ from deltahist.strategies.gaussian import Ascent, BestGaussian, EdgeBounds, arri
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
 
-Field = NDArray[np.float64]
-Whole = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 #: Every step of the optimisation decomposes matrices of up to this size.
 MOST_CELLS = 2000
 #: Planning does without on more cells: it takes seconds, and the spectral strategy is near enough.
@@ -83,7 +83,7 @@ class Certificate:
 class OptimalSolution(NamedTuple):
     """A solution: the symmetric int64 matrix (N, N), and its certificate."""
 
-    matrix: Whole
+    matrix: IntArray
     certificate: Certificate
 
 
@@ -146,7 +146,7 @@ class Optimal(BestGaussian):
         return self.solution.certificate
 
     @property
-    def matrix_(self) -> Whole:
+    def matrix_(self) -> IntArray:
         """The rows (N, N), symmetric, dense."""
         return self.solution.matrix
 
@@ -154,11 +154,11 @@ class Optimal(BestGaussian):
         return scipy.sparse.csr_array(self.matrix_)
 
     @functools.cached_property
-    def _float(self) -> Field:
+    def _float(self) -> FloatArray:
         return self.matrix_.astype(np.float64)
 
     @functools.cached_property
-    def _gram(self) -> Whole:
+    def _gram(self) -> IntArray:
         return exact_gram(self.matrix_)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -166,7 +166,7 @@ class Optimal(BestGaussian):
 
     _rmatmat = _matmat  # the matrix is symmetric
 
-    def measure(self, counts: Whole) -> Whole:
+    def measure(self, counts: IntArray) -> IntArray:
         """Return exact answers (N,) to the rows; InputError if one of this number of points might not fit 64 bits."""
         total, largest = float(np.abs(counts).sum(dtype=np.float64)), int(np.abs(self.matrix_).max())
         if total * largest >= 2.0**62:
@@ -243,7 +243,7 @@ def _check_size(domain: Domain) -> None:
         )
 
 
-def solve(near: Neighbourhood, gram: Field, gap: float) -> OptimalSolution:
+def solve(near: Neighbourhood, gram: FloatArray, gap: float) -> OptimalSolution:
     """Return the optimal strategy in whole numbers for V (N, N), certified to within a gap.
 
     Raises InputError if the certified gap is above 5% after 200 steps, or V asks for nothing but a public total.
@@ -272,7 +272,7 @@ def solve(near: Neighbourhood, gram: Field, gap: float) -> OptimalSolution:
     return OptimalSolution(matrix, certificate)
 
 
-def workload_gram(work: Workload | None, domain: Domain) -> Field:
+def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
     """Return V = QᵀQ (N, N) over the number of queries; all ranges when None."""
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
@@ -282,7 +282,7 @@ def workload_gram(work: Workload | None, domain: Domain) -> Field:
     return (rows.T @ rows).toarray() / len(work)
 
 
-def exact_gram(matrix: Whole) -> Whole:
+def exact_gram(matrix: IntArray) -> IntArray:
     """Return AᵀA (N, N) of a symmetric matrix, exact: products of 16-bit limbs whose sums a float holds."""
     limit = len(matrix) * int(np.abs(matrix).max()) ** 2
     if limit < 2**53:
@@ -296,7 +296,7 @@ def exact_gram(matrix: Whole) -> Whole:
     return ((high @ high).astype(np.int64) << 32) + ((cross + cross.T) << 16) + (low @ low).astype(np.int64)
 
 
-def edge_squares(form: NDArray[Any], edges: Whole) -> NDArray[Any]:
+def edge_squares(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
     """Return eᵀ X e (M,) of a symmetric X (N, N), for every edge (M, 2) of `Neighbourhood.edges`."""
     start, end = edges.T
     diagonal = np.diagonal(form)
@@ -312,18 +312,18 @@ class _Part:
     """
 
     basis: scipy.sparse.csr_array
-    factor: Field
+    factor: FloatArray
 
-    def inside(self, form: Field) -> Field:
+    def inside(self, form: FloatArray) -> FloatArray:
         """Return the restriction (m, m) of a symmetric matrix (N, N) to the space."""
         return np.asarray(self.basis.T @ (self.basis.T @ form).T)
 
-    def outside(self, form: Field) -> Field:
+    def outside(self, form: FloatArray) -> FloatArray:
         """Return the inverse of `inside`: zero on the other spaces."""
         return np.asarray(self.basis @ (self.basis @ form).T)
 
 
-def _parts(near: Neighbourhood, gram: Field, free: bool) -> list[_Part]:
+def _parts(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
     """Return even and odd functions along every axis whose reflection changes nothing; else the one whole space.
 
     Where reflecting the domain changes neither V nor the edges, the mean of X and its reflection is no worse than X
@@ -360,14 +360,14 @@ def _mirrored(n: int) -> list[scipy.sparse.csr_array]:
     return [scipy.sparse.csr_array(h / np.sqrt((h * h).sum(axis=0))) for h in halves]
 
 
-def _orthogonal(vector: Field) -> Field:
+def _orthogonal(vector: FloatArray) -> FloatArray:
     """Return orthonormal columns (m, m - 1) at right angles to a vector (m,) whose first entry is not negative."""
     normal = vector / np.linalg.norm(vector)
     normal[0] += 1  # Householder's reflection to the first axis
     return (np.eye(len(normal)) - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
 
 
-def _maximise(parts: list[_Part], bounds: EdgeBounds, size: int, gap: float) -> tuple[Field, float, int]:
+def _maximise(parts: list[_Part], bounds: EdgeBounds, size: int, gap: float) -> tuple[FloatArray, float, int]:
     """Return the best feasible X (N, N), the best lower bound, and the steps taken.
 
     Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe (of
@@ -392,7 +392,7 @@ def _maximise(parts: list[_Part], bounds: EdgeBounds, size: int, gap: float) -> 
     return best, dual, step
 
 
-def _laplacian(weight: Field, edges: Whole, size: int) -> Field:
+def _laplacian(weight: FloatArray, edges: IntArray, size: int) -> FloatArray:
     """Return L = E diag(λ) Eᵀ (N, N)."""
     start, end = edges.T
     moves = start >= 0
@@ -403,7 +403,7 @@ def _laplacian(weight: Field, edges: Whole, size: int) -> Field:
     return out
 
 
-def _mean(parts: list[_Part], laplacian: Field) -> tuple[Field, float, float]:
+def _mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float, float]:
     """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
 
     With V = FFᵀ it is X = F (FᵀLF)^-½ Fᵀ, which takes a V of any rank: X L X = F Fᵀ = V, which is X⁻¹ V X⁻¹ = L where
@@ -424,7 +424,7 @@ def _mean(parts: list[_Part], laplacian: Field) -> tuple[Field, float, float]:
     return form, value, bound
 
 
-def _root(form: Field, parts: list[_Part]) -> Field:
+def _root(form: FloatArray, parts: list[_Part]) -> FloatArray:
     """Return the symmetric square root (N, N) of a form that leaves the parts apart."""
     out = np.zeros_like(form)
     for part in parts:
@@ -433,7 +433,7 @@ def _root(form: Field, parts: list[_Part]) -> Field:
     return (out + out.T) / 2
 
 
-def _whole(root: Field, bounds: EdgeBounds, gram: Field, free: bool, loss: float) -> Whole:
+def _whole(root: FloatArray, bounds: EdgeBounds, gram: FloatArray, free: bool, loss: float) -> IntArray:
     """Return round(2^bits · A) with the fewest bits that raise the mean variance by less than the loss (a share).
 
     Where the total is free, one whole number is added to all entries. It cancels out of every move exactly, and
@@ -454,7 +454,7 @@ def _whole(root: Field, bounds: EdgeBounds, gram: Field, free: bool, loss: float
     return out
 
 
-def _mean_variance(matrix: NDArray[Any], bounds: EdgeBounds, gram: Field, free: bool) -> float:
+def _mean_variance(matrix: NDArray[Any], bounds: EdgeBounds, gram: FloatArray, free: bool) -> float:
     """Return the mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
     square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
     scale = math.sqrt((edge_squares(square, bounds.edges) / bounds.squares).max())
@@ -469,11 +469,11 @@ def _mean_variance(matrix: NDArray[Any], bounds: EdgeBounds, gram: Field, free: 
     return float(np.einsum("ij,ij->", cells, gram))
 
 
-def _entries_fit(matrix: Whole) -> bool:
+def _entries_fit(matrix: IntArray) -> bool:
     return 4 * len(matrix) * int(np.abs(matrix).max()) ** 2 < _MOST_SQUARED
 
 
-def _invertible(matrix: Whole) -> bool:
+def _invertible(matrix: IntArray) -> bool:
     """Return whether a symmetric matrix is positive definite, and not nearly singular."""
     dense = matrix.astype(np.float64)
     try:

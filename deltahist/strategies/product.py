@@ -15,7 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import Feature, Field, Form, Index, Quadratic, Terms, over_intervals, sums_inside
+from deltahist.decode.forms import (
+    FloatArray,
+    IntArray,
+    IntervalForms,
+    IntervalFunction,
+    QuadraticForm,
+    SumOfProducts,
+    mean_increment_product,
+    sum_intervals,
+)
 from deltahist.errors import InputError, check_choice
 from deltahist.privacy import Law
 from deltahist.space.cover import Span, aligned_spans
@@ -74,15 +83,15 @@ class _Sums:
     def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
         return _Sums(self.n, not self.suffix).apply(y)
 
-    def solve(self, y: NDArray[Any]) -> Field:
+    def solve(self, y: NDArray[Any]) -> FloatArray:
         zero = np.zeros_like(y[:1])
         return y - np.concatenate([y[1:], zero]) if self.suffix else y - np.concatenate([zero, y[:-1]])
 
-    def solve_transpose(self, q: NDArray[Any]) -> Field:
+    def solve_transpose(self, q: NDArray[Any]) -> FloatArray:
         return _Sums(self.n, not self.suffix).solve(q)
 
     @property
-    def prefixes(self) -> tuple[Index, Field]:
+    def prefixes(self) -> tuple[IntArray, FloatArray]:
         # A prefix is one prefix sum; of suffix sums it is the first less another, and the whole is the first alone.
         edge = np.arange(self.n + 1)
         some = (edge > 0).astype(np.float64)
@@ -206,7 +215,7 @@ class _Haar:
             row += len(low)
         return change.cumsum(axis=0)[:-1]
 
-    def solve(self, y: NDArray[Any]) -> Field:
+    def solve(self, y: NDArray[Any]) -> FloatArray:
         # total[low] is the sum of the segment that starts at low: left = (sum + difference) / 2.
         total = np.zeros(y.shape, dtype=np.float64)
         total[0] = y[0]
@@ -219,9 +228,9 @@ class _Haar:
             row += len(low)
         return total
 
-    def solve_transpose(self, q: NDArray[Any]) -> Field:
+    def solve_transpose(self, q: NDArray[Any]) -> FloatArray:
         weight = np.array(q, dtype=np.float64)
-        rows: list[Field] = []
+        rows: list[FloatArray] = []
         for low, mid, _ in reversed(self.levels):
             left, right = weight[low], weight[mid]
             rows.append((left - right) / 2)
@@ -229,7 +238,7 @@ class _Haar:
         return np.concatenate([weight[:1], *reversed(rows)])
 
     @property
-    def prefixes(self) -> tuple[Index, Field]:
+    def prefixes(self) -> tuple[IntArray, FloatArray]:
         # A prefix is 1 or 0 on every segment that its edge does not cut: only segments around the edge have
         # coefficients, one on each level. `mean` is the mean over the segment around each edge.
         mean, row = np.ones(self.n + 1), self.n
@@ -400,7 +409,7 @@ def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[P
     return out
 
 
-class Prefixes(Form):
+class Prefixes(QuadraticForm):
     """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
 
     def __init__(self, factor: Factor) -> None:
@@ -411,17 +420,17 @@ class Prefixes(Form):
         self.total = float((ones * ones).sum())
         self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
-    def entries(self, i: Index, j: Index) -> Field:
+    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         common = self._rows[i] == self._rows[j]
         return np.asarray((common * self._entries[i] * self._entries[j]).sum(axis=-1))
 
-    def fourth(self, i: Index, j: Index) -> Field:
+    def fourth(self, i: IntArray, j: IntArray) -> FloatArray:
         """Return Σ_k (P_jk − P_ik)⁴ for pairs of edges i, j (m,)."""
         one, other = self._entries[i], self._entries[j]
         apart = one**4 + other**4
         return np.asarray(np.where(self._rows[i] == self._rows[j], (other - one) ** 4, apart).sum(axis=-1))
 
-    def whole(self, weight: Field) -> float:
+    def value_at(self, weight: FloatArray) -> float:
         # A cell is in the prefixes of all edges behind it.
         held = np.cumsum(weight[::-1])[::-1][1:]
         own = self.factor.solve_transpose(held.reshape(-1, 1))
@@ -429,27 +438,27 @@ class Prefixes(Form):
 
 
 @dataclass(frozen=True, eq=False)
-class Fourth(Feature):
+class Fourth(IntervalFunction):
     """Σ_k a_k⁴ of the coefficients a = F⁻ᵀq, for the nearest whole cells."""
 
     form: Prefixes
 
-    def __call__(self, low: Field, high: Field) -> Field:
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
         return self.form.fourth(np.rint(low).astype(np.int64), np.rint(high).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
-class WithTotal(Feature):
+class WithTotal(IntervalFunction):
     """(Σ_k a_k a_k(1))², the part that a public total takes away."""
 
     form: Prefixes
 
-    def __call__(self, low: Field, high: Field) -> Field:
-        return sums_inside(self.form.along_total[:, None], low, high)[:, 0] ** 2
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        return sum_intervals(self.form.along_total[:, None], low, high)[:, 0] ** 2
 
-    def mean(self, n: int) -> float:
+    def mean_over_intervals(self, n: int) -> float:
         along = self.form.along_total
-        return float(over_intervals(along @ along, along.sum() ** 2, n))
+        return float(mean_increment_product(along @ along, along.sum() ** 2, n))
 
 
 class ProductDecoder(Decoder):
@@ -464,31 +473,31 @@ class ProductDecoder(Decoder):
         if len(set(laws)) == 1:
             self.forms = tuple(map(Prefixes, self.strategy.factors))
 
-    def solve(self, values: Field) -> Field:
+    def solve(self, values: FloatArray) -> FloatArray:
         return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
 
-    def adjoint(self, query: Field) -> Field:
+    def solve_adjoint(self, query: FloatArray) -> FloatArray:
         return self.strategy.along_axes("solve_transpose", query.reshape(-1, 1))[:, 0]
 
     @functools.cached_property
-    def _squares(self) -> tuple[Quadratic, ...]:
+    def _squares(self) -> tuple[IntervalForms, ...]:
         """Variance along each axis."""
-        return tuple(Quadratic([form]) for form in self.forms)
+        return tuple(IntervalForms([form]) for form in self.forms)
 
-    def terms(self, order: int) -> Terms | None:
+    def box_cumulant(self, order: int) -> SumOfProducts | None:
         if not self.forms:
             return None
         law = self.laws[0]
         if order == 4:
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
             return [(law.kurtosis() * law.variance() ** 2, tuple(map(Fourth, self.forms)))]
-        own: Terms = [(law.variance(), self._squares)]
+        own: SumOfProducts = [(law.variance(), self._squares)]
         if not self.total_known:
             return own
         spread = math.prod(form.total for form in self.forms)
         return [*own, (-law.variance() / spread, tuple(map(WithTotal, self.forms)))]
 
-    def draws_summed(self, spans: Sequence[Span], variance: Field) -> Field | None:
+    def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:
             return None
         # Differences of sums: every released value enters with coefficient −1, 0 or 1.

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 #: Regions of a longer list are thinned out to this many, for their power.
 _MOST_REGIONS = 64
-Field = NDArray[np.float64]
-Whole = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 #: Largest error of the kernel's spectrum from rounding its entries to whole numbers, and their digits at most.
 _ROUNDING, _MOST_BITS = 1e-2, 28
 #: Displacements times cells beyond which Laplace noise is priced by a bound.
@@ -132,7 +132,7 @@ class Spectral(BestGaussian):
         return solve(self.near, self.workload, self.torus)
 
     @functools.cached_property
-    def kernel(self) -> Whole:
+    def kernel(self) -> IntArray:
         """Entries of the row of cell 0 (torus), whole numbers, the same in both directions of each axis."""
         spectrum = self.solution.spectrum
         kernel = cosines(spectrum, self.torus) / math.prod(self.torus)
@@ -144,7 +144,7 @@ class Spectral(BestGaussian):
         return spread(rounded.astype(np.int64), self.torus)
 
     @functools.cached_property
-    def transform(self) -> Field:
+    def transform(self) -> FloatArray:
         """Spectrum of the rounded kernel, over the frequencies that a real transform has; none is zero."""
         out = np.asarray(scipy.fft.rfftn(self.kernel.astype(np.float64)).real)
         if np.abs(out).min() <= 1e-12 * np.abs(out).max():
@@ -208,12 +208,12 @@ class Spectral(BestGaussian):
         return {}
 
     @functools.cached_property
-    def _running(self) -> Field:
+    def _running(self) -> FloatArray:
         """The largest distance of the displacements up to each along the last axis: a row of moves goes from 0 on."""
         return np.asarray(np.maximum.accumulate(self._distances, axis=-1))
 
     @functools.cached_property
-    def _distances(self) -> Field:
+    def _distances(self) -> FloatArray:
         """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, to within `_distance_error`."""
         spectrum = self.transform[quarter_of(self.torus)] ** 2
         covariance = cosines(spectrum, self.torus) / math.prod(self.torus)
@@ -255,17 +255,17 @@ class SpectralDecoder(Decoder):
     """
 
     strategy: Spectral
-    closed = True
+    has_closed_form = True
 
-    def solve(self, values: Field) -> Field:
+    def solve(self, values: FloatArray) -> FloatArray:
         return self._divide(values.reshape(self.strategy.torus))[self.inside].ravel()
 
-    def adjoint(self, query: Field) -> Field:
+    def solve_adjoint(self, query: FloatArray) -> FloatArray:
         field = np.zeros(self.strategy.torus)
         field[self.inside] = query.reshape(self.domain.shape)
         return self._divide(field).ravel()
 
-    def _divide(self, field: Field) -> Field:
+    def _divide(self, field: FloatArray) -> FloatArray:
         return np.asarray(scipy.fft.irfftn(scipy.fft.rfftn(field) / self.strategy.transform, field.shape))
 
     @functools.cached_property
@@ -278,19 +278,19 @@ class SpectralDecoder(Decoder):
         return self.strategy.torus == self.domain.shape
 
     @functools.cached_property
-    def spectrum(self) -> Field:
+    def spectrum(self) -> FloatArray:
         """Variance of the estimates by frequency of the torus; without the total where it is known."""
         out = self.laws[0].variance() / self.strategy.transform**2
         if self.total_known and self._same:
             out.flat[0] = 0.0
         return out
 
-    def field(self, values: NDArray[Any], total: int | None) -> Field:
+    def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
         """Return estimates of the whole torus, which hold the total where it is known."""
         field = self._divide(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
 
-    def metric(self) -> Metric:
+    def noise_metric(self) -> Metric:
         """Return the exact metric: the torus' own waves."""
         spectrum = self.spectrum.copy()
         if self.total_known:
@@ -298,7 +298,7 @@ class SpectralDecoder(Decoder):
         return shrink_long_waves(Metric(spectrum, self.strategy.torus, True, self.inside))
 
     @functools.cached_property
-    def table(self) -> Field:
+    def table(self) -> FloatArray:
         """Variance of boxes by their sides (n + 1 per axis), before a total on a padded torus is used."""
         last = self.strategy.torus[-1]
         # All frequencies: the ones that a real transform leaves out mirror others.
@@ -312,10 +312,10 @@ class SpectralDecoder(Decoder):
         """Variance that a public total takes away, if any."""
         if not self.total_known or self._same:
             return None
-        along = self.solve(self.laws[0].variance() * self.adjoint(np.ones(self.domain.size)))
+        along = self.solve(self.laws[0].variance() * self.solve_adjoint(np.ones(self.domain.size)))
         return PublicTotal(along.reshape(self.domain.shape))
 
-    def box_variance(self, spans: Sequence[Span]) -> Field:
+    def box_variance(self, spans: Sequence[Span]) -> FloatArray:
         # q = Σ w_e P_e has the correlation −½ Σ w_e w_f tri(e − f) along each axis, the weights adding up to 0.
         flat, row = self.table.ravel(), self.table.shape[-1]
         pairs = []
@@ -327,7 +327,7 @@ class SpectralDecoder(Decoder):
         for side, weight in along:
             for other, factor in across[0] if across else [(np.int64(0), np.float64(1.0))]:
                 out += weight * factor * flat[other * row + side]
-        return out if self._with_total is None else out - self._with_total.reduction(spans)
+        return out if self._with_total is None else out - self._with_total.box_reduction(spans)
 
     @property
     def rounding_floor(self) -> float:
@@ -340,7 +340,7 @@ class SpectralDecoder(Decoder):
         return float(out) - (0.0 if self._with_total is None else self._with_total.mean_reduction())
 
 
-def _lengths(spectrum: Field, n: int) -> Field:
+def _lengths(spectrum: FloatArray, n: int) -> FloatArray:
     """Return (1/P) Σ_ω S(ω) |D_l(ω)|² for interval lengths l = 0, ..., n, along the last axis."""
     p = spectrum.shape[-1]
     omega = 2 * np.pi * np.arange(1, p) / p
@@ -360,7 +360,7 @@ class SpectralSolution(NamedTuple):
     it.
     """
 
-    spectrum: Field
+    spectrum: FloatArray
     gap: float
 
 
@@ -387,8 +387,8 @@ def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]
 class _Found(NamedTuple):
     """Multipliers, the spectrum that they lead to, the largest of its costs over their bounds, and the gap."""
 
-    multipliers: Field
-    spectrum: Field
+    multipliers: FloatArray
+    spectrum: FloatArray
     worst: float
     gap: float
 
@@ -417,13 +417,13 @@ class _Chart:
         if self.arrivals:
             self.scale[0] = 1 / entry
 
-    def start(self) -> Field:
+    def start(self) -> FloatArray:
         """Return multipliers to start from: each relation has the same share, evenly spread."""
         place = self.place[self.bounded]
         out = self.times / np.bincount(place, self.times)[place]
         return np.asarray(out / out.sum())
 
-    def refined(self, coarse: _Chart, multipliers: Field) -> Field:
+    def refined(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return multipliers to start from, given a smaller torus with its multipliers.
 
         Those of relations that are all on the smaller torus are the same; others keep their sum, spread evenly.
@@ -443,7 +443,7 @@ class _Chart:
         start = out[self.bounded]
         return np.asarray(start / start.sum())
 
-    def evaluate(self, multipliers: Field) -> tuple[Field, Field, float]:
+    def evaluate(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
         """Return X̂, the costs over their bounds, 2 (x(0) − x(d)) / w², an arrival's first, and their mean f."""
         forces = np.zeros(self.place.shape)
         forces[self.bounded] = multipliers * self.scale / self.times
@@ -462,7 +462,7 @@ class _Chart:
         return spectrum, relative, float(multipliers @ relative / multipliers.sum())
 
 
-def _plain(chart: _Chart, start: Field, number: int, gap: float) -> _Found:
+def _plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
     """Return the spectrum after rounds of λ ← λ · cost, enough where only moves within δ are bounded."""
     multipliers = start
     for left in range(number, -1, -1):
@@ -475,7 +475,7 @@ def _plain(chart: _Chart, start: Field, number: int, gap: float) -> _Found:
     return _Found(multipliers, spectrum, worst, worst / mean - 1)
 
 
-def _limited(chart: _Chart, start: Field, number: int, gap: float) -> _Found:
+def _limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
     """Return the best spectrum of some steps of `Ascent`, with the best lower bound of all of them."""
     ascent = Ascent(np.log(start), floor=_IDLE * gap / len(start))
     dual, primal = 0.0, math.inf
@@ -491,7 +491,7 @@ def _limited(chart: _Chart, start: Field, number: int, gap: float) -> _Found:
     return _Found(*best, primal / dual**2 - 1)
 
 
-def convolve(kernel: Whole, field: NDArray[Any]) -> NDArray[Any]:
+def convolve(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
     """Return the circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
 
     Whole numbers are cut into digits so short that the transforms' error stays under a quarter; sums of
@@ -522,7 +522,7 @@ def convolve(kernel: Whole, field: NDArray[Any]) -> NDArray[Any]:
     return out
 
 
-def squared_distance(kernel: Whole, move: Sequence[int] | None) -> int:
+def squared_distance(kernel: IntArray, move: Sequence[int] | None) -> int:
     """Return the exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
     step = max(1, _AT_ONCE * len(kernel) // kernel.size)
     total = 0
@@ -536,7 +536,7 @@ def squared_distance(kernel: Whole, move: Sequence[int] | None) -> int:
     return total
 
 
-def _sum_of_squares(numbers: Whole) -> int:
+def _sum_of_squares(numbers: IntArray) -> int:
     """Return the exact sum of squares, in floats if it is small enough for these to stay whole."""
     plain = numbers.astype(np.float64)
     found = float(plain @ plain)
@@ -552,9 +552,9 @@ def _transform(field: NDArray[Any]) -> NDArray[np.complex128]:
     return np.asarray(scipy.fft.rfftn(field.astype(np.float64, copy=False)))
 
 
-def _digits(field: Whole, bits: int) -> list[Whole]:
+def _digits(field: IntArray, bits: int) -> list[IntArray]:
     """Return signed digits in base 2^bits, lowest first; at least one."""
-    out: list[Whole] = []
+    out: list[IntArray] = []
     rest, half = field, np.int64(1) << (bits - 1)
     while not out or rest.any():
         low = ((rest + half) & ((half << 1) - 1)) - half
@@ -563,7 +563,7 @@ def _digits(field: Whole, bits: int) -> list[Whole]:
     return out
 
 
-def _error(a: Whole, highest: float, b: Whole) -> float:
+def _error(a: IntArray, highest: float, b: IntArray) -> float:
     """Return the bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm.
 
     `highest` is the largest entry of the spectrum of a.
@@ -571,7 +571,7 @@ def _error(a: Whole, highest: float, b: Whole) -> float:
     return relative_error(a.size) * _norm(b) * (2 * _norm(a) + highest)
 
 
-def _norm(digits: Whole) -> float:
+def _norm(digits: IntArray) -> float:
     return math.sqrt(float(np.square(digits, dtype=np.float64).sum()))
 
 
@@ -590,13 +590,13 @@ def spread(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
     return quarter[np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in torus))]
 
 
-def multiplicities(torus: Sequence[int]) -> Field:
+def multiplicities(torus: Sequence[int]) -> FloatArray:
     """Return how many entries of the torus each entry of the quarter stands for."""
     places = (np.minimum(np.arange(n), n - np.arange(n)) for n in torus)
     return functools.reduce(np.multiply.outer, [np.bincount(place).astype(np.float64) for place in places])
 
 
-def cosines(quarter: Field, torus: Sequence[int]) -> Field:
+def cosines(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
     """Return the Fourier transform of an even array, which is real and even as well, from quarter to quarter."""
     out = quarter
     for axis, n in enumerate(torus):

@@ -15,7 +15,14 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Asked, Decoder, Moments
-from deltahist.decode.forms import BlockPower, Field, over_intervals, row_products, sums_inside, surroundings
+from deltahist.decode.forms import (
+    BlockPower,
+    FloatArray,
+    iterate_query_boxes,
+    mean_increment_product,
+    multiply_rows,
+    sum_intervals,
+)
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.privacy import Law
@@ -29,7 +36,7 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-Whole = NDArray[np.int64]
+IntArray = NDArray[np.int64]
 #: Answers are numbers of 64 bits, with room for noise; weights over a cell may add up to this much.
 _MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
 #: Numbers of boxes times waves at a time, and of regions times products of waves, which stay near the processor.
@@ -247,7 +254,7 @@ class TentsDecoder(Decoder):
     """
 
     strategy: Tents
-    closed = True
+    has_closed_form = True
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
@@ -257,26 +264,26 @@ class TentsDecoder(Decoder):
         least = max(self._tents, self._cells / _MOST_PRECISE)
         self._precision = self._cells / least if self._cells > 0 else 0.0
 
-    def _shrink(self, tents: Field) -> Field:
+    def _shrink(self, tents: FloatArray) -> FloatArray:
         """Return (r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
         values, vectors = zip(*(axis.eigen for axis in self._lattices), strict=True)
         waves = along([each.T for each in vectors], tents)
         return along(vectors, waves * (self._precision / (1 + self._precision * outer(values))))
 
-    def _to_tents(self, cells: Field) -> Field:
+    def _to_tents(self, cells: FloatArray) -> FloatArray:
         """Return T of cells (N,), in points, as a field over the tents."""
         field = along([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / self.strategy.scale)
 
-    def _to_cells(self, tents: Field) -> Field:
+    def _to_cells(self, tents: FloatArray) -> FloatArray:
         """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
         return along([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
-    def solve(self, values: Field) -> Field:
+    def solve(self, values: FloatArray) -> FloatArray:
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
         return cells + self._to_cells(self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
 
-    def estimate(self, values: NDArray[Any], total: int | None) -> Field:
+    def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
         # As `Decoder.estimate`, but what the total moves are tents: few arrays are as large as the map.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._shrink(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
@@ -291,16 +298,16 @@ class TentsDecoder(Decoder):
         out += cells
         return out.reshape(self.domain.shape)
 
-    def adjoint(self, query: Field) -> Field:
+    def solve_adjoint(self, query: FloatArray) -> FloatArray:
         tents = self._shrink(self._to_tents(query))
         return np.concatenate([query - self._to_cells(tents), tents.ravel() / self.strategy.scale])
 
     @functools.cached_property
-    def _waves(self) -> tuple[Field, Field, float]:
+    def _waves(self) -> tuple[FloatArray, FloatArray, float]:
         """Parts of the covariance (`waves_known`), for cells of variance one."""
         return waves_known(self._lattices, self._precision)
 
-    def box_variance(self, spans: Sequence[Span]) -> Field:
+    def box_variance(self, spans: Sequence[Span]) -> FloatArray:
         out, (known, onto, spread) = np.zeros(len(spans[0][0])), self._waves
         step = max(1, _AT_A_TIME // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
@@ -324,13 +331,13 @@ class TentsDecoder(Decoder):
     def moments(self, work: Asked) -> Moments:
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
             return super().moments(work)
-        variance = self.variance(work)
+        variance = self.answer_variance(work)
         return Moments(variance, self.bound_kurtosis(variance), note=self.note)
 
-    def variance(self, work: Asked) -> Field:
+    def answer_variance(self, work: Asked) -> FloatArray:
         """Return the variance of the answers alone: of explicit queries by waves, many at a time."""
         if isinstance(work, Boxes | AllRanges) or self.domain.ndim == 1:
-            return super().variance(work)
+            return super().answer_variance(work)
         cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
         area = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number)
         out = self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number))
@@ -338,8 +345,8 @@ class TentsDecoder(Decoder):
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
         (of_x, of_y), before = (axis.waves_of_tents for axis in self._lattices), [a.waves[1] for a in self._lattices]
         together = max(1, _AT_A_TIME // known.size)
-        for around in surroundings(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents, together):
-            seen = around.between(of_x, of_y)
+        for around in iterate_query_boxes(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents, together):
+            seen = around.apply_factors(of_x, of_y)
             for place, query in enumerate(around.some.tolist()):
                 some = slice(ends[query], ends[query + 1])
                 x, y = (b[cover.high[some, a]] - b[cover.low[some, a]] for a, b in enumerate(before))
@@ -354,10 +361,10 @@ class TentsDecoder(Decoder):
     def mean_variance(self, work: AllRanges) -> float:
         return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).of(self._precision))
 
-    def kurtosis(self, spans: Sequence[Span], variance: Field) -> Field:
+    def box_kurtosis(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray:
         return self.bound_kurtosis(variance)
 
-    def metric(self) -> Metric:
+    def noise_metric(self) -> Metric:
         """Return the exact variance of each cosine; the tents see the longer ones, nearly one by one."""
         seen = [scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
         variance = self._cells * (1 - along(seen, self._waves[0]))
@@ -395,7 +402,7 @@ def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Regi
     return RegionCover.of_cells(cover.number, shape, cover.owner[begins][owner][held], tents, found[held])
 
 
-def _sum_waves(asked: Sequence[Field], field: Field, places: Sequence[Whole] | None = None) -> Field:
+def _sum_waves(asked: Sequence[FloatArray], field: FloatArray, places: Sequence[IntArray] | None = None) -> FloatArray:
     """Return Σ over waves of a field times the parts of the waves in each query (m,) along the axes.
 
     `places` say which intervals in `asked` a query has; the sums are to the last bit as if each had its own.
@@ -404,7 +411,7 @@ def _sum_waves(asked: Sequence[Field], field: Field, places: Sequence[Whole] | N
     if not rest:
         return np.einsum("mw,w->m", np.ascontiguousarray(first), field)
     # Side by side in memory, or the order of the sums would depend on the number of queries.
-    parts = row_products(first, field), np.ascontiguousarray(rest[0])
+    parts = multiply_rows(first, field), np.ascontiguousarray(rest[0])
     if places is not None:
         parts = np.take(parts[0], places[0], axis=0), np.take(parts[1], places[1], axis=0)
     return np.einsum("mw,mw->m", *parts)
@@ -499,7 +506,7 @@ class Search:
         ]
 
 
-def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[Field, Field, float]:
+def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, for cells of variance one.
 
     With r the precision of the tents' noise over that of the cells', the covariance of the estimates is
@@ -574,7 +581,7 @@ class Lattice:
     degree: int
 
     @functools.cached_property
-    def _band(self) -> tuple[Whole, Whole]:
+    def _band(self) -> tuple[IntArray, IntArray]:
         if self.n == 1:
             return np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
         # In half cells, from the middle of the axis.
@@ -585,12 +592,12 @@ class Lattice:
         return first - first[0], weights // np.gcd.reduce(weights, axis=None)
 
     @property
-    def first(self) -> Whole:
+    def first(self) -> IntArray:
         """The first tent over every cell (n,)."""
         return self._band[0]
 
     @property
-    def weights(self) -> Whole:
+    def weights(self) -> IntArray:
         """Weights over every cell (n, degree + 1) of its first tent and the next ones."""
         return self._band[1]
 
@@ -611,7 +618,7 @@ class Lattice:
         return out
 
     @property
-    def _tents(self) -> Whole:
+    def _tents(self) -> IntArray:
         """The tents over every cell (n, degree + 1) that `weights` are of; any tent where there is none."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
@@ -629,7 +636,7 @@ class Lattice:
         return self.matrix.T.tocsr()
 
     @functools.cached_property
-    def eigen(self) -> tuple[Field, Field]:
+    def eigen(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
         # Without SciPy, which takes as long to import as a small release to read.
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
@@ -639,7 +646,7 @@ class Lattice:
         return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
 
     @functools.cached_property
-    def waves(self) -> tuple[Field, Field]:
+    def waves(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues (w,) of TᵀT / scale² above zero, falling; its eigenvectors, summed up to each edge (n + 1, w)."""
         values, vectors = self.eigen
         values = values[values > _ROUNDING * values[0]]
@@ -654,33 +661,33 @@ class Lattice:
         return values, sums
 
     @functools.cached_property
-    def waves_of_tents(self) -> Field:
+    def waves_of_tents(self) -> FloatArray:
         """The waves (m, w) by the tents of which they are sums: q · a wave is T q · its column."""
         values, vectors = self.eigen
         number = len(self.waves[0])
         return vectors[:, :number] / (self.scale * np.sqrt(values[:number]))
 
-    def asked(self, low: Field, high: Field) -> Field:
+    def asked(self, low: FloatArray, high: FloatArray) -> FloatArray:
         """Return q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
-        return sums_inside(self.waves[1], low, high)
+        return sum_intervals(self.waves[1], low, high)
 
     @functools.cached_property
-    def mean_asked(self) -> Field:
+    def mean_asked(self) -> FloatArray:
         """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
         sums = self.waves[1]
-        return over_intervals(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
+        return mean_increment_product(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
-    def mean_pairs(self, some: Whole) -> Field:
+    def mean_pairs(self, some: IntArray) -> FloatArray:
         """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
         sums = self.waves[1][:, some]
         whole = sums.sum(axis=0)
-        return over_intervals(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
+        return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
     def positions(self, far: int) -> int:
         """Return the number of first cells, at different positions under the tents, from which moves start."""
         return min(self.spacing, self.n - far)
 
-    def ends(self, far: int) -> tuple[Whole, Whole]:
+    def ends(self, far: int) -> tuple[IntArray, IntArray]:
         """Return weights over both ends (positions, tents) of moves by `far` cells, of tents over the first end."""
         start = np.arange(self.positions(far))
         u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
@@ -723,7 +730,7 @@ def outer(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.asarray(functools.reduce(np.multiply.outer, factors))
 
 
-def _spline(away: Whole, apart: int, degree: int) -> Whole:
+def _spline(away: IntArray, apart: int, degree: int) -> IntArray:
     """Return the centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
     if degree == 1:
         return np.maximum(apart - away, 0)

@@ -91,7 +91,7 @@ def coverage(case, sources, budget, *, cells=False, releases=RELEASES, seed=1):
     below, above = ((table["estimate"] - table["low"])[some], (table["high"] - table["estimate"])[some])
     # Decoding is linear: columns are the cells' estimates from a single released value.
     total = None if release.total is None else 0
-    decode = np.column_stack([release.decoder.estimate(e, total).ravel() for e in np.eye(len(release.values))])
+    decode = np.column_stack([release.decoder.estimate_cells(e, total).ravel() for e in np.eye(len(release.values))])
     error = draws(release, releases, rng) @ (work.matrix(domain) @ decode)[some].T
     slack = 1e-9  # rounding in a noise that is all but whole
     return float(((error <= below.to_numpy() + slack) & (error >= -above.to_numpy() - slack)).mean())

@@ -50,7 +50,7 @@ def test_the_dense_decoder_is_least_squares_subject_to_the_total(name):
         done += 1
         dense, values, start = DenseDecoder(A, laws, True), rng.integers(-20, 40, A.shape[0]), np.full(n, 50 / n)
         weight = subject_to_the_total(A, dense.draw_variance)
-        estimate = dense.estimate(values, 50)
+        estimate = dense.estimate_cells(values, 50)
         assert np.allclose(estimate.ravel(), start + weight @ (values - A @ start), atol=1e-5)
         assert estimate.sum() == pytest.approx(50)
         if not A.determines_cells:
@@ -73,7 +73,7 @@ def test_the_total_goes_to_the_cells_that_are_open(sets, kind):
     values = A.measure(np.array([10, 30, 30, 30])) + np.arange(len(sets))
     found, start = kind(A, (Laplace(Fraction(2)),), True), np.full(4, 25.0)
     expected = start + subject_to_the_total(A, found.draw_variance) @ (values - A @ start)
-    assert np.allclose(found.estimate(values, 100), expected, atol=1e-6)
+    assert np.allclose(found.estimate_cells(values, 100), expected, atol=1e-6)
 
 
 def test_a_measured_cell_keeps_its_noise_and_its_estimate():
@@ -96,8 +96,8 @@ def test_estimates_and_coefficients_equal_the_dense_ones(name):
         # Where cells are not determined, only what was measured has an answer of finite variance.
         query = rng.random(A.shape[1]) if A.determines_cells else A.T @ rng.random(A.shape[0])
         for other in (decoder(A, laws, total_known=known), IterativeDecoder(A, laws, known)):
-            assert np.allclose(dense.estimate(values, 50), other.estimate(values, 50), atol=1e-5)
-            assert np.allclose(dense.coefficients(query), other.coefficients(query), atol=1e-5)
+            assert np.allclose(dense.estimate_cells(values, 50), other.estimate_cells(values, 50), atol=1e-5)
+            assert np.allclose(dense.answer_coefficients(query), other.answer_coefficients(query), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -105,7 +105,10 @@ def test_error_of_boxes_equals_the_dense_one(name):
     closed = 0
     for rng, A, laws, known in cases(name, 12):
         found = decoder(A, laws, total_known=known)
-        if found.terms(2) is None and name not in ("Spectral", "Tents"):  # whose closed form is no sum of products
+        if found.box_cumulant(2) is None and name not in (
+            "Spectral",
+            "Tents",
+        ):  # whose closed form is no sum of products
             continue
         closed += 1
         dense = DenseDecoder(A, laws, known)
@@ -125,7 +128,7 @@ def test_error_of_boxes_equals_the_dense_one(name):
 def test_kurtosis_of_boxes_equals_the_dense_one(name):
     for _, A, laws, known in cases(name, 12):
         found = decoder(A, laws, total_known=known)
-        if found.terms(4) is None or (known and name != "Identity"):
+        if found.box_cumulant(4) is None or (known and name != "Identity"):
             continue  # beside a public total the closed form leaves a small shift out
         work = dh.workloads.all_ranges(A.domain)
         truth, moments = DenseDecoder(A, laws, known).moments(work.matrix(A.domain)), found.moments(work)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from deltahist.decode.forms import Overlap, Quadratic, surroundings
+from deltahist.decode.forms import IndependentIncrements, IntervalForms, iterate_query_boxes
 from deltahist.space.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, Sides, estimated_flow
 from deltahist.strategies.flow.lines import Lines
@@ -14,7 +14,7 @@ from deltahist.strategies.product import Prefixes, _Haar, _Sums
 def forms():
     rng = np.random.default_rng(5)
     yield "diagonal", Diagonal(rng.random(7))
-    yield "overlap", Overlap(rng.random(9).cumsum())
+    yield "overlap", IndependentIncrements(rng.random(9).cumsum())
     for n in (1, 2, 3, 7, 8, 13):
         yield f"suffix sums of {n}", Prefixes(_Sums(n, True))
         yield f"prefix sums of {n}", Prefixes(_Sums(n, False))
@@ -32,11 +32,11 @@ def test_a_form_is_its_table():
     for name in FORMS:
         form, rng = FORMS[name], np.random.default_rng(len(name))
         i, j = np.divmod(np.arange(form.size**2), form.size)
-        table = form.entries(i, j).reshape(form.size, -1)
+        table = form.entries_at(i, j).reshape(form.size, -1)
         assert np.allclose(table, table.T)
         assert form.trace() == pytest.approx(np.trace(table), abs=1e-12)
         for weight in (np.ones(form.size), rng.normal(size=form.size)):
-            assert form.whole(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
+            assert form.value_at(weight) == pytest.approx(weight @ table @ weight, abs=1e-9)
 
 
 def some_intervals(n, seed):
@@ -57,11 +57,11 @@ def test_a_form_of_intervals_is_that_of_their_cells():
         form = FORMS[name]
         low, high, cells = some_intervals(form.size - 1, len(name))
         i, j = np.divmod(np.arange(form.size**2), form.size)
-        covariance = np.diff(np.diff(form.entries(i, j).reshape(form.size, -1), axis=0), axis=1)
+        covariance = np.diff(np.diff(form.entries_at(i, j).reshape(form.size, -1), axis=0), axis=1)
         expected = np.einsum("mi,ij,mj->m", cells, covariance, cells)
         for some in (slice(0, 100), slice(None)):
             intervals = Pieces.of(low[some], high[some])
-            assert np.allclose(form.of(intervals), expected[some], rtol=1e-9, atol=1e-13)
+            assert np.allclose(form.evaluate_pieces(intervals), expected[some], rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_polynomials_between_knots_are_the_forms_of_a_line(n, widths, centred):
     rim, flow = Diagonal(np.pad(np.ones(n - 1), 1)), estimated_flow(line, 1.0, 1.7, line.sums)
     low, high, _ = some_intervals(n, n)
     for some in (slice(0, 100), slice(None)):
-        found = Sides(rim, flow, line.knots, None).values(low[some], high[some])
+        found = Sides(rim, flow, line.knots, None).evaluate_intervals(low[some], high[some])
         intervals = Pieces.of(low[some], high[some])
-        assert np.allclose(found, [form.of(intervals) for form in (rim, *flow)], rtol=1e-9, atol=1e-11)
+        assert np.allclose(found, [form.evaluate_pieces(intervals) for form in (rim, *flow)], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("blocks", [False, True])
@@ -87,10 +87,10 @@ def test_the_mean_over_all_intervals_needs_no_table(blocks):
         if blocks:
             n = 3 * n
             edges = np.interp(np.arange(n + 1), np.linspace(0, n, form.size), np.arange(form.size))
-        feature = Quadratic([form], edges)
+        feature = IntervalForms([form], edges)
         first, last = np.triu_indices(n)
         plain = feature(first.astype(float), last.astype(float) + 1).mean()
-        assert feature.mean(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
+        assert feature.mean_over_intervals(n) == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("factor", [_Sums(9, True), _Sums(9, False), _Haar(9), _Haar(1)])
@@ -109,8 +109,8 @@ def test_moves_of_queries_stay_on_the_grid_and_in_their_boxes():
     """Two queries side by side in one array, one of them shorter: behind the rim of its box there is only room."""
     shape, rows = (6, 7), np.zeros((2, 6, 7))
     rows[0, 2:5, 1:6] = rows[1, 0:3, 4:7] = 1.0
-    (around,) = surroundings(scipy.sparse.csr_array(rows.reshape(2, -1)), shape)
-    found = around.inside(np.ones_like(around.shares), 0, 1)
+    (around,) = iterate_query_boxes(scipy.sparse.csr_array(rows.reshape(2, -1)), shape)
+    found = around.zero_outside(np.ones_like(around.shares), 0, 1)
     for kept, low, high in zip(found, around.low, around.high, strict=True):
         along = []
         for first, last, n, size in zip(low, high, shape, kept.shape, strict=True):

@@ -155,11 +155,11 @@ def test_the_noise_of_a_sum_is_that_of_all_its_releases(near, strategy):
     """
     releases = made(4, near=near, strategy=strategy, amounts=[1.0, 0.25, 1.0, 2.0])
     summed = Summed(tuple(releases.values()))
-    parts = [release.decoder.metric().variance for release in releases.values()]
+    parts = [release.decoder.noise_metric().variance for release in releases.values()]
     assert np.allclose(summed._metric.variance, np.sum(parts, axis=0))
     rng = np.random.default_rng(11)
     decoders = [each.decoder for each in releases.values()]
-    drawn = np.array([sum(each.noise(rng) for each in decoders) for _ in range(1000)]).reshape(1000, -1)
+    drawn = np.array([sum(each.simulate_noise(rng) for each in decoders) for _ in range(1000)]).reshape(1000, -1)
     cells = dh.workloads.boxes([[x, y, x + 1, y + 1] for x in range(8) for y in range(6)])
     ratio = (drawn**2).sum(axis=0) / summed.decoder.moments(cells).variance
     law = scipy.stats.chi2(1000)

@@ -6,7 +6,7 @@ from examples import random_domain, random_neighbourhood, served_flows
 
 import deltahist as dh
 from deltahist.decode import box_sums
-from deltahist.decode.forms import Mixed
+from deltahist.decode.forms import MixedMoment
 from deltahist.strategies import Flow, Spectral
 
 
@@ -31,7 +31,7 @@ def random_boxes(rng, domain, number=25):
 
 def noise_of_cells(found):
     """How the draws enter the estimate of each cell (N, draws): those of a sum of cells are sums of these."""
-    return np.array([found.strategy.gather(found.coefficients(cell)) for cell in np.eye(found.domain.size)])
+    return np.array([found.strategy.gather(found.answer_coefficients(cell)) for cell in np.eye(found.domain.size)])
 
 
 def test_queries_that_share_a_block_are_summed_apart():
@@ -51,7 +51,7 @@ def test_variances_equal_the_definition():
             expected = (work.matrix(near.domain) @ noise) ** 2 @ found.draw_variance
             variance = found.moments(work).variance
             for asked in (work, work.matrix(near.domain)):  # without kurtosis
-                assert (found.variance(asked) == found.moments(asked).variance).all()
+                assert (found.answer_variance(asked) == found.moments(asked).variance).all()
             if flow.arrivals is None or (flow.plain and work is ranges):
                 assert np.allclose(variance, expected, rtol=1e-6, atol=1e-7), (flow, near)
                 exact += 1
@@ -66,7 +66,7 @@ def test_maps_of_any_length_have_a_closed_form():
     domain = dh.Domain((0, 0, 4100, 3), (4100, 3))
     found = dh.Mechanism(dh.Neighbourhood(domain, 1), Flow(domain), dh.Budget(1)).decoder
     work = random_boxes(np.random.default_rng(5), domain, 3)
-    weights = np.array([found.strategy.gather(found.coefficients(row)) for row in work.matrix(domain).toarray()])
+    weights = np.array([found.strategy.gather(found.answer_coefficients(row)) for row in work.matrix(domain).toarray()])
     assert np.allclose(found.box_variance(work.cover(domain).spans), weights**2 @ found.draw_variance, rtol=1e-6)
 
 
@@ -74,9 +74,9 @@ def test_estimates_are_unbiased_and_the_adjoint_is_one():
     for rng, near, flow, found in cases(25, 2):
         counts = rng.integers(0, 50, near.domain.shape)
         total = int(counts.sum()) if found.total_known else None
-        assert np.allclose(found.estimate(flow.measure(counts), total), counts)
+        assert np.allclose(found.estimate_cells(flow.measure(counts), total), counts)
         y, q = rng.normal(size=flow.shape[0]), rng.normal(size=near.domain.size)
-        assert q @ found.solve(y) == pytest.approx(found.adjoint(q) @ y, abs=1e-8)
+        assert q @ found.solve(y) == pytest.approx(found.solve_adjoint(q) @ y, abs=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_stated_errors_are_those_of_releases(n, block, more):
     near = square(n, block)
     domain, flow = near.domain, Flow(near.domain, block, **{"widths": (3,)} | more)
     found = dh.Mechanism(near, flow, dh.Budget(epsilon=1)).decoder
-    assert (found.closed, found.note) == (True, "exact")
+    assert (found.has_closed_form, found.note) == (True, "exact")
     work = dh.workloads.all_ranges(domain).sample(40, seed=5)
     counts = np.random.default_rng(1).integers(0, 9, domain.shape)
     truth = box_sums(counts.astype(float), work.spans(domain))
@@ -205,4 +205,4 @@ def test_mixed_powers_are_their_definition(powers):
     own = np.maximum(np.minimum(high[:, None], cell + 1) - np.maximum(low[:, None], cell), 0)
     mean = np.repeat(np.add.reduceat(own, edges[:-1], axis=1) / np.diff(edges), np.diff(edges), axis=1)
     expected = (own ** powers[0] * mean ** powers[1]).sum(axis=1)
-    assert np.allclose(Mixed(edges, *powers)(low, high), expected)
+    assert np.allclose(MixedMoment(edges, *powers)(low, high), expected)

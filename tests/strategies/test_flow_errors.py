@@ -73,7 +73,7 @@ def test_regions_have_the_errors_of_their_rows(case):
     found, expected = decoder.moments(cover), decoder.moments(cover.rows)
     assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
     assert found.kurtosis == pytest.approx(expected.kurtosis, rel=1e-6, abs=1e-8)  # in single precision
-    assert decoder.variance(cover) == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
+    assert decoder.answer_variance(cover) == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
 
 
 @pytest.mark.parametrize("case", ["two levels of sums", "sums of hubs", "strips of hubs", "blocks"])
@@ -83,7 +83,7 @@ def test_errors_of_boxes_are_those_of_every_draw(case):
     low, high = np.sort(np.random.default_rng(5).uniform(0, 1, (2, 400, 2)), axis=0) * DOMAIN.shape
     boxes = dh.workloads.boxes(np.hstack([low, high]))
     expected = decoder.solved_moments(boxes).variance
-    assert decoder.variance(boxes) == pytest.approx(expected, rel=1e-9, abs=decoder.rounding_floor)
+    assert decoder.answer_variance(boxes) == pytest.approx(expected, rel=1e-9, abs=decoder.rounding_floor)
 
 
 def test_some_queries_at_a_time_are_all_of_them(monkeypatch):
@@ -106,7 +106,7 @@ def test_errors_of_regions_under_tents_are_those_of_every_draw(sources):
         found, expected = decoder.moments(work), decoder.solved_moments(work)
         assert found.variance == pytest.approx(expected.variance, rel=1e-11, abs=decoder.rounding_floor)
         assert (found.kurtosis >= expected.kurtosis).all()  # a bound, as of boxes
-        assert decoder.variance(work) == pytest.approx(found.variance, rel=1e-13)
+        assert decoder.answer_variance(work) == pytest.approx(found.variance, rel=1e-13)
 
 
 def test_without_noise_a_total_takes_nothing_off():

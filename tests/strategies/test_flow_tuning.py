@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.forms import mean_of, sums_before
+from deltahist.decode.forms import interpolate_sums, mean_over_boxes
 from deltahist.strategies import Flow
 from deltahist.strategies.flow.decoder import HubVariance
 from deltahist.strategies.flow.noise import Hubs
@@ -76,7 +76,7 @@ def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, tota
         hubs = Hubs.between(flow.blocks, spacing, choice.widths, len(sums) > 1)
         hubs = replace(hubs, ratios=tuple(noise / own for noise in sums))
         added = HubVariance(hubs, [None, None], own, sums)
-        exact = mean_of([added.second(total_known)], (n, n))
+        exact = mean_over_boxes([added.second(total_known)], (n, n))
         assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
 
 
@@ -134,7 +134,7 @@ def test_candidates_say_that_they_have_hubs_which_limits_alone_ask_for():
 def test_sums_before_an_edge_take_a_part_of_what_is_cut(edges):
     before = np.random.default_rng(1).normal(size=(7, 3))
     expected = [np.interp(edges, np.arange(7), column) for column in before.T]
-    assert sums_before(before, np.array(edges, dtype=float)) == pytest.approx(np.stack(expected, axis=1))
+    assert interpolate_sums(before, np.array(edges, dtype=float)) == pytest.approx(np.stack(expected, axis=1))
 
 
 @pytest.mark.parametrize("bottom", [0.0, 0.31, 5.9, 6.0])

@@ -30,7 +30,7 @@ def test_what_a_public_total_takes_away_over_all_ranges():
     for shape in ((7,), (1,), (5, 8), (1, 6)):
         domain = dh.Domain((0,) * len(shape) + shape, shape)
         total, ranges = PublicTotal(rng.random(shape)), dh.workloads.all_ranges(domain)
-        taken = total.reduction(ranges.spans(domain))
+        taken = total.box_reduction(ranges.spans(domain))
         along = total.along.ravel()
         assert taken == pytest.approx((ranges.matrix(domain) @ along) ** 2 / along.sum())
         assert total.mean_reduction() == pytest.approx(taken.mean())
@@ -70,7 +70,7 @@ def test_estimates_are_those_of_least_squares_moved_onto_the_total():
     for rng, mechanism in mechanisms(12, 5):
         values = rng.integers(-50, 50, mechanism.size)
         total = 77 if mechanism.total_known else None
-        found, plain = (each.estimate(mechanism.decoder, values, total) for each in (TentsDecoder, Decoder))
+        found, plain = (each.estimate_cells(mechanism.decoder, values, total) for each in (TentsDecoder, Decoder))
         assert found == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
@@ -100,12 +100,12 @@ def test_the_metric_has_the_variance_of_every_cosine():
 
     for _, mechanism in mechanisms(12, 4):
         decoder = mechanism.decoder
-        variance = decoder.metric().variance
+        variance = decoder.noise_metric().variance
         shape = mechanism.domain.shape
         waves = np.array(
             [scipy.fft.idctn(w.reshape(shape), norm="ortho").ravel() for w in np.eye(mechanism.domain.size)]
         )
-        weights = np.array([decoder.adjoint(w) for w in waves])
+        weights = np.array([decoder.solve_adjoint(w) for w in waves])
         exact = (weights * weights) @ decoder.draw_variance
         frequency = sum(
             (2 - 2 * np.cos(np.pi * np.arange(n) / n)).reshape([-1 if a == axis else 1 for a in range(len(shape))])
@@ -122,7 +122,7 @@ def test_boxes_that_share_their_intervals_have_the_same_errors_as_alone(monkeypa
         near = quiet(dh.Domain((0, 0, 20, 20), (20, 20)), 1, sources)
         decoder = dh.Mechanism(near, Tents(near.domain, (2, 2)), dh.Budget(1)).decoder
         blocks = dh.workloads.boxes([[x, y, x + 2.5, y + 2] for x in range(0, 16, 2) for y in range(0, 16, 2)])
-        alone = decoder.variance(blocks)
+        alone = decoder.answer_variance(blocks)
         monkeypatch.setattr(tents, "_SHARED", 1)
-        assert (decoder.variance(blocks) == alone).all()
+        assert (decoder.answer_variance(blocks) == alone).all()
         monkeypatch.undo()

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Index
+from deltahist.decode.forms import IntArray
 from deltahist.errors import InputError
 from deltahist.strategies.base import whole_shares
 from deltahist.strategies.flow.noise import ARRIVALS, DIAGONAL, HUB_STRIPS, HUB_SUMS, HUBS, STRAIGHT, HubLine
@@ -105,7 +105,7 @@ class Prices:
                 most = max(most, *np.add.outer(walk[one], walk[other])[taken].tolist())
         return 0 if most < 0 else most + 2 * (self.hub + self.cells)
 
-    def _within(self, near: Neighbourhood, x: Index, y: Index) -> NDArray[np.bool_]:
+    def _within(self, near: Neighbourhood, x: IntArray, y: IntArray) -> NDArray[np.bool_]:
         """Return whether moves lead to blocks x and y blocks away: over the blocks in between, and one cell more."""
         sides = (*self.flow.sides, 1)
         wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
@@ -132,7 +132,7 @@ def most_direct(flow: Flow) -> int:
     return max(same, 2 * price.through_hub // max(price.straight, price.diagonal))
 
 
-def _apart(line: HubLine, limit: int, alone: bool) -> tuple[Index, Index]:
+def _apart(line: HubLine, limit: int, alone: bool) -> tuple[IntArray, IntArray]:
     """Return the least distance of two blocks by their distances from hubs, and the least above a limit.
 
     If `alone`, without blocks on one side of one hub, whose ways cross the same lines.
@@ -172,7 +172,7 @@ def edge_cost(flow: Flow, near: Neighbourhood, norm: int) -> Fraction | None:
     return Fraction(most, prices.denominator**norm)
 
 
-def entrances(flow: Flow, near: Neighbourhood) -> tuple[Index, Index, NDArray[np.bool_]]:
+def entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
     """Return for every cell that touches a source its block, where arrivals enter, and whether by a hub.
 
     An arrival enters at the nearest block where arrivals have noise or, where that is dearer, at the hub of its block.
@@ -216,7 +216,7 @@ class Routes:
         self._one = int(1 / next(group.unit for group in flow.groups if group.name == STRAIGHT))
         #: Numbers of the draws, in the arrays that they stand in.
         self._draws, self._crossings = flow.split(np.arange(flow.draws))
-        self._changes: list[tuple[Index, Index, Index]] = []
+        self._changes: list[tuple[IntArray, IntArray, IntArray]] = []
 
     def changes(self) -> scipy.sparse.csr_array:
         """Return U (draws, M): by how much each draw makes up for each edge."""
@@ -249,11 +249,11 @@ class Routes:
         draws, columns, values = (np.concatenate(part) for part in zip(*self._changes, strict=True))
         return scipy.sparse.csr_array((values, (draws, columns)), shape=(flow.draws, len(edges)))
 
-    def _add(self, draw: Index, edge: Index, value: Index) -> None:
+    def _add(self, draw: IntArray, edge: IntArray, value: IntArray) -> None:
         some = value != 0
         self._changes.append((draw[some], edge[some], value[some] * self._one))
 
-    def _walk(self, here: Index, there: Index, edge: Index) -> None:
+    def _walk(self, here: IntArray, there: IntArray, edge: IntArray) -> None:
         """Cross the borders between blocks here and there (ndim, m)."""
         here = here.copy()
         while len(going := np.flatnonzero((here != there).any(axis=0))):
@@ -261,7 +261,7 @@ class Routes:
             self._cross(here[:, going], step, edge[going])
             here[:, going] += step
 
-    def _cross(self, here: Index, step: Index, edge: Index) -> None:
+    def _cross(self, here: IntArray, step: IntArray, edge: IntArray) -> None:
         """Cross the borders to neighbouring blocks (ndim, m): draws change by −1 or 1, and sums by their weights."""
         there = here + step
         low = np.minimum(here, there)
@@ -286,7 +286,7 @@ class Routes:
         draw = np.where(step[0, both] == step[1, both], rising, falling)
         self._add(draw, edge[both], step[0, both])
 
-    def _enter(self, block: Index, edge: Index, sign: int) -> None:
+    def _enter(self, block: IntArray, edge: IntArray, sign: int) -> None:
         """Enter at the hubs of blocks (ndim, m), or leave there: draws of hubs, of squares and of strips count."""
         hubs = self.flow.hub_grid
         assert hubs is not None

@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import (
-    Bilinear,
+    BilinearForm,
     BlockPower,
-    Feature,
-    Field,
-    Form,
-    Index,
-    Joint,
-    Mixed,
-    Overlap,
-    Quadratic,
+    BoxFunction,
+    FloatArray,
+    IndependentIncrements,
+    IntArray,
+    IntervalForms,
+    IntervalFunction,
+    MixedMoment,
+    QuadraticForm,
     QueryBoxes,
-    Terms,
+    SumOfProducts,
     Windows,
-    cumulated,
-    over_intervals,
-    sums_before,
-    surroundings,
-    weighted,
+    combine_rows,
+    cumulate_rows,
+    interpolate_sums,
+    iterate_query_boxes,
+    mean_increment_product,
 )
 from deltahist.space.cover import Pieces, RegionCover, Span, counted, prefix_sums, sums_between
 from deltahist.space.workloads import AllRanges, Boxes
@@ -67,20 +67,20 @@ Cumulants: TypeAlias = tuple[float, float]
 # -- forms along a line ----------------------------------------------------------------------------------------
 
 
-class Diagonal(Form):
+class Diagonal(QuadraticForm):
     """Independent edges."""
 
-    def __init__(self, values: Field) -> None:
+    def __init__(self, values: FloatArray) -> None:
         self.values, self.size = values, len(values)
 
-    def entries(self, i: Index, j: Index) -> Field:
+    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         return np.where(i == j, self.values[i], 0.0)
 
-    def whole(self, weight: Field) -> float:
+    def value_at(self, weight: FloatArray) -> float:
         return float(weight @ (self.values * weight))
 
 
-class Steps(Form):
+class Steps(QuadraticForm):
     """−½ for the border just before (shift 0) or behind (1) an inner edge that lies before another, made symmetric."""
 
     def __init__(self, size: int, shift: int) -> None:
@@ -89,32 +89,32 @@ class Steps(Form):
         self.before = np.full(size, -0.5)
         self.before[0] = 0.0
 
-    def entries(self, i: Index, j: Index) -> Field:
+    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         one, other = (((a > 0) & (a < self.size - 1)) & (a - 1 + self.shift < b) for a, b in ((i, j), (j, i)))
         return -0.5 * np.add(one, other, dtype=np.float64)
 
-    def whole(self, weight: Field) -> float:
+    def value_at(self, weight: FloatArray) -> float:
         later = np.cumsum(weight[::-1])[::-1]  # from each edge on
         inner = np.arange(1, self.size - 1)
         return -float(weight[inner] @ later[inner + self.shift])
 
 
-class LowRank(Form):
+class LowRank(QuadraticForm):
     """A form, and Σ_p (a_ip b_jp + b_ip a_jp) for a and b over the edges (size, p)."""
 
-    def __init__(self, base: Overlap | Steps, a: Field, b: Field) -> None:
+    def __init__(self, base: IndependentIncrements | Steps, a: FloatArray, b: FloatArray) -> None:
         self.base, self.a, self.b, self.size = base, a, b, base.size
 
-    def entries(self, i: Index, j: Index) -> Field:
+    def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         both = np.einsum("ep,ep->e", self.a[i], self.b[j]) + np.einsum("ep,ep->e", self.b[i], self.a[j])
-        return self.base.entries(i, j) + both
+        return self.base.entries_at(i, j) + both
 
-    def of(self, intervals: Pieces) -> Field:
-        a, b = weighted(self.a, intervals.edges), weighted(self.b, intervals.edges)
-        return self.base.of(intervals) + 2 * np.einsum("mp,mp->m", a, b)
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
+        a, b = combine_rows(self.a, intervals.edges), combine_rows(self.b, intervals.edges)
+        return self.base.evaluate_pieces(intervals) + 2 * np.einsum("mp,mp->m", a, b)
 
-    def whole(self, weight: Field) -> float:
-        return self.base.whole(weight) + 2 * float((weight @ self.a) @ (weight @ self.b))
+    def value_at(self, weight: FloatArray) -> float:
+        return self.base.value_at(weight) + 2 * float((weight @ self.a) @ (weight @ self.b))
 
 
 class Patches:
@@ -133,7 +133,12 @@ class Patches:
     """
 
     def __init__(
-        self, knots: Index, own: Field, beside: Field, pairs: Sequence[tuple[Field, Field]], place: Index
+        self,
+        knots: IntArray,
+        own: FloatArray,
+        beside: FloatArray,
+        pairs: Sequence[tuple[FloatArray, FloatArray]],
+        place: IntArray,
     ) -> None:
         self._own, self._cell = own, own[:, :-1] + own[:, 1:] - 2 * beside
         length, number = np.diff(knots), len(knots) - 1
@@ -151,7 +156,7 @@ class Patches:
         start = self._stretch, self._near, self._near * (1 - self._near)
         self._rest = own[:, :-1] - self._products(start, start)
 
-    def of(self, intervals: Pieces) -> Field:
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
         """Return the forms of intervals between any places (k, m), in cells."""
         first, last, head, tail = intervals.first, intervals.last, intervals.head, intervals.tail
         out = self._products(self._at(first, 1 - head), self._at(last, tail))
@@ -171,7 +176,7 @@ class Patches:
         out[:, alone] = head[alone] ** 2 * self._cell.take(first[alone], axis=1)
         return out
 
-    def _at(self, cell: Index, share: Field) -> tuple[Index, Field, Field]:
+    def _at(self, cell: IntArray, share: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the stretch of places in cells, and how much of u and u (1 − u) is there."""
         near, far, rest = self._near.take(cell), self._far.take(cell), 1 - share
         return (
@@ -180,7 +185,9 @@ class Patches:
             rest * near * (1 - near) + share * far * (1 - far),
         )
 
-    def _products(self, start: tuple[Index, Field, Field], stop: tuple[Index, Field, Field]) -> Field:
+    def _products(
+        self, start: tuple[IntArray, FloatArray, FloatArray], stop: tuple[IntArray, FloatArray, FloatArray]
+    ) -> FloatArray:
         """Return the sum of the nine products for each form (k, m)."""
         found = self._table.take(start[0] * self._number + stop[0], axis=1).reshape(3, 3, -1, len(start[0]))
         out = np.zeros((len(self._own), len(start[0])))
@@ -193,7 +200,7 @@ class Patches:
         return out
 
 
-def _in_shares(values: Field, knots: Index) -> Field:
+def _in_shares(values: FloatArray, knots: IntArray) -> FloatArray:
     """Return how much of 1, u and u (1 − u) values (size, p) are on each stretch between knots (3 s, p)."""
     low, high = knots[:-1], knots[1:]
     middle = (low + high) // 2
@@ -204,10 +211,10 @@ def _in_shares(values: Field, knots: Index) -> Field:
     return np.concatenate([values[low], rise, bend])
 
 
-class Sides(Quadratic):
+class Sides(IntervalForms):
     """The rim of an interval, and the three forms of the flow estimated across a line (`estimated_flow`)."""
 
-    def __init__(self, rim: Form, flow: Sequence[LowRank], knots: Index, edges: Field | None) -> None:
+    def __init__(self, rim: QuadraticForm, flow: Sequence[LowRank], knots: IntArray, edges: FloatArray | None) -> None:
         super().__init__([rim, *flow], edges)
         self._flow, self._knots = flow, knots
 
@@ -215,7 +222,7 @@ class Sides(Quadratic):
     def _patches(self) -> Patches:
         edge = np.arange(self.forms[0].size)
         own, beside = (
-            np.array([form.entries(some, other) for form in self.forms])
+            np.array([form.entries_at(some, other) for form in self.forms])
             for some, other in ((edge, edge), (edge[:-1], edge[1:]))
         )
         pairs = [
@@ -224,8 +231,8 @@ class Sides(Quadratic):
         ]
         return Patches(self._knots, own, beside, pairs, edge)
 
-    def of(self, intervals: Pieces) -> Field:
-        return self._patches.of(intervals)
+    def evaluate_pieces(self, intervals: Pieces) -> FloatArray:
+        return self._patches.evaluate_pieces(intervals)
 
 
 def estimated_flow(
@@ -240,13 +247,13 @@ def estimated_flow(
     """
     leaf, theta, gain = straight + diagonal * line.diagonals, line.windows.theta, line.prefix_gain
     mixed = gain @ (line.spread(leaf, sums) / 2)
-    mixed -= cumulated((theta * leaf).T)
+    mixed -= cumulate_rows((theta * leaf).T)
     corners = []
     for shift in (0, 1):
         at_edge = np.zeros_like(gain)
         at_edge[1:-1] = theta.T[shift : shift + line.n - 1] / 2
         corners.append(LowRank(Steps(line.n + 1, shift), at_edge, gain))
-    return LowRank(Overlap(cumulated(leaf)), mixed, gain), corners[0], corners[1]
+    return LowRank(IndependentIncrements(cumulate_rows(leaf)), mixed, gain), corners[0], corners[1]
 
 
 # -- hubs, over boxes ------------------------------------------------------------------------------------------
@@ -264,7 +271,7 @@ class HubVariance:
     None if blocks are cells.
     """
 
-    def __init__(self, hubs: Hubs, edges: list[Field | None], own: float, sums: Sequence[float]) -> None:
+    def __init__(self, hubs: Hubs, edges: list[FloatArray | None], own: float, sums: Sequence[float]) -> None:
         self.hubs, self.own, self.edges = hubs, own, edges
         self._lines = hubs.axes[: len(edges)]
         levels = zip(sums, hubs.ratios, hubs.levels, strict=False)
@@ -273,7 +280,7 @@ class HubVariance:
         self.joint = joint(self.waves)
 
     @functools.cached_property
-    def onto_total(self) -> tuple[Field, float]:
+    def onto_total(self) -> tuple[FloatArray, float]:
         """m in waves (k, l), and Σ m, the variance of all that enters; 0 where there is next to no noise."""
         core = self.waves[1:, 1:] * self.hubs.ones
         return core, float((core * self.hubs.ones).sum())
@@ -287,21 +294,21 @@ class HubVariance:
     def fourth(self, kurtosis: float) -> tuple[float, tuple[Fourths, ...]]:
         """Return the term of their own noise's fourth cumulant in full weight; sums and total make it a little less."""
         lines = zip(self._lines, self.edges, strict=True)
-        before = (line.before if edge is None else sums_before(line.before, edge) for line, edge in lines)
+        before = (line.before if edge is None else interpolate_sums(line.before, edge) for line, edge in lines)
         return kurtosis * self.own**2, tuple(map(Fourths, before))
 
 
 @dataclass(frozen=True, eq=False)
-class Fourths(Feature):
+class Fourths(IntervalFunction):
     """Σ over hubs of (share of the hub's block in the interval)⁴; `before` are hubs up to edges (n + 1, 1)."""
 
-    before: Field
+    before: FloatArray
 
-    def __call__(self, low: Field, high: Field) -> Field:
-        return BlockPower(1, 4)(*(sums_before(self.before, place)[:, 0] for place in (low, high)))
+    def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        return BlockPower(1, 4)(*(interpolate_sums(self.before, place)[:, 0] for place in (low, high)))
 
 
-class WavesKnown(Joint):
+class WavesKnown(BoxFunction):
     """Σ_ij K_ij a_i(q) b_j(q) − (Σ_ij M_ij (a_i·q) (b_j·q))² for a box q, which is a product over the axes.
 
     For waves a_i(q) is (a_i·q)², and for i = 0 the squared length of q. K (`squared`) and M (`whole`) are nearly of low
@@ -309,25 +316,27 @@ class WavesKnown(Joint):
     each edge of cells lies among the blocks, per axis, None if blocks are cells.
     """
 
-    def __init__(self, lines: Sequence[HubLine], edges: Sequence[Field | None], squared: Field, whole: Field) -> None:
+    def __init__(
+        self, lines: Sequence[HubLine], edges: Sequence[FloatArray | None], squared: FloatArray, whole: FloatArray
+    ) -> None:
         self._lines, self._edges, self.squared, self.whole = lines, edges, squared, whole
         squares, sums = _factors(squared), _factors(whole)
         self._axes = [_Waves(*each) for each in zip(lines, edges, squares, sums, strict=False)]
         #: On a line, what the products are with.
         self._line = (squares[1].sum(axis=0)[:, None], sums[1][0][:, None]) if len(lines) == 1 else None
 
-    def __call__(self, spans: Sequence[Span]) -> Field:
+    def __call__(self, spans: Sequence[Span]) -> FloatArray:
         found = [axis(*span) for axis, span in zip(self._axes, spans, strict=True)]
         squares, sums = zip(*found if self._line is None else (*found, self._line), strict=True)
         return np.asarray(sum_products(*squares) - sum_products(*sums) ** 2)
 
-    def mean(self, shape: tuple[int, ...]) -> float:
+    def mean_over_boxes(self, shape: tuple[int, ...]) -> float:
         pairs = []
         for line, edge, n in zip(self._lines, self._edges, shape, strict=True):
-            own = line.waves_before if edge is None else sums_before(line.waves_before, edge)
-            pairs.append(over_intervals(own.T @ own, np.multiply.outer(own.sum(axis=0), own.sum(axis=0)), n))
+            own = line.waves_before if edge is None else interpolate_sums(line.waves_before, edge)
+            pairs.append(mean_increment_product(own.T @ own, np.multiply.outer(own.sum(axis=0), own.sum(axis=0)), n))
         x, y = pairs + [np.ones((1, 1))] * (2 - len(shape))
-        alike = [axis.alike.mean(n) for axis, n in zip(self._axes, shape, strict=True)] + [1.0]
+        alike = [axis.alike.mean_over_intervals(n) for axis, n in zip(self._axes, shape, strict=True)] + [1.0]
         one, other = (np.append(mean, np.diag(own)) for mean, own in zip(alike, (x, y), strict=False))
         return float(one @ self.squared @ other - ((x @ self.whole) * (self.whole @ y)).sum())
 
@@ -335,10 +344,10 @@ class WavesKnown(Joint):
 class _Waves:
     """Waves along an axis: `weight` (1 + k, r) times |q|² and (a·q)², `factor` (k, s) times a·q, for intervals q."""
 
-    def __init__(self, line: HubLine, edges: Field | None, weight: Field, factor: Field) -> None:
-        self.alike = Quadratic([Overlap(line.before[:, 0])], edges)
+    def __init__(self, line: HubLine, edges: FloatArray | None, weight: FloatArray, factor: FloatArray) -> None:
+        self.alike = IntervalForms([IndependentIncrements(line.before[:, 0])], edges)
         self._line, self._weight, self._hubs = line, weight, line.before[:, 0].astype(np.int64)
-        self._before = cumulated(line.waves.T)
+        self._before = cumulate_rows(line.waves.T)
         self._linear = self._before @ factor
 
     @functools.cached_property
@@ -348,19 +357,19 @@ class _Waves:
         own, beside = (before**2 @ weight)[self._hubs].T, ((near * far) @ weight).T
         return Patches(self._line.knots, own, beside, [(before * each, before) for each in weight.T], self._hubs)
 
-    def __call__(self, low: Field, high: Field) -> tuple[Field, Field]:
+    def __call__(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
         intervals = self.alike.in_blocks(low, high)
-        squares = self._squares.of(intervals)
-        squares += np.multiply.outer(self._weight[0], self.alike.of(intervals)[0])
-        return squares, weighted(self._linear, [(self._hubs[edge], share) for edge, share in intervals.edges]).T
+        squares = self._squares.evaluate_pieces(intervals)
+        squares += np.multiply.outer(self._weight[0], self.alike.evaluate_pieces(intervals)[0])
+        return squares, combine_rows(self._linear, [(self._hubs[edge], share) for edge, share in intervals.edges]).T
 
 
-def sum_products(one: Field, other: Field) -> Field:
+def sum_products(one: FloatArray, other: FloatArray) -> FloatArray:
     """Return Σ_k of products (m,) of arrays (k, m), added up in this order."""
     return np.asarray(sum(a * b for a, b in zip(one, other, strict=True)))
 
 
-def _factors(matrix: Field) -> tuple[Field, Field]:
+def _factors(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return L (k, r) and R (l, r) with L Rᵀ the matrix, r its rank beyond rounding."""
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
     some = int(np.count_nonzero(sizes > _ROUNDING * max(sizes[0], np.finfo(float).tiny)))
@@ -379,15 +388,15 @@ class FlowDecoder(Decoder):
 
     strategy: Flow
 
-    def solve(self, values: Field) -> Field:
+    def solve(self, values: FloatArray) -> FloatArray:
         return self._cells(values, self._sums(values))
 
-    def _sums(self, values: NDArray[Any]) -> Field:
+    def _sums(self, values: NDArray[Any]) -> FloatArray:
         """Return block sums y₂ (blocks), in points."""
         flow = self.strategy
         return np.asarray(values[flow.shape[0] - flow.size :].reshape(flow.blocks) / _ONE)
 
-    def _cells(self, values: NDArray[Any], sums: Field) -> Field:
+    def _cells(self, values: NDArray[Any], sums: FloatArray) -> FloatArray:
         """Return ĉ (N,) from y₁ and the block sums."""
         flow = self.strategy
         if flow.plain:
@@ -395,7 +404,7 @@ class FlowDecoder(Decoder):
         cells = values[: self.domain.size].reshape(self.domain.shape)
         return _joined(cells, sums, flow.starts, self._block_sizes).ravel()
 
-    def adjoint(self, query: Field) -> Field:
+    def solve_adjoint(self, query: FloatArray) -> FloatArray:
         flow = self.strategy
         if flow.plain:
             return query / _ONE
@@ -404,24 +413,24 @@ class FlowDecoder(Decoder):
         rest = box - spread_blocks(share, flow.starts, self.domain.shape)
         return np.concatenate([rest.ravel(), share.ravel() / _ONE])
 
-    def estimate(self, values: NDArray[Any], total: int | None) -> Field:
+    def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
         sums = self._sums(values)
         if self.total_known and total is not None and self._spread > 0:
             self._add_inflow(sums, (total - sums.sum()) / self._spread)
         return self._cells(values, sums).reshape(self.domain.shape)
 
-    def coefficients(self, query: Field) -> Field:
-        return self.adjoint(query) if self.strategy.keeps_total else super().coefficients(query)
+    def answer_coefficients(self, query: FloatArray) -> FloatArray:
+        return self.solve_adjoint(query) if self.strategy.keeps_total else super().answer_coefficients(query)
 
     @functools.cached_property
-    def onto_total(self) -> tuple[Field, Field, float]:
+    def onto_total(self) -> tuple[FloatArray, FloatArray, float]:
         if self.strategy.keeps_total:
             return super().onto_total
         values = np.zeros(self.strategy.shape[0])
         self._add_inflow(values[self.strategy.shape[0] - self.strategy.size :], _ONE)
-        return self.adjoint(np.ones(self.domain.size)), self.solve(values), self._spread
+        return self.solve_adjoint(np.ones(self.domain.size)), self.solve(values), self._spread
 
-    def _add_inflow(self, sums: Field, times: float) -> None:
+    def _add_inflow(self, sums: FloatArray, times: float) -> None:
         """Add to sums of blocks so many times the covariance of what enters there with all that enters."""
         sums.reshape(-1)[self.strategy.entries] += self._entry * times
         if self._hubs is not None:
@@ -436,7 +445,7 @@ class FlowDecoder(Decoder):
         return hubs + len(self.strategy.entries) * self._entry
 
     @functools.cached_property
-    def _block_sizes(self) -> Field:
+    def _block_sizes(self) -> FloatArray:
         return sum_blocks(np.ones(self.domain.shape), self.strategy.starts)
 
     @functools.cached_property
@@ -455,14 +464,14 @@ class FlowDecoder(Decoder):
     # -- errors of boxes, in closed form -------------------------------------------------------------------
 
     @functools.cached_property
-    def _edges(self) -> list[Field | None]:
+    def _edges(self) -> list[FloatArray | None]:
         """Where each edge of cells lies among the blocks, per axis; None if blocks are cells."""
         if self.strategy.plain:
             return [None] * self.domain.ndim
         return [np.interp(np.arange(cut[-1] + 1), cut, np.arange(len(cut) + 0.0)) for cut in self._cuts]
 
     @functools.cached_property
-    def _cuts(self) -> list[Index]:
+    def _cuts(self) -> list[IntArray]:
         """The first cell of every block, and the number of cells, per axis."""
         return [np.append(s, n) for n, s in zip(self.domain.shape, self.strategy.starts, strict=True)]
 
@@ -474,12 +483,12 @@ class FlowDecoder(Decoder):
         return HubVariance(self.strategy.hub_noise, self._edges, self._cumulants[HUBS][0], sums)
 
     @functools.cached_property
-    def _rims(self) -> list[Quadratic]:
+    def _rims(self) -> list[IntervalForms]:
         """Σ of the squared weights of the inner lines that an interval ends at, per axis."""
         inner = (Diagonal(np.pad(np.ones(m - 1), 1)) for m in self.strategy.blocks)
-        return [Quadratic([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
+        return [IntervalForms([form], edge) for form, edge in zip(inner, self._edges, strict=True)]
 
-    def terms(self, order: int) -> Terms | None:
+    def box_cumulant(self, order: int) -> SumOfProducts | None:
         # Beside a public total nothing but hubs may let mass enter.
         flow = self.strategy
         if flow.arrivals is not None and self.total_known:
@@ -487,17 +496,17 @@ class FlowDecoder(Decoder):
         return self._second if order == 2 else self._fourth
 
     @functools.cached_property
-    def _second(self) -> Terms:
+    def _second(self) -> SumOfProducts:
         straight = self._cumulants[STRAIGHT][0]
         out: list[Any] = [(straight, (self._rims[0],)) if len(self._rims) == 1 else (1.0, self._across(straight))]
         if not self.strategy.plain:
             cuts = zip(self._cuts, self._edges, strict=True)
-            shared = tuple(Quadratic([Overlap(cut.astype(np.float64))], edge) for cut, edge in cuts)
+            shared = tuple(IntervalForms([IndependentIncrements(cut.astype(np.float64))], edge) for cut, edge in cuts)
             cells = self._cumulants["cells"][0]
             out += [(cells, tuple(BlockPower(1, 2) for _ in shared)), (-cells, shared)]
         return out if self._hubs is None else [*out, self._hubs.second(self.total_known)]
 
-    def _across(self, straight: float) -> Bilinear:
+    def _across(self, straight: float) -> BilinearForm:
         """Return sides along y times ends along x, and the other way round; then the corners.
 
         Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y), derived in
@@ -516,10 +525,10 @@ class FlowDecoder(Decoder):
         square = self.domain.shape[0] == self.domain.shape[1] and flow.sides[0] == flow.sides[1]
         axes = x, x if square else sides(1)
         weights = np.array([[d, 1, 2 * d, 0], [1, 0, 0, 0], [2 * d, 0, 2 * d, 0], [0, 0, 0, -2 * d]])
-        return Bilinear(axes, weights)
+        return BilinearForm(axes, weights)
 
     @functools.cached_property
-    def _fourth(self) -> Terms:
+    def _fourth(self) -> SumOfProducts:
         """Fourth cumulant: exact for cells; of flows the single moves through the rim, in full weight.
 
         Sums along lines and the corners are left out, and least squares gives single moves a little less weight.
@@ -536,7 +545,7 @@ class FlowDecoder(Decoder):
         if not flow.plain:
             # Σ (q − q̄)⁴, where Σ q q̄³ = Σ q̄⁴ block by block
             for times, own in ((1, 4), (-4, 3), (6, 2), (-3, 1)):
-                out.append((times * known["cells"], tuple(Mixed(cut, own, 4 - own) for cut in self._cuts)))
+                out.append((times * known["cells"], tuple(MixedMoment(cut, own, 4 - own) for cut in self._cuts)))
         return out if self._hubs is None else [*out, self._hubs.fourth(weight)]
 
     # -- arrivals, over boxes ------------------------------------------------------------------------------
@@ -547,7 +556,7 @@ class FlowDecoder(Decoder):
         return self._cumulants.get(ARRIVALS, (0.0, 0.0))[0]
 
     @functools.cached_property
-    def _entry_shares(self) -> Field:
+    def _entry_shares(self) -> FloatArray:
         """Share of a block in each cell, where entities may appear; a box's own share squared is less."""
         flow = self.strategy
         entered = np.zeros(flow.size)
@@ -555,19 +564,19 @@ class FlowDecoder(Decoder):
         return spread_blocks(entered.reshape(flow.blocks) / self._block_sizes, flow.starts, self.domain.shape)
 
     @functools.cached_property
-    def _entries_before(self) -> Field:
+    def _entries_before(self) -> FloatArray:
         """Shares of entry points summed up to every edge of cells."""
         return prefix_sums(self._entry_shares)
 
-    def _arriving(self, work: Asked) -> Field | float:
+    def _arriving(self, work: Asked) -> FloatArray | float:
         """Return the variance that arrivals add to the closed form of boxes (m,)."""
-        if not self._entry or not isinstance(work, Boxes | AllRanges) or not self.closed:
+        if not self._entry or not isinstance(work, Boxes | AllRanges) or not self.has_closed_form:
             return 0.0
         return self._entry * sums_between(self._entries_before, work.spans(self.domain))
 
     def mean_variance(self, work: AllRanges) -> float:
         mean = super().mean_variance(work)
-        if not self._entry or not self.closed:
+        if not self._entry or not self.has_closed_form:
             return mean
         shares = self._entry_shares
         for n in reversed(self.domain.shape):
@@ -577,7 +586,7 @@ class FlowDecoder(Decoder):
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        return "a bound" if self._entry and self.closed and not self.strategy.plain else "exact"
+        return "a bound" if self._entry and self.has_closed_form and not self.strategy.plain else "exact"
 
     # -- errors of any work --------------------------------------------------------------------------------
 
@@ -588,10 +597,10 @@ class FlowDecoder(Decoder):
         found.variance[...] += self._arriving(work)
         return found
 
-    def variance(self, work: Asked) -> Field:
+    def answer_variance(self, work: Asked) -> FloatArray:
         if not isinstance(work, Boxes | AllRanges) and self._by_rims:
             return self._of_queries(work, kurtosis=False).variance
-        return super().variance(work) + self._arriving(work)
+        return super().answer_variance(work) + self._arriving(work)
 
     @property
     def _by_rims(self) -> bool:
@@ -606,7 +615,7 @@ class FlowDecoder(Decoder):
             cover, *left = self._in_blocks(cover, 4 if kurtosis else 2)
             for out, cumulant, powers in zip((variance, fourth), self._cumulants["cells"], left, strict=False):
                 out += cumulant * powers
-        for around in surroundings(cover, self.strategy.blocks):
+        for around in iterate_query_boxes(cover, self.strategy.blocks):
             for part in self._rim_errors:
                 own, own_fourth = part.of(around, kurtosis)
                 variance[around.some] += own
@@ -628,7 +637,7 @@ class FlowDecoder(Decoder):
             out.append(HubErrors(self._hubs, known[HUBS][1], sums, self.total_known))
         return out
 
-    def _in_blocks(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[Field, ...]]:
+    def _in_blocks(self, cover: RegionCover, order: int) -> tuple[RegionCover, *tuple[FloatArray, ...]]:
         """Return queries by the shares of blocks that they hold, and the power of the residuals of cells.
 
         These are Σ of second and, if that is the order, of fourth powers (m,).
@@ -653,7 +662,7 @@ class FlowDecoder(Decoder):
         by_block = np.argsort(place, kind="stable")
         begins = np.flatnonzero(np.diff(place[by_block], prepend=-1))
 
-        def per_block(power: int) -> Field:
+        def per_block(power: int) -> FloatArray:
             each = np.concatenate([cover.share**power, number])[by_block]
             return np.add.reduceat(each, begins) if len(begins) else each
 
@@ -675,40 +684,40 @@ class FlowDecoder(Decoder):
 class _NearSums:
     """Weighted sums along a line, of which few hold a place, and tables (sums, places) of them."""
 
-    def __init__(self, windows: Sums, *tables: Field) -> None:
+    def __init__(self, windows: Sums, *tables: FloatArray) -> None:
         self._tables, self._levels = [Windows(table) for table in tables], windows.ends
 
-    def near(self, start: Index, end: Index, low: Index, size: int) -> tuple[Index, list[Field]]:
+    def near(self, start: IntArray, end: IntArray, low: IntArray, size: int) -> tuple[IntArray, list[FloatArray]]:
         """Return the sums that hold places from `start` to `end` (queries, s), and their part of each table.
 
         Parts are (queries, s, size), from the place before `low` on.
         """
         picked = [np.zeros((len(low), 0), dtype=np.int64)]
-        tables: list[list[Field]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
+        tables: list[list[FloatArray]] = [[np.zeros((len(low), 0, size))] for _ in self._tables]
         for first, last, most in self._levels:
             number = int((last[end] - first[start]).max()) + 1
             begins = np.minimum(first[start], most + 1 - number)
             picked.append(begins[:, None] + np.arange(number))
             for out, table in zip(tables, self._tables, strict=True):
-                out.append(table.near(low, size, begins, number))
+                out.append(table.slice_windows(low, size, begins, number))
         return np.hstack(picked), [np.concatenate(each, axis=1) if len(each) != 2 else each[1] for each in tables]
 
 
-def _total(one: NDArray[Any], other: NDArray[Any]) -> Field:
+def _total(one: NDArray[Any], other: NDArray[Any]) -> FloatArray:
     """Return Σ of products over each query."""
     return np.asarray(np.vecdot(one.reshape(len(one), -1), other.reshape(len(other), -1)))
 
 
-def _squares(values: NDArray[Any]) -> Field:
+def _squares(values: NDArray[Any]) -> FloatArray:
     return _total(values, values)
 
 
-def _fourth(values: NDArray[Any]) -> Field:
+def _fourth(values: NDArray[Any]) -> FloatArray:
     """Return Σ of fourth powers over each query; changes the values."""
     return _squares(np.multiply(values, values, out=values))
 
 
-def _pairs(table: NDArray[Any], some: Index) -> NDArray[Any]:
+def _pairs(table: NDArray[Any], some: IntArray) -> NDArray[Any]:
     """Return the part of a table (sums, sums) between some of the sums (queries, s), as (queries, s, s)."""
     return np.asarray(table[some[:, :, None], some[:, None, :]])
 
@@ -733,7 +742,7 @@ class _LineSums:
         # Of each border its part in C before `inverse`, and in sums.
         self._sums = _NearSums(line.windows, leaf, theta)
 
-    def near(self, around: QueryBoxes, axis: int) -> tuple[Index, Field, Field]:
+    def near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the sums that hold borders of each box (queries, s), with the borders' parts in C and in sums.
 
         Parts are (queries, s, wide or tall), in C before `inverse`.
@@ -755,11 +764,11 @@ class RimErrors:
         self._straight, self._diagonal = straight, diagonal
         self._along = [_LineSums(line, straight[0], diagonal[0], sums) for line in lines]
 
-    def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[Field, Field]:
+    def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
         """Return variance and fourth cumulant (m,) of the draws in the boxes around queries and of all sums."""
         straight, diagonal = self._straight[0], self._diagonal[0]
-        rising, falling = around.differences((1, 1), (0, 0)), around.differences((1, 0), (0, 1))
-        flows = around.differences((1, 0), (0, 0)), around.differences((0, 1), (0, 0))
+        rising, falling = around.subtract_shifted((1, 1), (0, 0)), around.subtract_shifted((1, 0), (0, 1))
+        flows = around.subtract_shifted((1, 0), (0, 0)), around.subtract_shifted((0, 1), (0, 0))
         total = straight * sum(map(_squares, flows)) + diagonal * (_squares(rising) + _squares(falling))
         fourth, factors = np.zeros(len(around)), []
         for axis, (sums, own) in enumerate(zip(self._along, flows, strict=True)):
@@ -794,14 +803,14 @@ class RimErrors:
         north -= up
         fourth += self._straight[1] * (_fourth(east) + _fourth(north))
         for left in (rising, falling):
-            fourth += self._diagonal[1] * _fourth(around.inside(left, 0, 1))
+            fourth += self._diagonal[1] * _fourth(around.zero_outside(left, 0, 1))
         return total, fourth
 
 
 class _HubSums:
     """Sums of hubs along one axis, and their knowledge of hubs: of K and T the axis comes first."""
 
-    def __init__(self, line: HubLine, variance: Field, trust: Field) -> None:
+    def __init__(self, line: HubLine, variance: FloatArray, trust: FloatArray) -> None:
         squares, turn = line.spectrum
         self._places, self._sums = line.places, _NearSums(line.windows, line.windows.theta)
         #: What of each sum is in each wave (sums, waves); each wave's sum; K of pairs of sums.
@@ -814,7 +823,7 @@ class _HubSums:
         )
         (self.beyond,) = _single(trust[1:, 1:] - trust[1:, :1])
 
-    def near(self, around: QueryBoxes, axis: int) -> tuple[Index, Index, Field]:
+    def near(self, around: QueryBoxes, axis: int) -> tuple[IntArray, IntArray, FloatArray]:
         """Return places of the hubs in each box along an axis, the sums that hold some, and their weights.
 
         Shapes are (queries, h), (queries, s) and (queries, s, h).
@@ -830,7 +839,9 @@ class _HubSums:
         some, (weights,) = self._sums.near(np.minimum(first, last), last, first, hub.shape[1])
         return places, some, weights
 
-    def strips(self, sums: Field, some: Index, across: Field, found: Field, alike: Field) -> Field:
+    def strips(
+        self, sums: FloatArray, some: IntArray, across: FloatArray, found: FloatArray, alike: FloatArray
+    ) -> FloatArray:
         """Return Σ of fourth powers of what sums along this axis see of each query (queries,).
 
         Some of the sums hold `sums` of it (queries, s, h), and the other axis has weights `across` (queries, t, h).
@@ -855,7 +866,7 @@ class HubErrors:
         )
         self._everywhere = all(len(line.places) == line.n for line in (x, y))
 
-    def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[Field, Field]:
+    def of(self, around: QueryBoxes, kurtosis: bool) -> tuple[FloatArray, FloatArray]:
         """Return variance and fourth cumulant (m,) of hubs inside queries, strips through these, and all sums."""
         hubs, known, (x, y) = self._known.hubs, self._known.joint, self._axes
         (at_x, some_x, over), (at_y, some_y, up) = (line.near(around, axis) for axis, line in enumerate(self._axes))
@@ -901,7 +912,7 @@ class HubErrors:
         return variance, fourth + self._draws * _fourth(left)
 
 
-def _joined(cells: NDArray[Any], sums: Field, starts: Starts, sizes: Field) -> Field:
+def _joined(cells: NDArray[Any], sums: FloatArray, starts: Starts, sizes: FloatArray) -> FloatArray:
     """Return cells that add up to the sums of their blocks, whose first cells and sizes are given."""
     gain = (sums - sum_blocks(cells, starts)) / sizes
     return np.asarray(cells + spread_blocks(gain, starts, cells.shape))

@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import Field, Index, cumulated
+from deltahist.decode.forms import FloatArray, IntArray, cumulate_rows
 
 #: Numbers of either type: whole ones of a release, or floats of its linear part.
 Array: TypeAlias = NDArray[Any]
@@ -22,13 +22,13 @@ def sums_on(n: int, width: int, centred: bool = False) -> int:
     return max(1, round(n / width)) + centred
 
 
-def _centres(n: int, width: int, centred: bool) -> Index:
+def _centres(n: int, width: int, centred: bool) -> IntArray:
     """Return where sums have their centres (sums,), in halves of a place."""
     number = sums_on(n, width, centred)
     return 2 * width * np.arange(number) + (n - 1 - (number - 1) * width if centred else width - 1)
 
 
-def hats(n: int, width: int, centred: bool = False) -> Index:
+def hats(n: int, width: int, centred: bool = False) -> IntArray:
     """Return weights (sums, n) of the places in each sum, in units of 1 / (2 width).
 
     Each sum's weight falls linearly from one at its centre to nothing at its neighbours' centres; before the first
@@ -41,7 +41,7 @@ def hats(n: int, width: int, centred: bool = False) -> Index:
     return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
 
 
-def bends(n: int, widths: Sequence[int], centred: bool) -> Index:
+def bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
     """Return the places of a line (s,) at which weights of its sums bend, and both ends of the line.
 
     Weights are straight from each such place to the one before the next.
@@ -54,7 +54,7 @@ def bends(n: int, widths: Sequence[int], centred: bool) -> Index:
 class Sums:
     """Weighted sums of places along a line: whole-number weights (sums, places) for each level, and their units."""
 
-    def __init__(self, n: int, levels: Sequence[Index], units: Sequence[int]) -> None:
+    def __init__(self, n: int, levels: Sequence[IntArray], units: Sequence[int]) -> None:
         numbers = np.array([len(weights) for weights in levels], dtype=np.int64)
         #: Weights of all levels (sums, n); level, and unit of the weights, of each sum (sums,).
         self.weights = np.concatenate([np.zeros((0, n), dtype=np.int64), *levels])
@@ -86,7 +86,7 @@ class Sums:
         return out
 
     @functools.cached_property
-    def ends(self) -> list[tuple[Index, Index, int]]:
+    def ends(self) -> list[tuple[IntArray, IntArray, int]]:
         """The first and the last sum of each level that hold each place (n,); the level's last sum."""
         out = []
         for level in range(len(self.numbers)):
@@ -95,7 +95,7 @@ class Sums:
             out.append((members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1])))
         return out
 
-    def holding(self, place: Index) -> Iterator[tuple[Index, Index]]:
+    def holding(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield the sums that hold places, with their weights there; two of each level, with weight 0 for none."""
         for first, last, _ in self.ends:
             one, other = first[place], last[place]
@@ -113,9 +113,9 @@ class Stretches(NamedTuple):
     same sum, without a slope, before the first centre and behind the last.
     """
 
-    cuts: Index
-    leaf: Field
-    levels: list[tuple[Index, Index, Index, Index]]
+    cuts: IntArray
+    leaf: FloatArray
+    levels: list[tuple[IntArray, IntArray, IntArray, IntArray]]
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Lines:
     centred: bool = False
 
     @functools.cached_property
-    def diagonals(self) -> Field:
+    def diagonals(self) -> FloatArray:
         """Number of diagonal moves that count at each border (n,)."""
         out = np.zeros(self.n)
         out[:-1] += 1
@@ -153,36 +153,36 @@ class Lines:
         return Sums(self.n, levels, [2 * w for w in self.widths])
 
     @functools.cached_property
-    def leaf(self) -> Field:
+    def leaf(self) -> FloatArray:
         """V (n,), as planned."""
         return self.straight + self.diagonal * self.diagonals
 
     @functools.cached_property
-    def own(self) -> Field:
+    def own(self) -> FloatArray:
         """W (p,), as planned."""
         return np.array(self.sums, dtype=np.float64)[self.windows.level]
 
-    def spread(self, leaf: Field, sums: Sequence[float]) -> Field:
+    def spread(self, leaf: FloatArray, sums: Sequence[float]) -> FloatArray:
         """Return Θ V Θᵀ + W (p, p) for variances V of borders (n,), and of each level of sums."""
         theta = self.windows.theta
         own = np.array(sums, dtype=np.float64)[self.windows.level]
         return np.asarray((theta * leaf) @ theta.T + np.diag(own))
 
     @functools.cached_property
-    def prefix_gain(self) -> Field:
+    def prefix_gain(self) -> FloatArray:
         """Sums of C over the borders before each edge (n + 1, p)."""
         theta = self.windows.theta
         spread = self.leaf[:, None] * theta.T
         if not self.widths:
-            return cumulated(spread)
+            return cumulate_rows(spread)
         gain = np.linalg.solve(theta @ spread + np.diag(self.own), spread.T).T
-        return cumulated(np.asarray(gain, dtype=np.float64))
+        return cumulate_rows(np.asarray(gain, dtype=np.float64))
 
     @functools.cached_property
-    def knots(self) -> Index:
+    def knots(self) -> IntArray:
         """The edges of borders (s,) between which weights beside an edge, and sums before it, are quadratic."""
         bend = np.concatenate([bends(self.n, self.widths, self.centred), [1, self.n - 1]])
-        every: Index = np.unique(np.add.outer(bend, np.arange(-1, 2)))
+        every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
         return every[(every >= 0) & (every <= self.n)]
 
     @functools.cached_property
@@ -195,7 +195,7 @@ class Lines:
         """The line in stretches; where they begin is where a sum has its centre (`hats`), and beside both ends."""
         centres = [_centres(self.n, width, self.centred) for width in self.widths]
         begins = [-(-centre // 2) for centre in centres]
-        cuts: Index = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
+        cuts: IntArray = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
         cuts = cuts[(cuts >= 0) & (cuts < self.n)]
         levels, start = [], 0
         for width, centre, begin in zip(self.widths, centres, begins, strict=True):
@@ -207,7 +207,7 @@ class Lines:
         return Stretches(cuts, self.leaf[cuts], levels)
 
     @functools.cached_property
-    def factors(self) -> tuple[Index, Field, Field]:
+    def factors(self) -> tuple[IntArray, FloatArray, FloatArray]:
         """The sums' order along the line, and L (p, b) and D (p,) in that order.
 
         L D Lᵀ = Θ V Θᵀ + W. L has ones on its diagonal, and b diagonals below: column j is `L[j]`. Products of
@@ -238,7 +238,7 @@ class Lines:
             below[j, : len(column)] = column
         return order, below, own
 
-    def solve(self, surplus: Array) -> Field:
+    def solve(self, surplus: Array) -> FloatArray:
         """Return (Θ V Θᵀ + W)⁻¹ of s − Θ T, which is given in units (p, lines).
 
         Each number is the same whatever lines are solved together.
@@ -271,7 +271,7 @@ class Lines:
                 out[:, sums[runs]] += np.add.reduceat(part, runs, axis=-1)
         return out
 
-    def sums_before(self, solved: Field) -> Field:
+    def sums_before(self, solved: FloatArray) -> FloatArray:
         """Return sums of C (s − Θ T) over the places before each edge (lines, n + 1), from `solve`'s (p, lines)."""
         cuts, leaf, levels = self.stretches
         # C (s − Θ T) is a straight line on each stretch: `level` at its first place, and `rise` a place, halved.
@@ -286,7 +286,7 @@ class Lines:
         level *= leaf[:, None]
         rise *= leaf[:, None]
         size = np.diff(cuts)[:, None]
-        before = cumulated(size * (level[:-1] + (size - 1) * rise[:-1]))
+        before = cumulate_rows(size * (level[:-1] + (size - 1) * rise[:-1]))
         number = np.diff(cuts, append=self.n + 1)
         further = (np.arange(self.n + 1) - np.repeat(cuts, number)).astype(np.float64)
         before, level, rise = (np.repeat(each.T, number, axis=1) for each in (before, level, rise))
@@ -296,7 +296,7 @@ class Lines:
         rise += before
         return rise
 
-    def adjoint(self, weights: Field, sums: Sequence[Field]) -> Field:
+    def adjoint(self, weights: FloatArray, sums: Sequence[FloatArray]) -> FloatArray:
         """Return −ΘᵀCᵀw, the weights on T beside w, for w (lines, n) on `correction`; write Cᵀw into `sums`."""
         back = self.solve(self.weigh(weights * self.leaf).T).T
         for level, part in enumerate(sums):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from deltahist.decode.forms import Field, Index
+from deltahist.decode.forms import FloatArray, IntArray
 from deltahist.strategies.flow.lines import Array, Lines, Sums, bends, hats
 
 #: Names of kinds of draws: noise on moves across one border, and across two; on what enters at blocks.
@@ -81,7 +81,7 @@ class Crossings(NamedTuple):
             out[..., 1:] -= falling
         return out
 
-    def solve(self, line: Lines) -> Field:
+    def solve(self, line: Lines) -> FloatArray:
         """Return what sums say of each line (p, ..., lines), by least squares (`Lines.solve`)."""
         surplus = _wide(np.concatenate(self.sums, axis=-1))
         for some, _ in self.strips():
@@ -108,7 +108,7 @@ class Crossings(NamedTuple):
             gained[..., some, :] -= moved
             gained[..., after, :] += moved
 
-    def estimate(self, some: slice, line: Lines, solved: Field) -> Array:
+    def estimate(self, some: slice, line: Lines, solved: FloatArray) -> Array:
         """Return the straight flow across some lines (..., some, places), with what the sums along them add.
 
         The sum from the line's start is rounded, of whole numbers.
@@ -164,7 +164,7 @@ class HubLine:
         return self.apart // 2
 
     @functools.cached_property
-    def places(self) -> Index:
+    def places(self) -> IntArray:
         """Block of each hub; a rest at the end has one, too."""
         return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
 
@@ -179,7 +179,7 @@ class HubLine:
         return Sums(number, levels, [2 * most * len(levels)] * len(levels))
 
     @property
-    def knots(self) -> Index:
+    def knots(self) -> IntArray:
         """The hubs (s,) between which sums of waves before a hub are quadratic."""
         number = len(self.places)
         return bends(number, self.widths if number > 1 else (), centred=True)
@@ -190,7 +190,7 @@ class HubLine:
         return int(self.windows.units[0])
 
     @functools.cached_property
-    def spectrum(self) -> tuple[Field, Field]:
+    def spectrum(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues λ of Θ Θᵀ above zero, and its eigenvectors over √λ, as columns: each wave's part of each sum."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
@@ -198,36 +198,36 @@ class HubLine:
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
     @functools.cached_property
-    def waves(self) -> Field:
+    def waves(self) -> FloatArray:
         """An orthonormal basis of what sums of hubs see (waves, hubs): eigenvectors of Θᵀ Θ."""
         return self.spectrum[1].T @ self.windows.theta
 
     @functools.cached_property
-    def before(self) -> Field:
+    def before(self) -> FloatArray:
         """Hubs before each edge of blocks (n + 1, 1)."""
         return self._before(np.ones((1, len(self.places))))
 
     @functools.cached_property
-    def waves_before(self) -> Field:
+    def waves_before(self) -> FloatArray:
         """Sums of the waves before each edge of blocks (n + 1, waves)."""
         return self._before(self.waves)
 
-    def _before(self, weights: Field) -> Field:
+    def _before(self, weights: FloatArray) -> FloatArray:
         out = np.zeros((self.n + 1, len(weights)))
         out[self.places + 1] = weights.T
         return np.asarray(out.cumsum(axis=0))
 
-    def onto_waves(self, hubs: Field, axis: int) -> Field:
+    def onto_waves(self, hubs: FloatArray, axis: int) -> FloatArray:
         """Return how much of each wave is in numbers at hubs along an axis."""
         sums, turn = self.windows.product(hubs, axis) / self.unit, self.spectrum[1]
         return np.asarray(sums @ turn if axis == _Y else turn.T @ sums)
 
-    def of_waves(self, waves: Field, axis: int) -> Field:
+    def of_waves(self, waves: FloatArray, axis: int) -> FloatArray:
         """Return the numbers at hubs along an axis from coefficients of waves."""
         turn = self.spectrum[1]
         return self.of_sums(waves @ turn.T if axis == _Y else turn @ waves, axis)
 
-    def of_sums(self, sums: Field, axis: int) -> Field:
+    def of_sums(self, sums: FloatArray, axis: int) -> FloatArray:
         """Return at each hub along an axis the sums that it is in, by their weights."""
         each = self.windows.theta
         return np.asarray(sums @ each if axis == _Y else each.T @ sums)
@@ -261,7 +261,7 @@ class Hubs:
         return cls((line, line if x == y else HubLine(y, spacing, widths)), strips)
 
     @functools.cached_property
-    def places(self) -> Index:
+    def places(self) -> IntArray:
         """Flat indices of the hubs' blocks."""
         x, y = self.axes
         return np.add.outer(x.places * y.n, y.places).ravel()
@@ -284,12 +284,12 @@ class Hubs:
         return [part for name in self.numbers for part in _cut(draws[name], shapes[name])]
 
     @functools.cached_property
-    def ones(self) -> Field:
+    def ones(self) -> FloatArray:
         """All ones as a sum of products of waves (waves, waves): sums' weights add up to one at every hub."""
         return np.asarray(np.multiply.outer(*(line.waves.sum(axis=1) for line in self.axes)))
 
     @functools.cached_property
-    def levels(self) -> list[Field]:
+    def levels(self) -> list[FloatArray]:
         """Eigenvalues of squares, and of strips, for products of waves (1 + waves, 1 + waves).
 
         The first along each axis stands for all that the sums there do not see.
@@ -298,16 +298,16 @@ class Hubs:
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
     @functools.cached_property
-    def trust(self) -> Field:
+    def trust(self) -> FloatArray:
         """T for products of waves (1 + waves, 1 + waves), as in `levels`."""
         seen = (level / ratio for level, ratio in zip(self.levels, self.ratios, strict=False))
         return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.levels[0]))))
 
-    def hub_of(self, block: Index) -> Index:
+    def hub_of(self, block: IntArray) -> IntArray:
         """Return the number along each axis (ndim, m) of the hub of blocks (ndim, m)."""
         return np.stack([b // line.apart for b, line in zip(block, self.axes, strict=False)])
 
-    def place_of(self, hub: Index) -> Index:
+    def place_of(self, hub: IntArray) -> IntArray:
         """Return blocks (ndim, m) of hubs (ndim, m)."""
         return np.stack([line.places[h] for h, line in zip(hub, self.axes, strict=False)])
 
@@ -336,7 +336,7 @@ class Hubs:
         more += own
         return np.asarray(more.reshape(draws[HUBS].shape))
 
-    def adjoint(self, weights: Field, draws: dict[str, Field]) -> None:
+    def adjoint(self, weights: FloatArray, draws: dict[str, FloatArray]) -> None:
         """Write the weights of draws, from weights (hubs,) of the inflow, into `draws`."""
         own, *sums = self.split(draws)
         x, y = self.axes
@@ -357,7 +357,7 @@ class Hubs:
             sums[2][...] = on_y / (y.unit**2 * self.ratios[1])
 
 
-def joint(values: Field) -> Field:
+def joint(values: FloatArray) -> FloatArray:
     """Return coefficients of products of waves, the first wave being 1, from a matrix's numbers on each product.
 
     The first of `values` along each axis is for all that is no wave: a wave adds the difference.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.forms import BlockPower, Field, cumulated, sums_before, sums_inside
+from deltahist.decode.forms import BlockPower, FloatArray, cumulate_rows, interpolate_sums, sum_intervals
 from deltahist.space.cover import Pieces, Span
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
@@ -191,7 +191,7 @@ def _best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSums:
 @functools.lru_cache(maxsize=16)
 def _best_chain(
     blocks: tuple[int, ...], edges: bytes, norm: int, centred: bool
-) -> tuple[float, Field, tuple[int, ...]]:
+) -> tuple[float, FloatArray, tuple[int, ...]]:
     """Return the least error of flows, with the shares and widths of sums; kept for other cells in the blocks.
 
     `edges` of boxes are in blocks: two arrays for each axis.
@@ -238,7 +238,7 @@ class MeanError:
         self._with_corners = centred and max(blocks) < _MOST_CORNERS
         self._level, self._pair = functools.cache(self._find_level), functools.cache(self._find_pair)
 
-    def best_shares(self, widths: tuple[int, ...]) -> tuple[float, Field]:
+    def best_shares(self, widths: tuple[int, ...]) -> tuple[float, FloatArray]:
         """Return the least error of flows with sums of these widths, and the sums' shares of a budget of one."""
         if not widths:
             return self.of_flows(widths, np.zeros(0)), np.zeros(0)
@@ -258,7 +258,7 @@ class MeanError:
         """Return the mean variance of the flow through the boxes' sides, for sums with their usual shares."""
         return self.of_flows(widths, np.full(len(widths), float(usual_shares(len(widths))[SUMS])))
 
-    def of_flows(self, widths: tuple[int, ...], shares: Field) -> float:
+    def of_flows(self, widths: tuple[int, ...], shares: FloatArray) -> float:
         """Return the mean variance of the flow through the boxes' sides."""
         each = noise_of(1 - shares.sum(), self.norm)
         if not self._sides:
@@ -282,20 +282,25 @@ class MeanError:
         parts, whole = [], True
         for n, ends, (low, high) in self._sides:
             line = Lines(n, widths, each, 0.0, tuple(own), self.centred)
-            parts.append([ends, *(form.of(Pieces.of(low, high)) for form in estimated_flow(line, each, 0.0, own)[1:])])
+            parts.append(
+                [
+                    ends,
+                    *(form.evaluate_pieces(Pieces.of(low, high)) for form in estimated_flow(line, each, 0.0, own)[1:]),
+                ]
+            )
             whole = whole & (low == np.floor(low)) & (high == np.floor(high))
         (x, low_y, high_y), (y, low_x, high_x) = parts
         both = x * y + 2 * x * low_y + 2 * low_x * y + 2 * low_x * low_y - 2 * high_x * high_y
         return diagonal * float(np.where(whole, both, 0.0).mean())
 
-    def _find_level(self, n: int, width: int) -> tuple[Field, list[Field]]:
+    def _find_level(self, n: int, width: int) -> tuple[FloatArray, list[FloatArray]]:
         """Return Θ (p, n) of one level on n borders, and Θ q (m, p) for the stretches there."""
         theta = hats(n, width, self.centred) / (2 * width)
-        before = cumulated(theta.T)
+        before = cumulate_rows(theta.T)
         stretches = [span for m, _, span in self._sides if m == n]
-        return theta, [sums_inside(before, *stretch) for stretch in stretches]
+        return theta, [sum_intervals(before, *stretch) for stretch in stretches]
 
-    def _find_pair(self, n: int, a: int, b: int) -> tuple[Field, Field]:
+    def _find_pair(self, n: int, a: int, b: int) -> tuple[FloatArray, FloatArray]:
         """Return Θ Θᵀ and the mean over boxes of Θq (Θq)ᵀ for one level against another."""
         if a > b:
             gram, asked = self._pair(n, b, a)
@@ -329,13 +334,13 @@ def noise_of(share: float, norm: int) -> float:
     return 2 / share**2 if norm == 1 else 1 / share
 
 
-def _shares_of(x: Field) -> Field:
+def _shares_of(x: FloatArray) -> FloatArray:
     """Return shares of the sums from free parameters: each above zero, together below a half."""
     weight = np.exp(x)
     return np.asarray(weight / (1 + weight.sum()) / 2)
 
 
-def _ends(low: Field, high: Field, n: int) -> Field:
+def _ends(low: FloatArray, high: FloatArray, n: int) -> FloatArray:
     """Return squared weights of the lines that an interval ends at; the domain's own ends are none."""
     out = np.zeros(len(low))
     for edge in (low, high):
@@ -457,8 +462,8 @@ class MeanHubError:
         """Return the variance as a function of the shares of the hubs' own noise, their sums, and strips."""
         inside, squared = [np.ones((1, 1))] * 2, [np.array([[0.0, 1.0]])] * 2
         for axis, (line, span) in enumerate(zip(hubs.axes, self._spans, strict=False)):
-            length = BlockPower(1, 2)(*(sums_before(line.before, edge)[:, 0] for edge in span))
-            inside[axis] = sums_inside(line.waves_before, *span)
+            length = BlockPower(1, 2)(*(interpolate_sums(line.before, edge)[:, 0] for edge in span))
+            inside[axis] = sum_intervals(line.waves_before, *span)
             waves = inside[axis] ** 2
             squared[axis] = np.column_stack([length - waves.sum(axis=1), waves])
         asked = squared[0].T @ np.broadcast_to(squared[1], (len(squared[0]), squared[1].shape[1])) / len(squared[0])
