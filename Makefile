@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export MPLBACKEND = Agg
 
 .DEFAULT_GOAL = help
-.PHONY: help demo demo-map test test-processes test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
+.PHONY: help demo demo-map test test-processes test-experiments test-spark lint types doctest check bench bench-quick audit mutants docs wheel clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -38,13 +38,16 @@ demo-map: demo $(VENV)/.serve  ## publish the sample, and show its map in the br
 
 # Every core runs a worker, so linear algebra gets one thread each. Tests are handed out the longest first, so that no worker
 # ends alone.
-test: $(VENV)/.test  ## run the quick tests (ARGS="-k grids" to choose); processes, Spark and statistical audits apart
+test: $(VENV)/.test  ## run the quick tests (ARGS="-k grids" to choose)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow and not audit and not process" \
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m "not slow and not audit and not experiment and not process" \
 	--ignore=tests/spark $(ARGS)
 
 test-processes: $(VENV)/.test  ## run the tests that start processes: services, browsers, limits, kills
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m "process and not slow" --ignore=tests/spark $(ARGS)
+
+test-experiments: $(VENV)/.test  ## run every script of experiments/, small (ARGS="-m 'experiment and not slow'" for the quick ones)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -m experiment $(ARGS)
 
 test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this machine, which needs Java 17
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/spark $(ARGS)
@@ -52,9 +55,9 @@ test-spark: $(VENV)/.test $(VENV)/.spark  ## run the tests on a Spark of this ma
 mutants: $(VENV)/.test $(VENV)/.spark  ## plant bugs in a copy and see that the quick tests catch each (ARGS="flow" to choose)
 	$(BIN)/python -m tests.mutants $(ARGS)
 
-audit: $(VENV)/.test  ## run every privacy audit, slow ones included (ARGS="-m 'not slow'" for one of each)
+audit: $(VENV)/.test  ## run every privacy audit, slow ones included (ARGS="-m 'audit and not slow'" for one of each)
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 tests/audits $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 -m audit $(ARGS)
 
 doctest: $(VENV)/.test  ## run the examples in the docstrings
 	$(BIN)/python -m pytest --doctest-modules deltahist $(ARGS)

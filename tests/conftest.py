@@ -24,7 +24,7 @@ settings.load_profile("deltahist")
 
 #: Where single tests take seconds: they start first, so that no worker is left alone with them at the end.
 _LONG = (
-    "audits", "experiments", "mechanisms", "accounts/test_window.py", "cli/test_commands.py",
+    "mechanisms", "accounts/test_window.py", "cli/test_commands.py",
 )  # fmt: skip
 #: Tests that start processes: the service, browsers, other clients, and commands that are killed.
 _PROCESSES = (
@@ -36,6 +36,7 @@ _UNWARNED = pytest.mark.filterwarnings("ignore::deltahist.errors.DeltaHistWarnin
 #: Of every test in a folder.
 _MARKS = {
     "audits": pytest.mark.audit,
+    "experiments": pytest.mark.experiment,
     "browser": _UNWARNED,
     "server": _UNWARNED,
     "spark": pytest.mark.slow,
@@ -45,7 +46,9 @@ _MARKS = {
 def pytest_collection_modifyitems(items):
     places = {path: os.path.relpath(path, Path(__file__).parent) for path in {item.path for item in items}}
     for item in items:
-        if (folder := places[item.path].split(os.sep)[0]) in _MARKS and item.path.name != "test_exact.py":
+        if (folder := places[item.path].split(os.sep)[0]) in _MARKS and (
+            item.path.name != "test_exact.py" or item.get_closest_marker("slow")
+        ):
             item.add_marker(_MARKS[folder])
         if places[item.path].startswith(_PROCESSES):
             item.add_marker(pytest.mark.process)

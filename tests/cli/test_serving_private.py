@@ -90,6 +90,7 @@ def ask(address, key, number):
         return answer.read()
 
 
+@pytest.mark.process
 def test_who_asks_again_after_a_kill_has_the_same_answer_and_has_paid_once(night):
     """Clients ask at once, and the service is killed when some of them have answers; its logs tell of no question."""
     file, key = night

@@ -215,6 +215,7 @@ def test_structures_and_numbers_of_columns(tmp_path):
     assert dh.count_file(tmp_path / "p.parquet", DOMAIN, x=0, y=1).outside == 0
 
 
+@pytest.mark.process
 def test_memory_does_not_grow_with_the_file(tmp_path):
     script = ("import sys, deltahist as dh; d = dh.Domain((0, 0, 10, 10), (10, 10)); "
               "dh.count_file(sys.argv[1], d, x='x', y='y'); "

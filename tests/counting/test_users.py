@@ -40,6 +40,7 @@ def _by_file(frame, folder):
     return dh.count_file(folder / "p.csv", LINE, x="x", user="who", max_per_user=2).counts
 
 
+@pytest.mark.audit
 @pytest.mark.parametrize(("count", "trials"), [(_by_array, 2000), (_by_file, 150)])
 def test_a_user_keeps_a_uniform_subset(tmp_path, count, trials):
     """Chi-square of the ten pairs of five rows."""

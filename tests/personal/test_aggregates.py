@@ -69,6 +69,7 @@ def test_records_without_the_value_are_not_paid_for(people):
     assert people.spent(["Ada", "Dan"]) == [3, 0]
 
 
+@pytest.mark.audit
 @settings(max_examples=30)
 @given(VALUES, st.floats(-1e100, 1e100), BOUNDS)
 def test_one_record_changes_no_more_than_noise_hides(measure, values, another, clip):

@@ -283,6 +283,7 @@ def _broken_off(people):
     return found
 
 
+@pytest.mark.audit
 def test_whether_a_question_breaks_off_does_not_tell_of_one_record(tmp_path):
     """A record of 120,000 characters took 1.5 seconds, and all 8 attacks broke off; without it none did."""
     for there in (True, False):
@@ -300,6 +301,7 @@ def test_planning_takes_no_time_from_reading(people, monkeypatch):
     assert spent(people) == [0.1, 0.1, 0.1]
 
 
+@pytest.mark.audit
 def test_one_record_moves_the_chance_to_break_off_by_little(people, monkeypatch):
     """Reading that takes three quarters of its time breaks off half of the time: what one record adds to it decides
     with the share of half of the time that it takes. Of 200 questions 100 do, but for 4 standard deviations."""
@@ -420,6 +422,7 @@ def test_records_of_people_who_have_not_joined_are_left_out(people):
     assert people.records.count(epsilon=0.1).estimate == 6
 
 
+@pytest.mark.audit
 def test_noise_is_what_the_question_says(tmp_path):
     """Mean size of the noise of 100 answers: beyond these bounds once in 50,000 runs at most (Chernoff)."""
     people = city(tmp_path, ROWS, epsilon=10_000)

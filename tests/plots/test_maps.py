@@ -117,6 +117,7 @@ def test_merging_keeps_sums_and_what_stands_out(town_of, town, make):
 RELEASES, MOST = 240, 12
 
 
+@pytest.mark.audit
 def test_no_more_than_one_map_in_twenty_shows_points_where_there_are_none():
     """Empty maps, maps with a few busy places, and thin ones. A block is false if it stands out and holds no point."""
     rng, side = np.random.default_rng(11), 48

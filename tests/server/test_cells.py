@@ -78,6 +78,7 @@ def test_blocks_have_the_librarys_answers(atlas, maps, box, width, compare):
         assert each["density"] == pytest.approx(dh.answer(release, [held])["estimate"].item() / area, rel=2e-3)
 
 
+@pytest.mark.audit
 @pytest.mark.parametrize("strategy", ["flow", "tents"])
 @pytest.mark.parametrize("points", [0, 30])
 def test_hardly_any_map_shows_a_block_without_points(strategy, points):

@@ -85,6 +85,7 @@ def check_operation(operation, number):
     return seen
 
 
+@pytest.mark.process
 def test_500_requests(app):
     check_requests(app, 500)
 
