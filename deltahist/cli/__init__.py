@@ -33,6 +33,7 @@ COMMANDS = {
     "refine": "Publish a finer release of the same data, for the difference in budget.",
     "tighten": "Make a more private copy of a release, without the data.",
     "withdraw": "Withdraw a release, in the ledger and by a notice next to the file.",
+    "sorted": "Publish the sorted values of a column, for quantiles and ranges.",
     "quantile": "Publish the median or another quantile of a column.",
     "share": "Share noisy values over a network: the closer the user, the less noise.",
     "ask": "Answer a query, charged to the people whose records it uses.",
@@ -45,7 +46,7 @@ COMMANDS = {
 }
 #: Commands whose function is in the file of another one.
 _FILES = {
-    **{"tighten": "refine", "withdraw": "refine", "quantile": "publish"},
+    **{"tighten": "refine", "withdraw": "refine", "sorted": "publish", "quantile": "publish"},
     **{"statement": "show", "plot": "show", "export": "show"},
 }
 #: The project file of the current folder, and the commands that use its keys above all headings.
@@ -83,7 +84,8 @@ def deltahist(
 
 def load_command(name: str) -> Any:
     """Import the file of a command, and return the command as Typer takes it: a function or an app."""
-    return getattr(importlib.import_module(f"deltahist.cli.{_FILES.get(name, name)}"), name)
+    module = importlib.import_module(f"deltahist.cli.{_FILES.get(name, name)}")
+    return getattr(module, "publish_sorted" if name == "sorted" else name)
 
 
 def app(called: str | None = None) -> typer.Typer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,7 +17,10 @@ from deltahist.errors import InputError
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
     from deltahist.preprocessing import Preprocessing
-    from deltahist.space.neighbourhood import Neighbourhood
+
+Replaces = Annotated[Path | None, Option(metavar="OLD", help="Release to correct and withdraw.")]
+Reason = Annotated[str | None, Option(metavar="TEXT", help="With --replaces: why. Public.")]
+NewState = Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")]
 
 
 def publish(
@@ -46,13 +50,12 @@ def publish(
     outside: shared.Outside = None,
     drop_bad_rows: shared.DropBadRows = False,
     table: shared.Table = None,
-    in_order: Annotated[bool, Option("--sorted", help="In one dimension: publish sorted points.")] = False,
     ledger: shared.LedgerFile = None,
     account: shared.AccountName = None,
     account_limit: shared.AccountLimit = None,
-    replaces: Annotated[Path | None, Option(metavar="OLD", help="Release to correct and withdraw.")] = None,
-    reason: Annotated[str | None, Option(metavar="TEXT", help="With --replaces: why. Public.")] = None,
-    state: Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")] = None,
+    replaces: Replaces = None,
+    reason: Reason = None,
+    state: NewState = None,
 ) -> Any:
     """Publish a file of points as one release file, which you may hand out.
 
@@ -68,27 +71,17 @@ def publish(
     from deltahist.budget import Budget
     from deltahist.counting import check_file, count_file
     from deltahist.counting.sql import Reading
-    from deltahist.kinds import read_release
     from deltahist.mechanisms.base import weakness_of
-    from deltahist.preprocessing import Correction
     from deltahist.publishers import publish as publish_counts
-    from deltahist.publishers.gradual import check_new
     from deltahist.publishers.publication import check_protection, refuse_weak
     from deltahist.strategies.base import kind_named
 
     budget = shared.read_budget(epsilon, rho)
     if write_config is not None and not dry_run:
         raise InputError("--write-config requires --dry-run")
-    if (replaces is None) != (reason is None):
-        raise InputError("--replaces requires --reason, and the reverse")
-    if out.suffix.lower() != ".parquet":
-        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
-    check_target(out, source, regions, replaces, ledger, replace=dry_run)
     check_target(write_config, source, regions, out, ledger, option="--write-config")
-    if state is not None and not dry_run:
-        check_new(state)
-        check_target(state, source, out, ledger, option="--state")
-    payer = shared.open_account(ledger, account, account_limit, budget)
+    check_target(out, regions)
+    payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget, dry_run)
     refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
     if strategy != "auto":
         kind_named(strategy)
@@ -96,18 +89,12 @@ def publish(
         **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
-    counting = Reading(**reading).preprocessing(None)
-    if replaces is not None and reason is not None:
-        counting = replace(counting, replaces=Correction(read_release(replaces).digest, reason))
+    counting = _correct(Reading(**reading).preprocessing(None), replaces, reason)
     place = shared.MapOptions(
         bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
     )
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         check_file(source, len(bounds) // 2, **reading)
-    if in_order:
-        if strategy != "auto" or outside == "drop" or dry_run or drop_bad_rows:
-            raise InputError("--sorted excludes --strategy, --outside drop, --drop-bad-rows and --dry-run")
-        return _publish_sorted(source, place.near(), reading, counting, budget, payer, out, state)
     chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **budget)
     mechanism = chosen.mechanism
     check_protection(mechanism, accepted=False)
@@ -135,29 +122,56 @@ def publish(
     return release, counted
 
 
-def _publish_sorted(
-    source: str,
-    near: Neighbourhood,
-    reading: dict[str, Any],
-    counting: Preprocessing,
-    budget: dict[str, Any],
-    payer: Account | None,
-    out: Path,
-    state: Path | None,
+def publish_sorted(
+    source: shared.Input,
+    *,
+    x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
+    bounds: Annotated[Any, Option(metavar="LOW,HIGH", parser=shared.corners, help="Values outside are clamped.")],
+    delta: shared.Delta,
+    cell: Annotated[Any, Option(metavar="LENGTH", parser=shared.length, help="Bin of histograms. [default: δ]")] = None,
+    limit: shared.Limit = None,
+    epsilon: shared.Epsilon = None,
+    rho: shared.Rho = None,
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
+    user: shared.User = None,
+    max_per_user: shared.MaxPerUser = None,
+    where: shared.Where = None,
+    outside: Annotated[Literal["clamp"] | None, Option(help="Values outside. [default: clamp up to 1%]")] = None,
+    table: shared.Table = None,
+    ledger: shared.LedgerFile = None,
+    account: shared.AccountName = None,
+    account_limit: shared.AccountLimit = None,
+    replaces: Replaces = None,
+    reason: Reason = None,
+    state: NewState = None,
 ) -> Any:
-    """Publish sorted points as a release file."""
+    """Publish the sorted values of one column as one release file, which answers ranges and quantiles.
+
+    The number of values is public.
+
+    \b
+    Examples:
+      deltahist sorted ages.csv --x age --bounds 0,120 --delta 1 --epsilon 1 --out ages.parquet
+      deltahist query ages.parquet --quantiles 0.25,0.5,0.75
+    """
     from deltahist.counting import points_file
     from deltahist.kinds.sorted import check_membership, places_for
-    from deltahist.publishers.points import publish_sorted
+    from deltahist.publishers.points import publish_sorted as publish_points
 
+    budget = shared.read_budget(epsilon, rho)
+    payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget)
+    near = shared.MapOptions(bounds=bounds, delta=delta, cell=cell, limit=limit).near()
     check_membership(near)
     places_for(1, near, None)
-    located = points_file(source, near.domain, **reading)
-    shared.note_rows(located)
-    prepared = replace(located.points.preprocessing, replaces=counting.replaces)
-    points = replace(located.points, preprocessing=prepared)
+    reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside, "table": table}
+    with show_progress("Reading points …"):
+        points = points_file(source, near.domain, **reading)
+    shared.note_rows(points)
+    prepared = _correct(points.points.preprocessing, replaces, reason)
     with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
-        release = publish_sorted(points, near, account=payer, state=state, **budget)
+        release = publish_points(
+            replace(points.points, preprocessing=prepared), near, account=payer, state=state, **budget
+        )
         release.save(out)
     print(
         facts(
@@ -170,6 +184,40 @@ def _publish_sorted(
         )
     )
     return release
+
+
+def _prepare(
+    source: str,
+    out: Path,
+    replaces: Path | None,
+    reason: str | None,
+    state: Path | None,
+    paying: tuple[str | None, str | None, Fraction | None],
+    budget: dict[str, Any],
+    dry_run: bool = False,
+) -> Account | None:
+    """Check what a release is written to, and open the account that pays for it."""
+    from deltahist.publishers.gradual import check_new
+
+    if (replaces is None) != (reason is None):
+        raise InputError("--replaces requires --reason, and the reverse")
+    if out.suffix.lower() != ".parquet":
+        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
+    check_target(out, source, replaces, paying[0], replace=dry_run)
+    if state is not None and not dry_run:
+        check_new(state)
+        check_target(state, source, out, paying[0], option="--state")
+    return shared.open_account(*paying, budget)
+
+
+def _correct(counting: Preprocessing, replaces: Path | None, reason: str | None) -> Preprocessing:
+    """Return how rows were prepared, with the release that is corrected, if there is one."""
+    from deltahist.kinds import read_release
+    from deltahist.preprocessing import Correction
+
+    if replaces is None or reason is None:
+        return counting
+    return replace(counting, replaces=Correction(read_release(replaces).digest, reason))
 
 
 def describe_state(state: Path | None) -> str | None:

@@ -82,7 +82,7 @@ def query(
       deltahist query city.parquet --regions zones.geojson --name zone --out answers.gpkg
       deltahist query http://127.0.0.1:8000/releases/city --boxes boxes.csv     # of `deltahist serve`
       deltahist query city.parquet --regions zones.geojson --name zone --rank
-      deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of a release made with --sorted
+      deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of `deltahist sorted`
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
     from deltahist.answers import answer, answer_each, rank
@@ -122,7 +122,7 @@ def query(
     if chosen in SHAPED and (domain.ndim == 1 or quantiles is not None):
         raise InputError(f"--out is {str(out)!r}: in one dimension it must be .csv, .json, .parquet or .txt")
     if quantiles is not None and not hasattr(published, "quantiles"):
-        raise InputError("--quantiles requires a release of sorted points (`deltahist publish --sorted`)")
+        raise InputError("--quantiles requires a release of sorted points (`deltahist sorted`)")
 
     def ask(asked: Any) -> Table:
         if ranked:

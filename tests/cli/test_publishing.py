@@ -184,16 +184,15 @@ def test_a_corrected_release_names_the_old_one(run):
 
 
 def test_points_in_order_are_asked_for_quantiles(run, refused, folder):
-    release = publish(run, *LINE, "--sorted", "--user", "id", "--max-per-user", "2")
+    run("sorted", "v.csv", *LINE, "--epsilon", "1", "--user", "id", "--max-per-user", "2", "--out", "r.parquet")
+    release = dh.load("r.parquet")
     assert release.mechanism.number == 80
     run("query", "r.parquet", "--quantiles", "0.25,0.5", "--out", "q.csv")
     found = pd.read_csv("q.csv")
     assert found["q"].tolist() == [0.25, 0.5]
     assert found["estimate"].between(0, 120).all()
-    line = ["publish", "v.csv", *LINE, "--sorted", "--epsilon", "1", "--out", "s.parquet"]
-    for more in (["--strategy", "flow"], ["--outside", "drop"], ["--drop-bad-rows"], ["--dry-run"]):
-        refused([*line, *more])
-    refused(["publish", "v.csv", *PLANE[:8], "--delta", "1", "--sorted", "--epsilon", "1", "--out", "s.parquet"])
+    refused(["sorted", "v.csv", *LINE, "--epsilon", "1", "--outside", "drop", "--out", "s.parquet"])
+    refused(["sorted", "v.csv", "--x", "x", *PLANE[4:6], "--delta", "1", "--epsilon", "1", "--out", "s.parquet"])
     assert not (folder / "s.parquet").exists()
 
 

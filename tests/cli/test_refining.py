@@ -113,8 +113,8 @@ def test_a_ledger_is_not_replaced_by_what_is_published(run, refused, exists):
 
 
 def test_sorted_points(run):
-    words = ["--x", "x", "--bounds", "0,16", "--delta", "1", "--sorted", "--epsilon", "0.5", "--state", "s.state"]
-    run("publish", "visits.csv", *words, "--out", "s.parquet")
+    words = ["--x", "x", "--bounds", "0,16", "--delta", "1", "--epsilon", "0.5", "--state", "s.state"]
+    run("sorted", "visits.csv", *words, "--out", "s.parquet")
     run("refine", "s.parquet", "--state", "s.state", "--epsilon", "1", "--out", "s2.parquet")
     run("tighten", "s2.parquet", "--epsilon", "0.2", "--out", "s3.parquet")
 
