@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import datasets
 import deltahist as dh
-from deltahist.decode import Metric, nonnegative
+from deltahist.decode import Metric, project_nonnegative
 from deltahist.decode.projection import CLOSE
 from deltahist.errors import DeltaHistWarning
 from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Tents
@@ -92,7 +92,7 @@ def main() -> None:
             start = time.perf_counter()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeltaHistWarning)
-                found = nonnegative(field, metric, release.total)
+                found = project_nonnegative(field, metric, release.total)
             row = f"{name:<13} {n:5} {found.steps:6} {time.perf_counter() - start:8.2f} {found.distance**0.5:9.3f}"
             if n <= 128 and release.total is not None:
                 row += f"  {plain_splitting(field, metric, release.total, found.cells)} steps"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deltahist.decode import Decoder, decoder
+from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.privacy import Gaussian
@@ -171,7 +171,7 @@ def _decoder_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     # Groups that differ by more than their shares: a decoder that forgets the noise is seen.
     laws = [Gaussian((i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)
-    found = decoder(strategy, laws, total_known=False)
+    found = make_decoder(strategy, laws, total_known=False)
     kind = type(found).__name__
     query, values = rng.normal(size=strategy.domain.size), rng.normal(size=strategy.shape[0])
     own = found.solve(values)

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltahist as dh
-from deltahist.decode import box_sums, nonnegative, simulated_metric
+from deltahist.decode import box_sums, project_nonnegative, simulate_metric
 from deltahist.errors import InputError, as_printed_fraction
 from deltahist.strategies import Flow, Spectral, Strategy, Tents
 from experiments._common import figure, print_table, save
@@ -182,8 +182,8 @@ def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Res
     def noise() -> Cells:
         return centred(peer(np.zeros_like(contest.counts), epsilon, rng=rng), 0)
 
-    metric = simulated_metric(noise, contest.counts.shape, total_known=True)
-    rmse, seconds = contest.measure(lambda rng: nonnegative(centred(run(rng), total), metric, total).cells)
+    metric = simulate_metric(noise, contest.counts.shape, total_known=True)
+    rmse, seconds = contest.measure(lambda rng: project_nonnegative(centred(run(rng), total), metric, total).cells)
     yield Result(name + _DECODED, *kind, rmse, seconds)
 
 

@@ -11,7 +11,7 @@ import scipy.sparse
 from examples import EVERY_STRATEGY, quiet, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.decode import Decoder, DenseDecoder, decoder
+from deltahist.decode import Decoder, DenseDecoder, make_decoder
 from deltahist.strategies import Group, base, named
 from deltahist.strategies.grids import CellsDecoder
 
@@ -205,7 +205,7 @@ def test_a_decoder_of_its_own(monkeypatch):
         pass
 
     laws = dh.Mechanism(NEAR, Finer(LINE), dh.Budget(1)).laws
-    assert isinstance(decoder(Finer(LINE), laws, total_known=True), CellsDecoder)
+    assert isinstance(make_decoder(Finer(LINE), laws, total_known=True), CellsDecoder)
 
 
 def _forgetful(self, near):

@@ -24,12 +24,12 @@ from deltahist.decode.base import (
     IterativeDecoder,
     Moments,
     check_level,
-    decoder,
     interval,
+    make_decoder,
+    stands_out,
 )
-from deltahist.decode.detection import stands_out
-from deltahist.decode.placement import Placement, placement
-from deltahist.decode.projection import Metric, ProjectedCells, nonnegative, simulated_metric
+from deltahist.decode.placement import Placement, learn_placement
+from deltahist.decode.projection import Metric, ProjectedCells, project_nonnegative, simulate_metric
 from deltahist.space.cover import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
@@ -43,12 +43,12 @@ __all__ = [
     "aligned_spans",
     "box_sums",
     "check_level",
-    "decoder",
     "interval",
-    "nonnegative",
-    "placement",
+    "learn_placement",
+    "make_decoder",
     "prefix_sums",
-    "simulated_metric",
+    "project_nonnegative",
+    "simulate_metric",
     "stands_out",
     "sums_between",
 ]

@@ -1,7 +1,7 @@
-"""Errors of queries in closed form: of boxes as sums of products over the axes, of other queries by their surroundings.
+"""Errors of queries in closed form: of boxes as sums of products over the axes, of other queries on boxes around them.
 
-An interval q is a difference of prefixes, q = Σ_e w_e P_e with P_e all cells before edge e, so that a variance
-qᵀ V q is wᵀ G w with G_ef = P_eᵀ V P_f. A form gives single entries of G, its trace and wᵀ G w.
+An interval q is a difference of prefixes, q = Σ_e w_e P_e, where P_e holds all cells before edge e. Its variance qᵀ V q
+is the quadratic form wᵀ G w with G_ef = P_eᵀ V P_f, the covariance of prefix sums.
 """
 
 from __future__ import annotations
@@ -20,15 +20,8 @@ from deltahist.space.cover import Edges, Pieces, RegionCover, Span, counted, pre
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-#: Boxes whose closed form is worked out at a time, and cells of the boxes around queries: so that these stay near the
-#: processor.
-_BOXES, _CELLS = 1 << 13, 1 << 16
-#: Bytes for each cell of the box around a region while its error is worked out.
-_BYTES = 128
-#: Rows of a product that are worked out at a time.
-_ROWS = 16
-#: Boxes around queries whose widths are in one of so many classes, for each doubling, are worked on together.
-_CLASSES = 8
+#: Cells of the boxes around queries that are worked on together, which fit the processor's cache.
+_CELLS = 1 << 16
 
 
 class IntervalFunction:
@@ -54,26 +47,26 @@ class BoxFunction:
         raise NotImplementedError
 
 
-#: Sum over terms of coefficient · product over axes of feature(interval), or · feature(box).
+#: Σ over terms of coefficient · product over axes of an interval's function, or · a box's function.
 SumOfProducts = Sequence[tuple[float, tuple[IntervalFunction, ...] | BoxFunction]]
 
 
 def evaluate_boxes(terms: SumOfProducts, spans: Sequence[Span]) -> FloatArray:
-    """Return values of a closed form at boxes (m,)."""
-    out = np.zeros(len(spans[0][0]))
-    for start in range(0, len(out), _BOXES):
-        some = slice(start, start + _BOXES)
+    """Return the values of a closed form at boxes (m,)."""
+    out, together = np.zeros(len(spans[0][0])), 1 << 13  # fits the processor's cache
+    for start in range(0, len(out), together):
+        some = slice(start, start + together)
         boxes, found = [(low[some], high[some]) for low, high in spans], out[some]
         known: dict[tuple[int, IntervalFunction], FloatArray] = {}
-        for weight, features in terms:
-            if isinstance(features, BoxFunction):
-                found += weight * features(boxes)
+        for weight, functions in terms:
+            if isinstance(functions, BoxFunction):
+                found += weight * functions(boxes)
                 continue
             product = np.full(len(found), weight)
-            for axis, (feature, span) in enumerate(zip(features, boxes, strict=True)):
-                if (axis, feature) not in known:
-                    known[axis, feature] = feature(*span)
-                product *= known[axis, feature]
+            for axis, (function, span) in enumerate(zip(functions, boxes, strict=True)):
+                if (axis, function) not in known:
+                    known[axis, function] = function(*span)
+                product *= known[axis, function]
             found += product
     return out
 
@@ -81,35 +74,35 @@ def evaluate_boxes(terms: SumOfProducts, spans: Sequence[Span]) -> FloatArray:
 def mean_over_boxes(terms: SumOfProducts, shape: tuple[int, ...]) -> float:
     """Return the mean of a closed form over all boxes of whole cells."""
     out = 0.0
-    for weight, features in terms:
-        if isinstance(features, BoxFunction):
-            out += weight * features.mean_over_boxes(shape)
-        else:  # intervals on the two axes are independent: the mean of a product is the product of means
-            out += weight * math.prod(f.mean_over_intervals(n) for f, n in zip(features, shape, strict=True))
+    for weight, functions in terms:
+        if isinstance(functions, BoxFunction):
+            out += weight * functions.mean_over_boxes(shape)
+        else:  # intervals on the two axes are independent, so the mean of a product is the product of means
+            out += weight * math.prod(f.mean_over_intervals(n) for f, n in zip(functions, shape, strict=True))
     return out
 
 
 def multiply_rows(rows: FloatArray, matrix: FloatArray) -> FloatArray:
-    """Return rows (m, k) times a matrix (k, r), each row to the last bit the same as alone.
+    """Return rows (m, k) times a matrix (k, r), each row bit for bit as if it were alone.
 
-    BLAS adds up in an order that depends on the number of rows: it is always the same here.
+    BLAS adds up in an order that depends on the number of rows, so rows go in blocks of one size.
     """
-    number = -(-len(rows) // _ROWS)
-    padded = np.zeros((number * _ROWS, rows.shape[1]))
+    number = -(-len(rows) // 16)
+    padded = np.zeros((number * 16, rows.shape[1]))
     padded[: len(rows)] = rows
-    found = padded.reshape(number, _ROWS, -1) @ matrix
-    return np.asarray(found.reshape(number * _ROWS, -1)[: len(rows)])
+    found = padded.reshape(number, 16, -1) @ matrix
+    return np.asarray(found.reshape(number * 16, -1)[: len(rows)])
 
 
 def cumulate_rows(values: FloatArray) -> FloatArray:
-    """Return sums over the places before each edge (n + 1, k) of values (n, k)."""
+    """Return the prefix sums (n + 1, k) of values (n, k)."""
     out = np.zeros((len(values) + 1, *values.shape[1:]))
     np.cumsum(values, axis=0, out=out[1:])
     return out
 
 
 def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
-    """Return sums before places (m, k), linear between whole edges (n + 1, k)."""
+    """Return prefix sums (n + 1, k) at places (m, k), linear between whole edges."""
     at = edge.astype(np.int64)
     if (edge == at).all():
         return before[at]
@@ -119,17 +112,17 @@ def interpolate_sums(before: FloatArray, edge: FloatArray) -> FloatArray:
 
 
 def sum_intervals(before: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return sums over intervals (m, k), from the sums before each edge (n + 1, k); a cut cell counts by its share."""
+    """Return sums over intervals (m, k) from prefix sums (n + 1, k); a cut cell counts by its share."""
     return interpolate_sums(before, high) - interpolate_sums(before, low)
 
 
 def mean_increment_product(own: FloatArray | float, whole: FloatArray | float, n: int) -> FloatArray:
-    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from two sums: Σ a_i b_i, and Σ a_i Σ b_i."""
+    """Return the mean of (a_j − a_i)(b_j − b_i) over edges i < j, from own = Σ a_i b_i and whole = Σ a_i Σ b_i."""
     return np.asarray(((n + 1) * own - whole) / (n * (n + 1) / 2))
 
 
 class QuadraticForm:
-    """A symmetric matrix G (m + 1, m + 1) over edges; subclasses give `entries` and `whole`, and may know more."""
+    """A symmetric matrix G (m + 1, m + 1) over edges; subclasses define `entries_at` and `value_at`."""
 
     #: Edges, m + 1.
     size: int
@@ -157,7 +150,7 @@ class QuadraticForm:
 
 
 class IndependentIncrements(QuadraticForm):
-    """min(s_i, s_j) for sums s that do not fall: the common part of two prefixes of independent parts."""
+    """min(s_i, s_j) for sums s that do not fall: the covariance of prefix sums of independent parts."""
 
     def __init__(self, sums: FloatArray) -> None:
         self.sums, self.size = sums, len(sums)
@@ -177,13 +170,13 @@ class IndependentIncrements(QuadraticForm):
         return intervals.head**2 * (after - near) + np.where(intervals.apart, apart, 0.0)
 
     def value_at(self, weight: FloatArray) -> float:
-        # min(s_i, s_j) = Σ of the steps of s up to the lower edge; each step is in all pairs from its edge on.
+        # min(s_i, s_j) is the sum of the steps of s up to the lower edge; each step is in all pairs from its edge on.
         later = np.cumsum(weight[::-1])[::-1]
         return float(np.diff(self.sums, prepend=0.0) @ later**2)
 
 
 def combine_rows(rows: FloatArray, edges: Edges) -> FloatArray:
-    """Return Σ_e w_e · row e (m, k), of intervals by their edges."""
+    """Return Σ_e w_e · row e (m, k), for intervals given by their edges."""
     return np.asarray(sum(weight[:, None] * np.take(rows, edge, axis=0) for edge, weight in edges))
 
 
@@ -203,13 +196,12 @@ class BlockPower(IntervalFunction):
         same = (high - low) ** power
         cut = ((first + 1) * width - low) ** power + (high - last * width) ** power
         inner = np.maximum(last - first - 1, 0.0) * float(width) ** power
-        # An interval that is empty begins where it ends.
-        return np.where(first >= last, same, cut + inner)
+        return np.where(first >= last, same, cut + inner)  # an empty interval ends before its first block
 
     def mean_over_intervals(self, n: int) -> float:
         if self.power != 2:
             return super().mean_over_intervals(n)
-        # Cells i ≤ j lie both in (i + 1)(n − j) of the intervals; pairs within a block count.
+        # Cells i ≤ j both lie in (i + 1)(n − j) of the intervals; pairs within a block count.
         cell = np.arange(n)
         start = cell // self.width * self.width
         upto = np.concatenate([[0.0], np.cumsum(cell + 1.0)])
@@ -221,7 +213,7 @@ class BlockPower(IntervalFunction):
 class MixedMoment(IntervalFunction):
     """Σ over cells of q^own · q̄^mean_power, for an interval q and q̄ its mean over each cell's block.
 
-    `edges` are the first cell of every block, and the number of cells at the end; `own` is at least one.
+    `edges` are the first cell of every block, followed by the number of cells; `own` is at least one.
     """
 
     edges: IntArray
@@ -229,26 +221,24 @@ class MixedMoment(IntervalFunction):
     mean_power: int
 
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        first = np.take(self._block, low.astype(np.int64))
-        last = np.take(self._block, np.ceil(high).astype(np.int64) - 1)
+        first = np.take(self._block_of_cell, low.astype(np.int64))
+        last = np.take(self._block_of_cell, np.ceil(high).astype(np.int64) - 1)
         middle, end = self.edges[np.minimum(first + 1, last)], self.edges[last].astype(np.float64)
         behind = self.edges[first + 1].astype(np.float64)
-        apart = self._part(low, behind, first) + (end - middle) + self._part(end, high, last)
-        return np.where(first == last, self._part(low, high, first), apart)
+        apart = self._sum_in_block(low, behind, first) + (end - middle) + self._sum_in_block(end, high, last)
+        return np.where(first == last, self._sum_in_block(low, high, first), apart)
 
     @functools.cached_property
-    def _block(self) -> IntArray:
-        """The block of each cell."""
+    def _block_of_cell(self) -> IntArray:
         return np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
 
-    def _part(self, low: FloatArray, high: FloatArray, block: IntArray) -> FloatArray:
-        """Return the sum over one block, inside which the interval lies."""
+    def _sum_in_block(self, low: FloatArray, high: FloatArray, block: IntArray) -> FloatArray:
         size = self.edges[block + 1] - self.edges[block]
         return BlockPower(1, self.own)(low, high) * ((high - low) / size) ** self.mean_power
 
 
 class IntervalForms(IntervalFunction):
-    """Quadratic forms of an interval along one axis, the first of which is the feature.
+    """Quadratic forms of an interval along one axis; as a function of intervals it is the first of them.
 
     Parameters
     ----------
@@ -266,7 +256,7 @@ class IntervalForms(IntervalFunction):
         """Return intervals [low, high), given in cells, in blocks."""
         if self.edges is None:
             return Pieces.of(low, high)
-        # A cell is found without a search, as `np.interp` needs.
+        # Indexing by the cell avoids the search of `np.interp`.
         cells = [(place, place.astype(np.int64)) for place in (low, high)]
         return Pieces.of(
             *(np.take(self.edges, cell) + (place - cell) * np.take(self._widths, cell) for place, cell in cells)
@@ -291,25 +281,24 @@ class IntervalForms(IntervalFunction):
 
     def interval_means(self, n: int) -> FloatArray:
         """Return the means of the forms over all intervals of whole cells on an axis of n cells (k,)."""
-        return np.array([self._mean(form, n) for form in self.forms])
+        return np.array([self._form_mean(form, n) for form in self.forms])
 
-    def _mean(self, form: QuadraticForm, n: int) -> float:
+    def _form_mean(self, form: QuadraticForm, n: int) -> float:
         # Σ_{i<j} (G_ii + G_jj − 2 G_ij) over n + 1 edges, G between the edges of cells
         if self.edges is None:
             own, whole = form.trace(), form.value_at(np.ones(n + 1))
         else:
-            place = self.edges.astype(np.int64)
-            share, after = self.edges - place, np.minimum(place + 1, form.size - 1)
+            place, size = self.edges.astype(np.int64), form.size
+            share, after = self.edges - place, np.minimum(place + 1, size - 1)
             each = (1 - share) ** 2 * form.entries_at(place, place) + share**2 * form.entries_at(after, after)
             own = float((each + 2 * share * (1 - share) * form.entries_at(place, after)).sum())
-            size = form.size
             whole = form.value_at(np.bincount(place, 1 - share, size) + np.bincount(after, share, size).astype(float))
         return float(mean_increment_product(own, whole, n))
 
 
 @dataclass(frozen=True, eq=False)
 class BilinearForm(BoxFunction):
-    """Σ_ij C_ij f_i(x) g_j(y), with weights C. The forms f and g of the axes are one object where they are equal."""
+    """Σ_ij C_ij f_i(x) g_j(y), with weights C; f and g are the forms of the two axes."""
 
     axes: tuple[IntervalForms, IntervalForms]
     weights: FloatArray
@@ -337,11 +326,10 @@ class PublicTotal:
 
     def box_reduction(self, spans: Sequence[Span]) -> FloatArray:
         """Return the variance taken away from boxes (m,)."""
-        return np.asarray(sums_between(self._before, spans) ** 2 / (self.spread or 1.0))  # 0: there is no noise
+        return np.asarray(sums_between(self._prefix_sums, spans) ** 2 / (self.spread or 1.0))  # 0 without noise
 
     @functools.cached_property
-    def _before(self) -> FloatArray:
-        """V1 summed up to every edge of cells."""
+    def _prefix_sums(self) -> FloatArray:
         return prefix_sums(self.along)
 
     def mean_reduction(self) -> float:
@@ -353,17 +341,17 @@ class PublicTotal:
 
 
 def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> FloatArray:
-    """Return Σ_j w_ij field_j over j in i's block, w the share of intervals that hold both.
+    """Return Σ_j w_ij field_j over j in i's block, w_ij the share of intervals that hold both i and j.
 
-    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do: sums up to i, and from there on. `starts` are the
+    (min(i, j) + 1)(n − max(i, j)) of the n (n + 1) / 2 intervals do, so two cumulative sums give all. `starts` are the
     first cells of blocks; all cells are one block when None.
     """
     n = len(field)
     first = np.zeros(1, dtype=np.int64) if starts is None else starts
-    cell = np.arange(n).reshape(-1, *(1,) * (field.ndim - 1))
+    sizes, cell = np.diff(first, append=n), np.arange(n).reshape(-1, *(1,) * (field.ndim - 1))
     low, high = ((weight * field).cumsum(axis=0) for weight in (cell + 1.0, n - cell))
-    last = np.repeat(np.append(first[1:], n) - 1, np.diff(first, append=n))
-    upto = low - np.repeat((low - (cell + 1.0) * field)[first], np.diff(first, append=n), axis=0)
+    last = np.repeat(np.append(first[1:], n) - 1, sizes)
+    upto = low - np.repeat((low - (cell + 1.0) * field)[first], sizes, axis=0)
     after = high[last] - high
     return np.asarray(((n - cell) * upto + (cell + 1) * after) / (n * (n + 1) / 2))
 
@@ -371,9 +359,9 @@ def apply_range_gram(field: FloatArray, starts: IntArray | None = None) -> Float
 def iterate_query_boxes(
     work: RegionCover | scipy.sparse.csr_array, shape: tuple[int, ...], most: int = _CELLS
 ) -> Iterator[QueryBoxes]:
-    """Yield regions, or rows (m, cells of `shape`), some of about one size at a time, at most `most`.
+    """Yield regions, or rows (m, cells of `shape`), grouped by similar size, at most `most` at a time.
 
-    Each is the dense box around it: to treat all cells alike takes less time than to find the cells at the rim.
+    Each query becomes the dense box around it: treating all cells alike is faster than finding the cells at the rim.
     """
     cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, shape)
     low, high = np.zeros((2, cover.number, 2), dtype=np.int64)
@@ -386,11 +374,11 @@ def iterate_query_boxes(
             high[some] = np.maximum(high[some], np.maximum.reduceat(end, begins))
     low = np.minimum(low, high)
     ends = [np.searchsorted(owner, np.arange(cover.number + 1)) for owner in (cover.owner, cover.whole)]
-    # A box has a rim of nothing, one cell wide, so that every neighbour of a cell is there.
+    # An empty rim, one cell wide, gives every cell all of its neighbours.
     wide, tall = (high - low + 2).T
     largest = int((wide * tall).max(initial=0))
-    fits_memory(_BYTES * largest, f"the error of a region of {largest:,} cells")
-    order = np.lexsort((tall, np.floor(_CLASSES * np.log2(wide))))
+    fits_memory(128 * largest, f"the error of a region of {largest:,} cells")
+    order = np.lexsort((tall, np.floor(8 * np.log2(wide))))  # eight classes of widths for each doubling
     wide, tall = wide[order], tall[order]
     here = 0
     while here < len(order):
@@ -399,28 +387,25 @@ def iterate_query_boxes(
         sizes = np.maximum.accumulate(wide[rest]) * np.maximum.accumulate(tall[rest])
         fit = max(1, int(np.searchsorted(sizes * np.arange(1, len(sizes) + 1), _CELLS, side="right")))
         some, own = order[here : here + fit], slice(here, here + fit)
-        shares = _dense(cover, some, low[some], ends, wide[own].max(), tall[own].max())
+        shares = _fill_boxes(cover, some, low[some], ends, (int(wide[own].max()), int(tall[own].max())))
         yield QueryBoxes(some, shares, low[some], high[some], shape)
         here += fit
 
 
-def _dense(
-    cover: RegionCover, some: IntArray, low: IntArray, ends: Sequence[IntArray], wide: int, tall: int
+def _fill_boxes(
+    cover: RegionCover, some: IntArray, low: IntArray, ends: Sequence[IntArray], size: tuple[int, int]
 ) -> FloatArray:
     """Return shares of the cells in a box around each of some queries (queries, wide, tall)."""
-    out = np.zeros((len(some), wide, tall))
-    box = out.reshape(-1)
-    query, place = _listed(ends[1], some)
+    out = np.zeros((len(some), *size))
+    (cut_query, cut), (query, place) = ((_list_entries(each, some)) for each in ends)
     corners = np.hstack([query[:, None], cover.low[place] - low[query] + 1, cover.high[place] - low[query] + 1])
     for each, west, south, east, north in corners.tolist():
         out[each, west:east, south:north] = 1.0
-    query, place = _listed(ends[0], some)
-    x, y = cover.x[place] - low[query, 0] + 1, cover.y[place] - low[query, 1] + 1
-    box[(query * wide + x) * tall + y] = cover.share[place]
+    out[cut_query, cover.x[cut] - low[cut_query, 0] + 1, cover.y[cut] - low[cut_query, 1] + 1] = cover.share[cut]
     return out
 
 
-def _listed(ends: IntArray, some: IntArray) -> tuple[IntArray, IntArray]:
+def _list_entries(ends: IntArray, some: IntArray) -> tuple[IntArray, IntArray]:
     """Return owners, as numbers among some queries, and the places of their entries in a list sorted by owner."""
     number = ends[some + 1] - ends[some]
     query = np.repeat(np.arange(len(some)), number)
@@ -431,7 +416,7 @@ class Windows:
     """A table (k, places) whose parts around boxes are looked up, 0 off the grid."""
 
     def __init__(self, table: FloatArray) -> None:
-        # Before the first cell of a box is its rim; the largest box has another behind all places.
+        # One column for the rim before the first cell; behind all places, the rim of the largest box.
         self._padded = np.pad(table, ((0, 0), (1, table.shape[1] + 2)))
 
     def slice_windows(
@@ -450,7 +435,7 @@ class QueryBoxes:
 
     Parameters
     ----------
-    some : which queries (queries,). shares : of the cells of each box, with a rim of nothing (queries, wide, tall).
+    some : which queries (queries,). shares : of the cells of each box, with an empty rim (queries, wide, tall).
     low, high : the cells of each box within the rim (queries, 2); cells behind them make all boxes one size.
     """
 
@@ -465,7 +450,7 @@ class QueryBoxes:
 
     def subtract_shifted(self, ahead: tuple[int, int], behind: tuple[int, int]) -> FloatArray:
         """Return q(place + ahead) − q(place + behind) at the places of each box; 0 off the grid."""
-        # One box follows the other, each with a rim of nothing: what lies beyond an end is a rim as well.
+        # Boxes follow one another in memory, each with an empty rim, so a shift past the end reads a rim.
         one, other = (across * self.shares.shape[2] + along for across, along in (ahead, behind))
         flat, out = self.shares.ravel(), np.empty_like(self.shares)
         size = len(flat) - max(one, other)
@@ -474,7 +459,7 @@ class QueryBoxes:
         return self.zero_outside(out, *(axis for axis in (0, 1) if ahead[axis] != behind[axis]))
 
     def zero_outside(self, values: FloatArray, *axes: int) -> FloatArray:
-        """Return values of moves along axes, without moves that begin or end off the grid, or leave the box."""
+        """Set the values of moves along axes to zero where a move begins or ends off the grid, or leaves the box."""
         for axis in axes:
             view = values if axis == 0 else values.swapaxes(1, 2)
             view[np.flatnonzero(self.low[:, axis] == 0), 0] = 0.0

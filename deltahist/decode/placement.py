@@ -1,7 +1,8 @@
 """How points lie inside cells, learnt from the release itself, which costs no privacy.
 
 Blocks of two cells a side show how unevenly points fall into halves, beyond noise, and so how they clump. The same law,
-extended below the cell, gives the error of answers that cut cells. Derivation: docs/placement.md.
+extended below the cell, gives the error of answers that cut cells. Derivation and the measurements behind the
+constants: docs/placement.md.
 """
 
 from __future__ import annotations
@@ -11,36 +12,20 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode.base import Moments
-from deltahist.space.domain import Domain
 from deltahist.space.workloads import Boxes
 
-#: Weight of the neighbours in a cell's slope, and the steepest slope (sum over the axes): beyond, density is negative.
-_OF_NEIGHBOURS, _STEEPEST = 0.75, 0.5
-#: Largest factor on slopes.
-_MOST_TRUST = 1.2
-#: Least standard errors, and least points, of a block that is used.
-_CLEAR, _FEWEST = 8.0, 2.0
-#: With fewer halves than this, larger blocks are used.
-_HALVES = 20
-#: Factor on the variance of a half's noise, since the slope that is subtracted is noisy too.
-_OF_SLOPE = 1.14
-#: Factor on the odds that two points share a place at each halving of the cell; a clump's size is 1 + 1.5 ψ.
-_ODDS, _CLUMP = 2.5, 1.5
-#: Largest chance that two points of a block share a place.
-_MOST_SHARED = 0.999
-#: Number of blocks of a size whose noise is computed.
-_TYPICAL = 9
 FloatArray = NDArray[np.float64]
 #: An index of a map's arrays: slices, or places along each axis.
 Chosen: TypeAlias = tuple[slice | NDArray[np.int64], ...]
 #: Gives the typical noise variance of a block, from its number of cells along each axis.
 BlockVariance = Callable[[tuple[int, ...]], float]
+#: With fewer halves than this, larger blocks are used.
+_FEWEST_HALVES = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +47,7 @@ class Placement:
         The slope g is half the relative growth of density from the cell's centre to its edge.
         """
         twice = 2 * self.law.trust * own
-        slopes = _slopes(self.cells, math.sqrt(self.noise), chosen)
+        slopes = _find_slopes(self.cells, math.sqrt(self.noise), chosen)
         for slope in slopes:
             slope *= twice
         return slopes
@@ -72,7 +57,7 @@ class Placement:
 
         A share f of a cell's area holds f h of its h points, ± √(f (1 − f) u).
         """
-        return (self.law.spread(self.cells[chosen], self.noise),)
+        return (self.law.cell_spread(self.cells[chosen], self.noise),)
 
     def joined_variance(self, apart: Sequence[FloatArray]) -> FloatArray:
         """Return the variance (m,) from Σ f (1 − f) u (m,) of each of the `spreads`."""
@@ -96,17 +81,17 @@ class Clumping:
     trust: float = 0.0
     levels: int = 1
 
-    def spread(self, cells: FloatArray, noise: float) -> FloatArray:
+    def cell_spread(self, cells: FloatArray, noise: float) -> FloatArray:
         """Return u of each cell, from its estimate h and the variance v of estimates."""
-        odds = _ODDS**self.levels * self.shared
+        odds = 2.5**self.levels * self.shared  # halving a cell multiplies the odds by 2.5
         shared = odds / (1 - self.shared + odds)
-        # h² − v is unbiased for the squared count. A clump is no larger than its cell's count.
+        # h² − v is unbiased for the squared count. A clump of 1 + 1.5 ψ points is no larger than its cell's count.
         pairs = cells * cells - noise
-        clump = np.minimum(1 + _CLUMP * self.clump, np.maximum(1.0, cells - math.sqrt(noise)))
+        clump = np.minimum(1 + 1.5 * self.clump, np.maximum(1.0, cells - math.sqrt(noise)))
         return np.minimum(clump * cells + shared * (pairs - cells), np.maximum(pairs, cells))
 
 
-def placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
+def learn_placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
     """Learn how points lie in cells from unbiased estimates (domain.shape) and the noise variance of `blocks`."""
     return Placement(cells, blocks((1,) * cells.ndim), learn_clumping(cells, blocks))
 
@@ -114,9 +99,9 @@ def placement(cells: FloatArray, blocks: BlockVariance) -> Placement:
 def learn_clumping(cells: FloatArray, blocks: BlockVariance) -> Clumping:
     """Fit the law to the smallest block size at which enough blocks stand out from the noise."""
     halves, levels = _Halves(cells, blocks, 2), 1
-    while len(halves.points) < _HALVES and min(cells.shape) >= 4 * halves.width:
+    while len(halves.points) < _FEWEST_HALVES and min(cells.shape) >= 4 * halves.width:
         halves, levels = _Halves(halves.sums, blocks, 2 * halves.width), levels + 1
-    return Clumping(*halves.fit(), levels) if len(halves.points) else Clumping(levels=levels)
+    return Clumping(*halves.fit_law(), levels) if len(halves.points) else Clumping(levels=levels)
 
 
 class _Halves:
@@ -127,15 +112,15 @@ class _Halves:
     """
 
     def __init__(self, quarters: FloatArray, blocks: BlockVariance, width: int) -> None:
-        ndim, self.width, self.sums = quarters.ndim, width, _sums_of_two(quarters)
+        ndim, self.width, self.sums = quarters.ndim, width, _sum_pairs(quarters)
         whole = blocks((width,) * ndim)
-        clear = np.nonzero(self.sums >= max(_FEWEST, _CLEAR * math.sqrt(blocks((width // 2,) * ndim))))
+        clear = np.nonzero(self.sums >= max(2.0, 8 * math.sqrt(blocks((width // 2,) * ndim))))
         points = self.sums[clear]
         parts = {
             ends: quarters[tuple(2 * place + end for place, end in zip(clear, ends, strict=True))]
             for ends in itertools.product((0, 1), repeat=ndim)
         }
-        slopes = _slopes(self.sums, math.sqrt(whole), clear)
+        slopes = _find_slopes(self.sums, math.sqrt(whole), clear)
         differences, noise = [], []
         for axis in range(ndim):
             half = tuple(width // 2 if a == axis else width for a in range(ndim))
@@ -148,16 +133,17 @@ class _Halves:
         self.expected = np.concatenate([points * slope for slope in slopes])
         self.noise, self.noise_of_points = np.concatenate(noise), whole
 
-    def fit(self) -> tuple[float, float, float]:
+    def fit_law(self) -> tuple[float, float, float]:
         """Return ψ, ρ ≥ 0 and the trust in slopes.
 
         E (d − t B g)² = B + ψ B + ρ (B² − B) without noise. The sums of both sides are fitted, plain and over B,
         so that neither large nor small blocks dominate. t is the regression of d on B g, if there are enough halves.
         """
         b, lean, trust = self.points, self.expected, 0.0
-        if len(b) >= _HALVES and lean.any():
-            trust = float(np.clip((self.differences @ lean) / (lean @ lean), 0.0, _MOST_TRUST))
-        beyond = (self.differences - trust * lean) ** 2 - b - _OF_SLOPE * self.noise
+        if len(b) >= _FEWEST_HALVES and lean.any():
+            trust = float(np.clip((self.differences @ lean) / (lean @ lean), 0.0, 1.2))
+        # The subtracted slope is noisy too, which adds 14% to the noise variance of a half.
+        beyond = (self.differences - trust * lean) ** 2 - b - 1.14 * self.noise
         each = np.maximum(b * b - b - self.noise_of_points, 1.0)
         number, points, excess_over = float(len(b)), float(b.sum()), float((beyond / b).sum())
         pairs, pairs_over, excess = float(each.sum()), float((each / b).sum()), float(beyond.sum())
@@ -170,24 +156,27 @@ class _Halves:
             clump, shared = 0.0, excess / pairs
         elif shared < 0:
             clump, shared = excess / points, 0.0
-        return max(clump, 0.0), min(max(shared, 0.0), _MOST_SHARED), trust
+        return max(clump, 0.0), min(max(shared, 0.0), 0.999), trust
 
 
-def _slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[FloatArray, ...]:
-    """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise."""
+def _find_slopes(cells: FloatArray, error: float, chosen: Chosen) -> tuple[FloatArray, ...]:
+    """Return the slopes of chosen cells (`Placement.slope_terms`) from their neighbours, damped by the noise.
+
+    Neighbours weigh 0.75. Slopes add up to at most ½ over the axes, beyond which a density would be negative.
+    """
     cells, chosen, beside = _with_neighbours(cells, chosen)
     sizes, found = abs(cells) if isinstance(chosen[0], slice) else None, []
     least = 2 * abs(cells[chosen]) + 4 * error
     for axis, places in enumerate(beside):
         low, high = ((*chosen[:axis], place, *chosen[axis + 1 :]) for place in places)
         slope = cells[high] - cells[low]
-        slope *= _OF_NEIGHBOURS
+        slope *= 0.75
         size = abs(cells[high]) + abs(cells[low]) if sizes is None else sizes[high] + sizes[low]
         size += least
         slope /= np.maximum(size, np.finfo(np.float64).tiny, out=size)
         found.append(slope)
-    steep = np.maximum(sum(map(abs, found)), _STEEPEST)
-    np.divide(_STEEPEST, steep, out=steep)
+    steep = np.maximum(sum(map(abs, found)), 0.5)
+    np.divide(0.5, steep, out=steep)
     for slope in found:
         slope *= steep
     return tuple(found)
@@ -207,7 +196,7 @@ def _with_neighbours(cells: FloatArray, chosen: Any) -> tuple[FloatArray, Chosen
     return cells, (slice(1, -1),) * cells.ndim, [(slice(0, -2), slice(2, None))] * cells.ndim
 
 
-def _sums_of_two(cells: FloatArray) -> FloatArray:
+def _sum_pairs(cells: FloatArray) -> FloatArray:
     """Return sums over whole blocks of two cells a side."""
     first, *others = (
         cells[tuple(slice(end, n // 2 * 2, 2) for end, n in zip(ends, cells.shape, strict=True))]
@@ -219,25 +208,17 @@ def _sums_of_two(cells: FloatArray) -> FloatArray:
     return out
 
 
-class ErrorSource(Protocol):
-    """What has errors of blocks: a decoder, or several together."""
-
-    @property
-    def domain(self) -> Domain: ...
-    def moments(self, work: Boxes) -> Moments: ...
-
-
-def block_variance(decoder: ErrorSource) -> BlockVariance:
-    """Return a function that gives typical variances of blocks, each computed once."""
+def block_variance(decoder: Any) -> BlockVariance:
+    """Return a function that gives typical variances of blocks under a decoder's noise, each computed once."""
     return functools.cache(lambda widths: block_error(decoder, widths)[0] ** 2)
 
 
-def block_error(decoder: ErrorSource, widths: tuple[int, ...]) -> tuple[float, float]:
-    """Return the median standard error and excess kurtosis of sums over a few blocks of these widths."""
+def block_error(decoder: Any, widths: tuple[int, ...]) -> tuple[float, float]:
+    """Return the median standard error and excess kurtosis of sums over nine blocks of these widths."""
     rng = np.random.default_rng(0)
     low, high = [], []
     for axis, (n, width) in enumerate(zip(decoder.domain.shape, widths, strict=True)):
-        first = rng.integers(0, -(-n // width), _TYPICAL) * width
+        first = rng.integers(0, -(-n // width), 9) * width
         edges = decoder.domain.edges(axis)
         low.append(edges[first])
         high.append(edges[np.minimum(first + width, n)])

@@ -1,4 +1,4 @@
-"""Estimates that are counts can be: not negative, with the known total, and nearest in the noise's own metric."""
+"""Non-negative estimates: the nearest cells, in the noise's metric, that are not negative and have the known total."""
 
 from __future__ import annotations
 
@@ -15,34 +15,10 @@ from numpy.typing import NDArray
 from deltahist.errors import DeltaHistWarning
 
 FloatArray = NDArray[np.float64]
-#: Simulated noise fields at least and at most, from which a spectrum is learnt; below a quarter of the most it is
-#: smoothed more.
-_FIELDS = (4, 100)
-#: Fields times the side of a square map: the larger it is, the more waves are alike that are next to each other.
-_FIELDS_TIMES_SIDE = 6400
-#: Least and most power of the frequency by which long waves are trusted beyond their noise, and the power of the
-#: frequency that the trusted variance should have.
-_TILT, _TRUSTED_POWER = (0.5, 1.5), 1.5
-#: Bytes from which on a filter is worth more than one processor: to wake the others takes longer than a small one.
-_SHARED = 1 << 21
-#: Smallest variance of a frequency, relative to the mean: a metric must be finite.
-_LEAST = 1e-9
-#: Steps between two looks at the certificate, and before the step length is first looked at.
-_LOOK, _SETTLE = 10, 20
-#: Steps at most, and cells times steps, some minutes.
-_MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 #: Squared distance from the best estimate, in standard errors, at which the method ends.
 CLOSE = 0.1
-#: Variance of a cell's noise, in points², below which there is none to speak of: rounding is larger.
-_NONE = 1e-18
-#: Step length at first, in units of the mean precision, and the part of the balanced one that is taken later.
-_FIRST, _PART = 30.0, 0.5
-#: Steps that are remembered at most, and numbers that they may take together (of four bytes).
-_REMEMBERED, _MOST_NUMBERS = 15, 1 << 29
-#: Earlier steps are forgotten where a residual is so many times the last one.
-_WORSE = 2.0
-#: Added to the squared lengths of changes, relative: they are kept to single precision.
-_RIDGE = 1e-6
+#: Steps at most, and cells times steps at most, which take some minutes.
+_MOST_STEPS, _MOST_WORK = 6000, 3 << 31
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +29,7 @@ class Metric:
     ----------
     variance : of the noise by frequency, less for long waves (`shrink_long_waves`); 0 at the origin for a known total.
     grid : shape of the fields that are transformed.
-    periodic : whether the waves live on a torus (frequencies as of a real transform); else cosines.
+    periodic : whether the waves live on a torus (frequencies of a real Fourier transform); else cosines.
     inside : the domain's part of the grid; there are no points beyond it.
     """
 
@@ -62,56 +38,49 @@ class Metric:
     periodic: bool
     inside: tuple[slice, ...]
 
-    def filter(self, field: NDArray[Any], factor: NDArray[Any], *, overwrite: bool = False) -> NDArray[Any]:
-        """Return a field, or a stack of fields (…, *grid), with each wave multiplied by a factor.
-
-        With `overwrite` the field's memory may be used for the result.
-        """
-        axes, workers = self.axes, -1 if field.nbytes >= _SHARED else 1
+    def filter(self, field: NDArray[Any], factor: NDArray[Any]) -> NDArray[Any]:
+        """Return a field with each wave multiplied by a factor."""
+        workers = -1 if field.nbytes >= 1 << 21 else 1  # waking other processors takes longer than a small transform
         if self.periodic:
-            waves = scipy.fft.rfftn(field, axes=axes, workers=workers)
+            waves = scipy.fft.rfftn(field, workers=workers)
             waves *= factor
-            return np.asarray(scipy.fft.irfftn(waves, self.grid, axes=axes, workers=workers, overwrite_x=True))
-        waves = scipy.fft.dctn(field, norm="ortho", axes=axes, workers=workers, overwrite_x=overwrite)
+            return np.asarray(scipy.fft.irfftn(waves, self.grid, workers=workers, overwrite_x=True))
+        waves = scipy.fft.dctn(field, norm="ortho", workers=workers)
         waves *= factor
-        return np.asarray(scipy.fft.idctn(waves, norm="ortho", axes=axes, workers=workers, overwrite_x=True))
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """The axes of a grid, the last ones of a stack of grids."""
-        return tuple(range(-len(self.grid), 0))
+        return np.asarray(scipy.fft.idctn(waves, norm="ortho", workers=workers, overwrite_x=True))
 
     @property
     def precision(self) -> FloatArray:
-        """One over the variance of each wave; 0 where that is 0: such waves do not move."""
+        """One over the variance of each wave; 0 where that is 0, since such waves do not move."""
         return np.divide(1.0, self.variance, out=np.zeros_like(self.variance), where=self.variance > 0)
 
     @property
-    def of_a_cell(self) -> float:
+    def cell_variance(self) -> float:
         """Variance of a single cell's noise, in points²: the mean over all waves."""
         return float((self.copies * self.variance).sum() / self.copies.sum())
 
     @property
     def copies(self) -> FloatArray:
-        """How many waves of the whole grid each frequency stands for: a real transform leaves out those that mirror."""
+        """Number of the grid's waves that each frequency represents: a real transform leaves out mirror images."""
         out = np.ones(self.variance.shape)
         if self.periodic:
             out[..., 1 : (self.grid[-1] + 1) // 2] = 2
         return out
 
 
-def simulated_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
-    """Return the metric of noise that `field` draws on a grid, in cosines."""
+def simulate_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, total_known: bool) -> Metric:
+    """Return the metric, in cosines, of noise that `field` draws on a grid."""
     size = math.prod(grid)
-    fields = int(np.clip(_FIELDS_TIMES_SIDE / math.sqrt(size), *_FIELDS))
+    # The larger the map, the more waves are alike, and the fewer fields (4 to 100) a smoothed spectrum needs.
+    fields = int(np.clip(6400 / math.sqrt(size), 4, 100))
     power = np.zeros(grid)
     for _ in range(fields):
         power += scipy.fft.dctn(field(), norm="ortho", workers=-1) ** 2
     power /= fields
     origin = 0.0 if total_known else power.flat[0]
-    power.flat[0] = power.flat[min(1, size - 1)]  # the origin is apart: neighbours must not feel it
-    power = scipy.ndimage.uniform_filter(power, 3 if fields > _FIELDS[1] // 4 else 5, mode="reflect")
-    power = np.maximum(power, _LEAST * power.mean())
+    power.flat[0] = power.flat[min(1, size - 1)]  # the smoothing must not spread the origin over its neighbours
+    power = scipy.ndimage.uniform_filter(power, 3 if fields > 25 else 5, mode="reflect")
+    power = np.maximum(power, 1e-9 * power.mean())
     power.flat[0] = origin
     return shrink_long_waves(Metric(power, grid, False, tuple(slice(0, n) for n in grid)))
 
@@ -119,10 +88,11 @@ def simulated_metric(field: Callable[[], FloatArray], grid: tuple[int, ...], *, 
 def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
     """Return the metric with the variance of long waves lowered by a power of the frequency.
 
-    Cutting off negative cells adds a little to every empty cell, always in the same direction: over a box this grows
-    with the area, while noise grows more slowly. The power depends on how the noise itself falls off where it is None.
-    The variance of the mean, where the total is not known, is lowered to that of the longest wave. None is raised, so
-    that the certificate still bounds the error in standard errors.
+    Clipping negative cells adds a little to every empty cell, always in the same direction. Over a box this bias grows
+    with the area, while noise grows more slowly. When `power` is None it is between 0.5 and 1.5, chosen so that the
+    lowered variance falls off with the power 1.5 of the frequency. The variance of the mean, where the total is
+    unknown, is lowered to that of the longest wave. No variance is raised, so the certificate still bounds the error in
+    standard errors.
     """
     waves = np.zeros(metric.variance.shape)
     for axis, n in enumerate(metric.grid):
@@ -135,17 +105,15 @@ def shrink_long_waves(metric: Metric, power: float | None = None) -> Metric:
     if not some.any():
         return metric
     if power is None:
-        power = float(np.clip(_TRUSTED_POWER - _slope(metric.variance[some], waves[some]), *_TILT))
+        power = float(np.clip(1.5 - _fit_slope(metric.variance[some], waves[some]), 0.5, 1.5))
     variance = metric.variance.copy()
     variance[some] *= waves[some] ** power
-    # The mean of a map is its longest wave, in which what is cut off adds up most of all.
     variance.flat[0] = min(variance.flat[0], variance[some][np.argmin(waves[some])])
     return replace(metric, variance=variance)
 
 
-def _slope(variance: FloatArray, waves: FloatArray) -> float:
-    """Return the power of the frequency with which the variance of waves falls off."""
-    # Long waves are few, and matter most: every octave counts alike.
+def _fit_slope(variance: FloatArray, waves: FloatArray) -> float:
+    """Return the power of the frequency with which the variance of waves falls off; every octave counts alike."""
     octave = np.floor(np.log2(waves)).astype(np.int64)
     octave -= octave.min()
     number = np.bincount(octave)
@@ -156,7 +124,7 @@ def _slope(variance: FloatArray, waves: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ProjectedCells:
-    """Cells (domain.shape) and the certificate, with the number of steps, of one filter each.
+    """Cells (domain.shape), their certificate, and the number of steps.
 
     No answer differs from that of the exactly nearest cells by more than √`distance` of its standard errors.
     """
@@ -169,48 +137,50 @@ class ProjectedCells:
         self.cells.flags.writeable = False
 
 
-def nonnegative(field: FloatArray, metric: Metric, total: float | None) -> ProjectedCells:
+def project_nonnegative(field: FloatArray, metric: Metric, total: float | None) -> ProjectedCells:
     """Return the nearest cells that are not negative and add up to the total, in the noise's metric.
 
     Minimises ½ (c − ĉ)ᵀ M (c − ĉ) over c ≥ 0 (and 1ᵀc = n), where M has the inverse of the noise's variance as
     its eigenvalues on waves. In the plain metric the projection would destroy the cancellations between cells
     that make correlated noise small on boxes. Alternating directions (Boyd et al. 2011), one filter and one
     clipping per step, are accelerated as a fixed-point iteration (`Anderson`), in steps whose length is balanced
-    between cells and multipliers. The multipliers bound the least distance from below: the result comes with a
-    certificate.
+    between cells and multipliers. The multipliers bound the least distance from below, which gives the certificate.
 
     Parameters
     ----------
     field : unbiased estimates on the metric's grid, with the total if that is known. metric : of their noise.
-    total : number of points, or None if it is not known.
+    total : number of points, or None if it is unknown.
 
     Warns
     -----
     DeltaHistWarning
         If the certificate is not reached; the result is valid, but may be less accurate.
     """
-    if (total is not None and total <= 0) or metric.of_a_cell < _NONE:
-        return ProjectedCells(_feasible(field, metric.inside, total)[0][metric.inside], 0.0, 0)
+    if (total is not None and total <= 0) or metric.cell_variance < 1e-18:  # rounding errors are larger
+        return ProjectedCells(_project_plainly(field, metric.inside, total)[0][metric.inside], 0.0, 0)
     variance = metric.variance
-    step = _FIRST / float(variance.mean())
-    # Cells are what a state holds above a level; below it, it is minus the multipliers over the step.
+    step = 30 / float(variance.mean())
+    # A state holds cells above a level; below it, minus the multipliers over the step.
     state, accelerated = field, Anderson(field.size)
-    nearest, cells, done, turn = np.inf, field, 0, _SETTLE
+    # The certificate is computed every 10 steps; the step length is balanced after 20, 40, 80, ... steps.
+    nearest, cells, done, turn = np.inf, field, 0, 20
     settled: tuple[FloatArray, FloatArray] | None = None
-    limit = max(_LOOK, min(_MOST_STEPS, _MOST_WORK // field.size))
+    limit = max(10, min(_MOST_STEPS, _MOST_WORK // field.size))
     while True:
-        point, level = _feasible(state, metric.inside, total)
-        if done % _LOOK == 0 or done == turn:
+        point, level = _project_plainly(state, metric.inside, total)
+        if done % 10 == 0 or done == turn:
             multipliers = step * (point - state + level)
-        if done % _LOOK == 0:
-            distance = _distance(point, field, multipliers, metric)
+        if done % 10 == 0:
+            distance = _bound_distance(point, field, multipliers, metric)
             if distance < nearest:
                 cells, nearest = point, distance
             if nearest <= CLOSE or done >= limit:
                 break
         if done == turn:
             if settled is not None:
-                step = _balanced(step, point - settled[0], multipliers - settled[1])
+                # Where multipliers have changed more than cells, longer steps find them sooner.
+                moved, pushed = _norm(point - settled[0]), _norm(multipliers - settled[1])
+                step = pushed / moved / 2 if moved > 0 and pushed > 0 else step
                 state = point - multipliers / step
                 accelerated.forget()
             settled, turn = (point, multipliers), 2 * turn
@@ -228,13 +198,13 @@ def nonnegative(field: FloatArray, metric: Metric, total: float | None) -> Proje
     return ProjectedCells(cells[metric.inside], nearest, done)
 
 
-def _feasible(state: FloatArray, inside: tuple[slice, ...], total: float | None) -> tuple[FloatArray, float]:
-    """Return the feasible cells nearest to a state in the plain metric: what it holds above a level; and the level."""
+def _project_plainly(state: FloatArray, inside: tuple[slice, ...], total: float | None) -> tuple[FloatArray, float]:
+    """Return the feasible cells nearest to a state in the plain metric, its excess over a level, and that level."""
     cells = np.zeros_like(state)
     if total is None:
         cells[inside] = np.maximum(state[inside], 0.0)
         return cells, 0.0
-    # Counted from the highest cell: a total that is small beside what cells hold is not lost in rounding.
+    # Relative to the highest cell, so that rounding does not swallow a total much smaller than the cells.
     highest = float(state[inside].max())
     below = state[inside] - highest
     kept, number, level = below.ravel(), 0, 0.0
@@ -245,7 +215,7 @@ def _feasible(state: FloatArray, inside: tuple[slice, ...], total: float | None)
     return cells, highest + level
 
 
-def _distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
+def _bound_distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, metric: Metric) -> float:
     """Return a bound of the squared distance from the nearest cells, by multipliers ν ≥ 0 (free beyond the domain).
 
     The least of ½ |c − ĉ|²_M − νᵀc over all c of the right total is −νᵀĉ − ½ νᵀM⁻¹ν. A point's own half squared
@@ -255,27 +225,18 @@ def _distance(cells: FloatArray, field: FloatArray, multipliers: FloatArray, met
     return float((rest * metric.filter(rest, metric.precision)).sum() + 2 * (multipliers * cells).sum())
 
 
-def _balanced(step: float, cells: FloatArray, multipliers: FloatArray) -> float:
-    """Return the step length at which cells and multipliers would have changed as much (or the present one).
-
-    Where multipliers have changed more, they are still far off, and longer steps find them sooner.
-    """
-    moved, pushed = _length(cells), _length(multipliers)
-    return _PART * pushed / moved if moved > 0 and pushed > 0 else step
-
-
-def _length(field: FloatArray) -> float:
-    """Return the Euclidean norm, also of numbers whose squares are none any more."""
+def _norm(field: FloatArray) -> float:
+    """Return the Euclidean norm, also of numbers whose squares underflow."""
     most = float(np.abs(field).max())
     return most * float(np.linalg.norm(field / most)) if most > 0 else 0.0
 
 
 class Anderson:
-    """Next points of a fixed-point iteration, learnt from the residuals of the last few steps.
+    """Next points of a fixed-point iteration, extrapolated from the residuals of the last 15 steps.
 
-    Iterating x ↦ x + r(x) moves by the residual. Here the residual is first lowered by that combination of its
-    last changes that leaves least of it, and the points are moved along (Walker and Ni 2011). Where r is affine
-    this is GMRES. A point of `size` numbers takes 120 bytes each, and 2 GiB at most, by remembering fewer steps.
+    Iterating x ↦ x + r(x) moves by the residual. Here the combination of the last changes that leaves the least
+    residual is subtracted first, and the points move along (Walker and Ni 2011). Where r is affine this is GMRES. A
+    point of `size` numbers takes 120 bytes each, and 2 GiB at most, by remembering fewer steps.
 
     >>> import numpy as np
     >>> matrix, accelerated, point = np.diag([0.5, 0.9, 0.99]), Anderson(3), np.ones(3)
@@ -286,7 +247,7 @@ class Anderson:
     """
 
     def __init__(self, size: int) -> None:
-        memory = int(np.clip(_MOST_NUMBERS // (2 * max(size, 1)), 2, _REMEMBERED))
+        memory = int(np.clip((1 << 28) // max(size, 1), 2, 15))
         self._changes = np.empty((memory, size), dtype=np.float32)  # of residuals, of length 1
         self._moves = np.empty((memory, size), dtype=np.float32)
         self._gram = np.empty((memory, memory))
@@ -300,8 +261,8 @@ class Anderson:
     def step(self, point: FloatArray, residual: FloatArray) -> FloatArray:
         """Return the point that follows one with that residual (of the same shape)."""
         plain, norm = point + residual, float(np.linalg.norm(residual))
-        if norm > _WORSE * self._least:
-            # Back to where the plain iteration leads from the best point: its residual does not grow.
+        if norm > 2 * self._least:
+            # Return to where the plain iteration leads from the best point: its residual does not grow.
             best = self._best
             self.forget()
             return best
@@ -324,5 +285,6 @@ class Anderson:
         self._gram[at, some] = self._changes[some] @ self._changes[at]
         along = (self._changes[some] @ residual.ravel().astype(np.float32)).astype(np.float64)
         self._gram[some, at] = self._gram[at, some]
-        shares = np.linalg.solve(self._gram[some, some] + _RIDGE * np.eye(some.stop), along)
+        # The ridge matches the single precision of the changes.
+        shares = np.linalg.solve(self._gram[some, some] + 1e-6 * np.eye(some.stop), along)
         return plain - (shares.astype(np.float32) @ self._moves[some]).reshape(point.shape)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.budget import Budget
-from deltahist.decode import Decoder, decoder
+from deltahist.decode import Decoder, make_decoder
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.mechanisms.base import (
     BaseMechanism,
@@ -278,7 +278,7 @@ class Mechanism(BaseMechanism):
     @functools.cached_property
     def decoder(self) -> Decoder:
         """Least squares for its releases."""
-        return decoder(self.strategy, self.laws, total_known=self.total_known)
+        return make_decoder(self.strategy, self.laws, total_known=self.total_known)
 
     @property
     def size(self) -> int:
@@ -340,7 +340,7 @@ class Mechanism(BaseMechanism):
         found = self.decoder
         if continuous:
             laws = [replace(law, continuous=True) for law in self.laws]
-            found = decoder(self.strategy, laws, total_known=self.total_known)
+            found = make_decoder(self.strategy, laws, total_known=self.total_known)
         return found.answer_variance(workload.cover(self.domain) if isinstance(workload, Regions) else workload)
 
     def rmse(self, workload: Workload) -> float:

@@ -18,8 +18,8 @@ from deltahist.decode import (
     Metric,
     Placement,
     ProjectedCells,
-    nonnegative,
-    placement,
+    learn_placement,
+    project_nonnegative,
 )
 from deltahist.decode.base import Moments
 from deltahist.decode.placement import block_variance
@@ -65,7 +65,7 @@ class CountEstimates(abc.ABC):
     @functools.cached_property
     def projection(self) -> ProjectedCells:
         """The nearest non-negative cells with their certificate."""
-        return nonnegative(self._field, self._metric, self.total)
+        return project_nonnegative(self._field, self._metric, self.total)
 
     def cells(self, *, nonnegative: bool = False) -> NDArray[np.float64]:
         """Return estimates of all cells (domain.shape).
@@ -161,7 +161,7 @@ class Release(CountEstimates, BaseRelease):
     @functools.cached_property
     def placement(self) -> Placement:
         """How points lie inside cells, learnt from the estimates."""
-        return placement(self._unbiased, block_variance(self.decoder))
+        return learn_placement(self._unbiased, block_variance(self.decoder))
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
         return self.answerer().answer(work, level=level, nonnegative=nonnegative)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.decode import Metric, Placement, interval, placement
+from deltahist.decode import Metric, Placement, interval, learn_placement
 from deltahist.decode.base import Asked, Moments
 from deltahist.decode.placement import Chosen, block_variance
 from deltahist.errors import InputError
@@ -63,8 +63,8 @@ class Summed(CountEstimates):
     def placement(self) -> JointPlacement:
         """Where in their cells the points lie."""
         blocks = {each.laws: block_variance(each.decoder) for each in self.decoder.alike}
-        parts = [placement(each.cells(), blocks[each.laws]) for each in self.releases]
-        return JointPlacement(parts, placement(self.cells(), block_variance(self.decoder)))
+        parts = [learn_placement(each.cells(), blocks[each.laws]) for each in self.releases]
+        return JointPlacement(parts, learn_placement(self.cells(), block_variance(self.decoder)))
 
     @functools.cached_property
     def _unbiased(self) -> Field:

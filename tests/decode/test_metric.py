@@ -5,7 +5,7 @@ import pytest
 import scipy.fft
 
 from deltahist.decode import Metric
-from deltahist.decode.projection import _slope, shrink_long_waves, simulated_metric
+from deltahist.decode.projection import _fit_slope, shrink_long_waves, simulate_metric
 
 SHAPES = [(9,), (8,), (5, 4), (4, 7), (1, 6)]
 #: Periodic or cosines, and cells beyond the domain.
@@ -57,7 +57,7 @@ def test_the_slope_is_the_power_with_which_variance_falls_off(power, periodic):
     variance[0, 0] = 5.0
     metric = Metric(variance, shape, periodic, (slice(0, 64), slice(0, 48)))
     # The mean of a power over an octave is not the power of the mean: a tenth.
-    assert _slope(variance[omega > 0], omega[omega > 0]) == pytest.approx(power, abs=0.1)
+    assert _fit_slope(variance[omega > 0], omega[omega > 0]) == pytest.approx(power, abs=0.1)
     for given in (None, 1.0):
         found = shrink_long_waves(metric, given)
         assert (found.variance <= variance * (1 + 1e-12)).all()
@@ -71,6 +71,6 @@ def test_the_slope_is_the_power_with_which_variance_falls_off(power, periodic):
 def test_waves_in_which_no_noise_was_drawn_have_some_variance():
     """The metric has the inverse of it: what happened not to be drawn must not be taken for known exactly."""
     only = scipy.fft.idctn(np.eye(1, 256, 17).reshape(16, 16), norm="ortho")
-    own = simulated_metric(lambda: only, (16, 16), total_known=True)
+    own = simulate_metric(lambda: only, (16, 16), total_known=True)
     assert own.variance.flat[1:].min() > 0
     assert np.isfinite(own.precision).all()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode.placement import _slopes, learn_clumping
+from deltahist.decode.placement import _find_slopes, learn_clumping
 
 DOMAIN = dh.Domain((0, 0, 1, 1), (40, 40))
 NEAR = dh.Neighbourhood(DOMAIN, 1 / 40)
@@ -71,7 +71,7 @@ def test_blocks_that_are_one_place_are_recovered():
 def test_a_plane_has_its_slope():
     i, _ = np.indices((50, 50))
     cells = 1000.0 + 10 * i
-    along_x, along_y = _slopes(cells, 0.0, (slice(None),) * 2)
+    along_x, along_y = _find_slopes(cells, 0.0, (slice(None),) * 2)
     # A plane would be (h_E − h_W) / 8 h: half of what density grows by from centre to edge. Neighbours weigh more.
     assert np.allclose(along_x[1:-1], (0.75 * 20 / (4 * cells))[1:-1])
     assert not along_y.any()
@@ -82,7 +82,7 @@ def test_single_cells_have_the_slopes_of_whole_rows():
     cells = np.random.default_rng(6).normal(3, 5, (9, 7))
     some = np.indices(cells.shape).reshape(2, -1)
     asked = ((slice(None),) * 2, (slice(3, 5), slice(None)), tuple(some))
-    for every, rows, places in zip(*(_slopes(cells, 0.3, chosen) for chosen in asked), strict=True):
+    for every, rows, places in zip(*(_find_slopes(cells, 0.3, chosen) for chosen in asked), strict=True):
         assert np.array_equal(rows, every[3:5])
         assert np.array_equal(places, every.ravel())
 

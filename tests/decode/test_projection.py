@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.decode import nonnegative, projection
+from deltahist.decode import project_nonnegative, projection
 from deltahist.decode.projection import Anderson
 from deltahist.strategies import Flow, Hierarchical, Identity, Spectral, Tents
 from tests.decode.test_metric import random_metric, waves
@@ -72,7 +72,7 @@ def test_the_certificate_holds_against_an_exact_solver(shape, known, periodic, p
         own = random_metric(rng, shape, periodic, known, pad)
         total = float(rng.integers(20, 60)) if known else None
         field = with_total(rng.normal(1, 3, own.grid), total)
-        assert_certified(nonnegative(field, own, total), own, field, total)
+        assert_certified(project_nonnegative(field, own, total), own, field, total)
 
 
 def one_cell(field):
@@ -98,7 +98,7 @@ def test_the_certificate_holds_for_fields_that_are_far_from_counts(spoil, total,
     field = rng.normal(0, 1, own.grid)
     spoil(field)
     field = with_total(field, total)
-    assert_certified(nonnegative(field, own, total), own, field, total)
+    assert_certified(project_nonnegative(field, own, total), own, field, total)
 
 
 def test_the_bound_is_the_difference_of_the_two_programmes():
@@ -112,7 +112,7 @@ def test_the_bound_is_the_difference_of_the_two_programmes():
     away, price = (cells - field).ravel(), multipliers.ravel()
     primal = away @ np.linalg.solve(covariance, away) / 2
     dual = -price @ field.ravel() - price @ covariance @ price / 2
-    assert projection._distance(cells, field, multipliers, own) == pytest.approx(2 * (primal - dual))
+    assert projection._bound_distance(cells, field, multipliers, own) == pytest.approx(2 * (primal - dual))
 
 
 @pytest.mark.parametrize(("variance", "spoil"), [(1e4, "one"), (1e4, "limits"), (1e4, "any"), (0.0, "any")])
@@ -130,7 +130,7 @@ def test_a_small_total_is_kept_beside_numbers_that_nobody_publishes(variance, sp
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message="non-negative estimates are certified")
-        found = nonnegative(field, own, 10.0)
+        found = project_nonnegative(field, own, 10.0)
     assert found.cells.min() >= 0
     assert found.cells.sum() == pytest.approx(10, rel=1e-12)
 
@@ -140,8 +140,8 @@ def test_counts_without_noise_stay_as_they_are():
     counts = np.random.default_rng(3).poisson(1, (5, 4)).astype(float)
     for scale in (0.0, 1e-250, 1e-20):
         none = replace(own, variance=own.variance * scale)
-        assert np.allclose(nonnegative(counts, none, counts.sum()).cells, counts, rtol=0, atol=1e-12)
-        assert np.array_equal(nonnegative(counts - 1, none, None).cells, np.maximum(counts - 1, 0))
+        assert np.allclose(project_nonnegative(counts, none, counts.sum()).cells, counts, rtol=0, atol=1e-12)
+        assert np.array_equal(project_nonnegative(counts - 1, none, None).cells, np.maximum(counts - 1, 0))
 
 
 def test_of_all_cells_that_were_looked_at_the_nearest_are_given(monkeypatch):
@@ -155,10 +155,10 @@ def test_of_all_cells_that_were_looked_at_the_nearest_are_given(monkeypatch):
         looked.append(cells)
         return next(said)
 
-    monkeypatch.setattr(projection, "_distance", distance)
+    monkeypatch.setattr(projection, "_bound_distance", distance)
     monkeypatch.setattr(projection, "_MOST_STEPS", 30)
     with pytest.warns(dh.DeltaHistWarning, match="certified to 1 standard errors"):
-        found = nonnegative(field, own, 50.0)
+        found = project_nonnegative(field, own, 50.0)
     assert found.distance == 1
     assert len(looked) == 4
     assert np.array_equal(found.cells, looked[1])
@@ -167,10 +167,10 @@ def test_of_all_cells_that_were_looked_at_the_nearest_are_given(monkeypatch):
 
 def test_large_grids_are_given_fewer_steps(monkeypatch):
     monkeypatch.setattr(projection, "_MOST_WORK", 20 * 30)
-    monkeypatch.setattr(projection, "_distance", lambda *_: 9.0)
+    monkeypatch.setattr(projection, "_bound_distance", lambda *_: 9.0)
     own = random_metric(np.random.default_rng(3), (5, 4), False, True)
     with pytest.warns(dh.DeltaHistWarning, match="after 30 steps"):
-        nonnegative(np.full((5, 4), 2.0), own, 40.0)
+        project_nonnegative(np.full((5, 4), 2.0), own, 40.0)
 
 
 @pytest.mark.parametrize(
