@@ -1,6 +1,6 @@
-"""Settings that a transaction in PostgreSQL relies on: set at its beginning, and checked.
+"""Settings that a transaction in PostgreSQL relies on, set at its beginning and checked.
 
-A server, a role or a connection pooler may have others, under which text constants and dates are read differently.
+A server, a role or a connection pooler may change them, and text constants and dates would be read differently.
 """
 
 from __future__ import annotations
@@ -10,59 +10,51 @@ from typing import Any
 
 from deltahist.errors import InputError
 
-#: As the server reports them.
-_RELIED_ON = {
-    "standard_conforming_strings": "on",
-    "client_encoding": "UTF8",
-    "DateStyle": "ISO, YMD",
-    "TimeZone": "UTC",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-    "transform_null_equals": "off",
-}
-
-#: Runs a statement with %(name)s for parameters, and gives its one row.
+#: Runs a statement with %(name)s for parameters, and returns its one row.
 Run = Callable[[str, Mapping[str, Any]], Any]
 
 
-def settle(
+def apply_settings(
     run: Run,
-    where: str,
+    place: str,
     own: Mapping[str, str],
     isolation: str | None = None,
     *,
     timeouts: Mapping[str, str] | None = None,
 ) -> None:
-    """Set what a transaction relies on, for the transaction, or for the session where there is none.
+    """Apply the settings of a transaction, or of a session if `isolation` is None, before its first statement.
 
-    Raises InputError if the server goes on with other settings.
-
-    Parameters
-    ----------
-    run : within the transaction, before anything else.
-    where : the database, for messages.
-    own : further settings. timeouts : others, which the server says back in other units.
-    isolation : of the transaction; None for a session without transactions.
+    `own` are settings besides the common ones. `timeouts` are not read back, since the server reports them in other
+    units. Raises InputError, which names the place, if the server keeps other values.
     """
-    wanted = {**_RELIED_ON, **own}
+    wanted = {
+        "standard_conforming_strings": "on",
+        "client_encoding": "UTF8",
+        "DateStyle": "ISO, YMD",
+        "TimeZone": "UTC",
+        "extra_float_digits": "1",
+        "bytea_output": "hex",
+        "transform_null_equals": "off",
+        **own,
+    }
     given = {**wanted, **(timeouts or {})}
     values: dict[str, Any] = {"local": isolation is not None}
     for at, (name, value) in enumerate(given.items()):
         values |= {f"name{at}": name, f"value{at}": value}
-    parts = [f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)" for at in range(len(given))]
-    run(f"SELECT {', '.join(parts)}", values)
+    calls = [f"pg_catalog.set_config(%(name{at})s, %(value{at})s, %(local)s)" for at in range(len(given))]
+    run(f"SELECT {', '.join(calls)}", values)
     if isolation is not None:
         wanted["transaction_isolation"] = isolation
-    # A statement of its own: set_config returns the value that it was given, whatever the next statement finds.
-    asked = ", ".join(f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted)))
-    found = run(f"SELECT {asked}", {f"name{at}": name for at, name in enumerate(wanted)})
+    # In a second statement: set_config returns the value it was given, even if the next statement sees another.
+    calls = [f"pg_catalog.current_setting(%(name{at})s)" for at in range(len(wanted))]
+    found = run(f"SELECT {', '.join(calls)}", {f"name{at}": name for at, name in enumerate(wanted)})
     for (name, value), there in zip(wanted.items(), found, strict=True):
         if there != value:
-            raise InputError(f"{where} has {name} = {there!r}: it must be {value!r} (connect without a pooler)")
+            raise InputError(f"{place} has {name} = {there!r}: it must be {value!r} (connect without a pooler)")
 
 
-def own_schemas(run: Run) -> str:
-    """Return the search path without the system's schemas: they come first then, and no function hides theirs."""
+def read_search_path(run: Run) -> str:
+    """Return the search path without the system's schemas, which then come first and cannot be shadowed."""
     (schemas,) = run("SELECT pg_catalog.current_schemas(false)", {})
     own = (name for name in schemas if not name.startswith("pg_"))
     return ", ".join('"' + name.replace('"', '""') + '"' for name in own)

@@ -50,7 +50,7 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
     )
     window = dh.Window(length=length, epsilon=EPSILON)
     # The strategy is chosen for a day's share, from public figures.
-    by_window = mechanism_for(near, epsilon=window.equal).strategy
+    by_window = mechanism_for(near, epsilon=window.equal_share).strategy
     once = Fraction(EPSILON, days)
     by_day = mechanism_for(near, epsilon=once).strategy
     rng = np.random.default_rng(11)
@@ -60,7 +60,7 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
     for day in range(days):
         true = stepped.counts_of(day).array
         exact = _answers(true, work, domain)
-        sustained = dh.publish(true, near, by_window, epsilon=window.charge(day, window.equal), rng=rng)
+        sustained = dh.publish(true, near, by_window, epsilon=window.charge(day, window.equal_share), rng=rng)
         shared = dh.publish(true, near, by_day, epsilon=once, rng=rng)
         errors.append([((_answers(r.cells(), work, domain) - exact) ** 2).mean() for r in (sustained, shared)])
         plain.append(_answers(sustained.cells(), work, domain) - exact)
@@ -89,7 +89,7 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
     return {
         "days published": days,
         f"ε of every window of {length} days, for ever": float(EPSILON),
-        "ε that sequential composition reckons for these days": float(window.equal * days),
+        "ε that sequential composition reckons for these days": float(window.equal_share * days),
         f"rmse of a box of {SIDE} × {SIDE} cells, window": float(whole[0]),
         "rmse, one budget of ε = 1 for all days": float(whole[1]),
         "rms count of a box": float(np.sqrt(sizes[:, 1].mean())),

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from deltahist._files import check_secret, sync_folder
-from deltahist._postgres import settle
+from deltahist._postgres import apply_settings
 from deltahist.errors import DamagedFile, InputError
 
 #: Of the tables. SQLite keeps it as the file's user_version, PostgreSQL in the comment of the schema.
@@ -30,7 +30,7 @@ SCHEMA = "deltahist"
 PATIENCE = 120.0
 
 METADATA = sa.MetaData()
-#: The people that accounts are about. `rule` says what all accounts may spend together; {} for no limit.
+#: The people whom accounts are about. `rule` limits what all accounts may spend together; {} for no limit.
 POPULATIONS = sa.Table(
     "populations", METADATA, sa.Column("name", sa.Text, primary_key=True), sa.Column("rule", sa.JSON, nullable=False)
 )
@@ -65,9 +65,9 @@ sa.Index("charges_by_key", CHARGES.c.account, CHARGES.c.key, unique=True, sqlite
 
 
 def find_database(where: str | Path | None) -> Database:
-    """Return the database at a path or URL, in memory when None; nothing is opened.
+    """Return the database at a path or URL, in memory when None, without opening it.
 
-    Raises InputError on any other URL, or one that cannot be read. No message shows a password.
+    Raises InputError on any other URL. No message shows a password.
 
     >>> find_database("sqlite:///city.db").place, find_database("postgresql://ann:secret@host/city").place
     ('city.db', 'postgresql://ann@host/city')
@@ -85,13 +85,9 @@ def find_database(where: str | Path | None) -> Database:
 
 
 class Database:
-    """What the databases of ledgers share: serial write transactions, durable when they end.
+    """A database that holds a ledger: serial write transactions, durable when they end."""
 
-    Attributes
-    ----------
-    place : path or URL without a password, for messages. path : the file, or None.
-    """
-
+    #: Path or URL without a password, for messages; and the file.
     place: str
     path: Path | None = None
     _engine: sa.Engine
@@ -101,28 +97,28 @@ class Database:
         self._turn, self._owner = threading.Lock(), 0
 
     def _keep_connections(self, engine: sa.Engine) -> None:
-        """Take an engine whose connections serve one transaction after another, but no forked process."""
+        """Keep an engine, whose connections are reused by later transactions, but never in a forked process."""
         self._engine = engine
         weakref.finalize(self, engine.dispose)
         if hasattr(os, "register_at_fork"):
             kept = weakref.ref(engine)
             os.register_at_fork(after_in_child=lambda: engine.dispose(close=False) if (engine := kept()) else None)
 
-    def exists(self) -> bool:
+    def has_ledger(self) -> bool:
         """Return whether a ledger is there."""
         return False
 
-    def create(self) -> None:
+    def create_ledger(self) -> None:
         """Make an empty ledger, whole, unless another process has just made one."""
 
-    def check(self, thorough: bool = False) -> None:
-        """Refuse what is not a whole ledger of this version; indices are compared with tables if `thorough`."""
+    def check_ledger(self, thorough: bool = False) -> None:
+        """Refuse anything but a whole ledger of this version; compare indices with tables if `thorough`."""
 
     @contextlib.contextmanager
-    def begin(self, write: bool) -> Iterator[Connection]:
-        """Begin a look at one moment, or a change: alone, durable when the block ends, undone if it raises.
+    def begin_transaction(self, write: bool) -> Iterator[Connection]:
+        """Begin to read at one moment, or to change: alone, durable when the block ends, undone if it raises.
 
-        Changes by threads of one process take turns here, since databases let waiting clients poll.
+        Writing threads of one process take turns here, since databases let waiting clients poll.
         """
         if write and self._owner == threading.get_ident():
             raise InputError(f"a transaction of ledger {self.place!r} is open in this thread already")
@@ -131,29 +127,29 @@ class Database:
         try:
             self._owner = threading.get_ident() if write else self._owner
             with self._explain_problems(), self._engine.connect() as connection:
-                self._prepare(connection, write)
+                self._prepare_transaction(connection, write)
                 yield connection
-                self._commit(connection)
+                self._commit_changes(connection)
         finally:
             if write:
                 self._owner = 0
                 self._turn.release()
 
-    def _commit(self, connection: Connection) -> None:
-        self._check_whole(connection)
+    def _commit_changes(self, connection: Connection) -> None:
+        self._check_open(connection)
         try:
             connection.commit()
         except DBAPIError as problem:  # a server may have committed before the connection broke
             connection.invalidate()
             raise InputError(
-                f"ledger {self.place!r} failed at the commit: {self._message(problem)}; whether it was charged is "
+                f"ledger {self.place!r} failed at the commit: {self._describe(problem)}; whether it was charged is "
                 "unknown: ask again with the same key, which charges once"
             ) from None
 
-    def _prepare(self, connection: Connection, write: bool) -> None:
+    def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         """Set and check what a transaction relies on, and begin it."""
 
-    def _check_whole(self, connection: Connection) -> None:
+    def _check_open(self, connection: Connection) -> None:
         """Raise InputError if the transaction broke off, so that a commit would lose its changes."""
 
     @contextlib.contextmanager
@@ -165,12 +161,12 @@ class Database:
         except (DBAPIError, sqlite3.Error) as problem:
             code = getattr(getattr(problem, "orig", problem), "sqlite_errorcode", 0) & 0xFF
             damaged = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-            message = f"ledger {self.place!r} cannot be used: {self._message(problem)}; nothing was charged"
+            message = f"ledger {self.place!r} cannot be used: {self._describe(problem)}; nothing was charged"
             raise (DamagedFile if damaged else InputError)(message) from None
 
-    def _message(self, problem: Exception) -> str:
-        words = " ".join(str(getattr(problem, "orig", None) or problem).split())[:300]
-        return words.replace(self._password, "***") if self._password else words
+    def _describe(self, problem: Exception) -> str:
+        text = " ".join(str(getattr(problem, "orig", None) or problem).split())[:300]
+        return text.replace(self._password, "***") if self._password else text
 
 
 class SQLite(Database):
@@ -185,65 +181,66 @@ class SQLite(Database):
         settings = {"isolation_level": None, "timeout": PATIENCE, "check_same_thread": False}
         self._keep_connections(sa.create_engine(url, pool_timeout=PATIENCE, connect_args=settings))
 
-    def exists(self) -> bool:
+    def has_ledger(self) -> bool:
         return self.path.exists()
 
-    def create(self) -> None:
-        folder = self.path.parent
-        if not folder.is_dir():
-            raise InputError(f"folder {str(folder)!r} of the ledger does not exist: make it first")
-        handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=folder)
+    def create_ledger(self) -> None:
+        if not self.path.parent.is_dir():
+            raise InputError(f"folder {str(self.path.parent)!r} of the ledger does not exist: make it first")
+        handle, name = tempfile.mkstemp(prefix=".", suffix=".ledger", dir=self.path.parent)
         os.close(handle)
         try:
-            with SQLite(Path(name)).begin(write=True) as connection:
+            with SQLite(Path(name)).begin_transaction(write=True) as connection:
                 connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
                 connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
                 METADATA.create_all(connection)
             # A link, unlike a renaming, never replaces a ledger that another process has just made.
             with contextlib.suppress(FileExistsError):
                 os.link(name, self.path)
-            sync_folder(folder)
+            sync_folder(self.path.parent)
         finally:
             for made in (name, f"{name}-journal"):
                 Path(made).unlink(missing_ok=True)
 
-    def check(self, thorough: bool = False) -> None:
-        if not self.path.is_file():
-            raise InputError(f"ledger {self.place!r} is not a file")
+    def check_ledger(self, thorough: bool = False) -> None:
         check_secret(self.path, "ledger", readable=True)
-        with self.begin(write=False) as connection:
-            if _pragma(connection, "application_id") != APPLICATION:
+        with self.begin_transaction(write=False) as connection:
+            driver = connection.connection.driver_connection
+            if _read_pragma(driver, "application_id") != APPLICATION:
                 raise DamagedFile(f"ledger {self.place!r} is damaged, or not a ledger")
-            if (version := _pragma(connection, "user_version")) != VERSION:
+            if (version := _read_pragma(driver, "user_version")) != VERSION:
                 raise InputError(f"ledger {self.place!r} is of version {version}: this program reads {VERSION}")
-            verdict = _pragma(connection, "integrity_check(1)" if thorough else "quick_check(1)")
-            size, there = _pragma(connection, "page_count") * _pragma(connection, "page_size"), self.path.stat().st_size
+            verdict = _read_pragma(driver, "integrity_check(1)" if thorough else "quick_check(1)")
+            size, there = (
+                _read_pragma(driver, "page_count") * _read_pragma(driver, "page_size"),
+                self.path.stat().st_size,
+            )
             _refuse_triggers(self.place, connection, "SELECT name FROM sqlite_master WHERE type = 'trigger'")
         if verdict != "ok" or size != there:
             raise DamagedFile(f"ledger {self.place!r} is damaged: {verdict}, {there:,} bytes of {size:,}")
 
-    def _prepare(self, connection: Connection, write: bool) -> None:
+    def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         driver: Any = connection.connection.driver_connection
-        # A connection that was kept goes on with its file, even where another one has taken its place.
+        # A pooled connection would go on with its file, even if another one has replaced it.
         there = self.path.stat().st_ino if self.path.exists() else 0
         if not there or connection.info.setdefault("inode", there) != there:
             connection.invalidate()
             raise InputError(f"ledger {self.place!r} is gone, or another file took its place: nothing was charged")
         # The journal is overwritten rather than deleted: as durable, and less to wait for the disk.
-        if (mode := _journal_mode(driver)) == "delete":
-            mode = _journal_mode(driver, " = PERSIST")
+        if (mode := _read_pragma(driver, "journal_mode")) == "delete":
+            mode = _read_pragma(driver, "journal_mode = PERSIST")
         driver.execute("PRAGMA synchronous = EXTRA")
-        (durable,) = driver.execute("PRAGMA synchronous").fetchone()
+        durable = _read_pragma(driver, "synchronous")
         driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
         # Asked again behind the lock. A ledger in WAL mode may have charges in a second file, which may be lost.
-        if mode != "persist" or (mode := _journal_mode(driver)) != "persist" or durable != 3:
+        if mode != "persist" or (mode := _read_pragma(driver, "journal_mode")) != "persist" or durable != 3:
             raise DamagedFile(
                 f"ledger {self.place!r} is in journal mode {mode!r}: another program changed it, and charges may be in "
-                f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file beside it"
+                f"{self.path.name}-{mode}; run PRAGMA journal_mode = DELETE in sqlite3 with that file next to it"
             )
 
-    def _check_whole(self, connection: Connection) -> None:
-        # Without memory or disk, SQLite gives the transaction up, and each later statement would commit alone.
+    def _check_open(self, connection: Connection) -> None:
+        # Without memory or disk SQLite rolls back, and each later statement would commit alone.
         if not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
             raise InputError(f"ledger {self.place!r} cannot be used: its transaction broke off; nothing was charged")
 
@@ -260,8 +257,8 @@ class Memory(Database):
         self._engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args=settings)
         weakref.finalize(self, self._engine.dispose)
 
-    def begin(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
-        """Begin a transaction: looks take turns, too, since all share one connection.
+    def begin_transaction(self, write: bool) -> contextlib._GeneratorContextManager[Connection]:
+        """Begin a transaction. Readers take turns, too, since all share one connection.
 
         Raises InputError in a forked process, whose copy would pay once more.
         """
@@ -269,46 +266,33 @@ class Memory(Database):
             raise InputError(
                 "the ledger is in the memory of another process, whose copy would pay again: name a file with ledger="
             )
-        return super().begin(write=True)
+        return super().begin_transaction(write=True)
 
-    def create(self) -> None:
-        with self.begin(write=True) as connection:
+    def create_ledger(self) -> None:
+        with self.begin_transaction(write=True) as connection:
             METADATA.create_all(connection)
 
-    def _prepare(self, connection: Connection, write: bool) -> None:
+    def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         connection.exec_driver_sql("BEGIN")
 
 
 def _refuse_triggers(place: str, connection: Connection, statement: str) -> None:
-    """Raise DamagedFile if the database does something of its own when the ledger changes."""
+    """Raise DamagedFile if the statement finds triggers, which run when the ledger changes."""
     if found := connection.exec_driver_sql(statement).scalars().all():
         raise DamagedFile(
-            f"ledger {place!r} has the trigger or rule {found[0]!r}, which deltahist did not make and which may change "
-            "what is charged: drop it, and run `deltahist ledger audit`"
+            f"ledger {place!r} has the trigger or rule {found[0]!r}, which is not deltahist's and may change charges: "
+            "drop it, and run `deltahist ledger audit`"
         )
 
 
-def _journal_mode(driver: Any, change: str = "") -> str:
-    (mode,) = driver.execute(f"PRAGMA journal_mode{change}").fetchone()
-    return str(mode)
-
-
-def _pragma(connection: Connection, pragma: str) -> Any:
-    return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
-
-
-#: Triggers and rules of others on tables of the ledger.
-_TRIGGERS = (
-    "SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid"
-    f" WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal"
-    f" UNION ALL SELECT rulename::text FROM pg_rules WHERE schemaname = '{SCHEMA}'"
-)
+def _read_pragma(driver: Any, pragma: str) -> Any:
+    return driver.execute(f"PRAGMA {pragma}").fetchone()[0]
 
 
 class PostgreSQL(Database):
-    """A ledger in the schema `deltahist` of a database, at the part of a URL that follows postgresql://.
+    """A ledger in the schema `deltahist` of a database. `rest` is its URL after postgresql://.
 
-    Writers lock the table of accounts one after another; commits are synchronous.
+    Writers lock the table of accounts one after another. Commits are synchronous.
     """
 
     def __init__(self, rest: str) -> None:
@@ -329,23 +313,23 @@ class PostgreSQL(Database):
         self._password = str(url.password) if url.password else None
         shown = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.place = shown.render_as_string()
-        # A pooler of connections may know nothing of statements that were prepared.
-        settings: dict[str, Any] = {"prepare_threshold": None} | (
-            {} if "connect_timeout" in url.query else {"connect_timeout": 10}
-        )
+        # A connection pooler may not know prepared statements.
+        settings: dict[str, Any] = {"prepare_threshold": None}
+        if "connect_timeout" not in url.query:
+            settings["connect_timeout"] = 10
         if rest.endswith(("?password=", "&password=")):  # SQLAlchemy drops it, and PGPASSWORD would be sent
             settings["password"] = ""
         pool = {"pool_pre_ping": True, "pool_timeout": PATIENCE}
         self._keep_connections(sa.create_engine(url, isolation_level="REPEATABLE READ", connect_args=settings, **pool))
 
-    def exists(self) -> bool:
-        with self.begin(write=False) as connection:
+    def has_ledger(self) -> bool:
+        with self.begin_transaction(write=False) as connection:
             return sa.inspect(connection).has_table("accounts", SCHEMA)
 
-    def create(self) -> None:
+    def create_ledger(self) -> None:
         with self._explain_problems(), self._engine.connect() as connection:
             connection = connection.execution_options(isolation_level="READ COMMITTED")
-            self._settle(connection, "read committed")
+            self._apply_settings(connection, "read committed")
             connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({APPLICATION})"))
             if not sa.inspect(connection).has_table("accounts", SCHEMA):
                 connection.execute(sa.text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
@@ -353,26 +337,30 @@ class PostgreSQL(Database):
                 METADATA.create_all(connection, checkfirst=False)
             connection.commit()
 
-    def check(self, thorough: bool = False) -> None:
-        with self.begin(write=False) as connection:
+    def check_ledger(self, thorough: bool = False) -> None:
+        with self.begin_transaction(write=False) as connection:
             comment = connection.scalar(sa.text(f"SELECT obj_description('{SCHEMA}'::regnamespace)"))
             missing = set(METADATA.tables) - set(sa.inspect(connection).get_table_names(SCHEMA))
-            _refuse_triggers(self.place, connection, _TRIGGERS)
+            triggers = f"""
+                SELECT tgname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+                WHERE relnamespace = '{SCHEMA}'::regnamespace AND NOT tgisinternal
+                UNION ALL SELECT rulename::text FROM pg_rules WHERE schemaname = '{SCHEMA}'"""
+            _refuse_triggers(self.place, connection, triggers)
         if missing:
             raise DamagedFile(f"ledger {self.place!r} is damaged: table {min(missing)!r} is missing")
         if comment != f"version {VERSION}":
             raise InputError(f"ledger {self.place!r} is of {comment}: this program reads version {VERSION}")
 
-    def _prepare(self, connection: Connection, write: bool) -> None:
+    def _prepare_transaction(self, connection: Connection, write: bool) -> None:
         if write:
-            # A statement behind the lock sees what others have committed.
+            # So that statements after the lock see what others have committed.
             connection.execution_options(isolation_level="READ COMMITTED")
-        self._settle(connection, "read committed" if write else "repeatable read")
+        self._apply_settings(connection, "read committed" if write else "repeatable read")
         if write:
             connection.execute(sa.text(f"LOCK TABLE {SCHEMA}.accounts IN SHARE ROW EXCLUSIVE MODE"))
 
-    def _settle(self, connection: Connection, isolation: str) -> None:
-        settle(
+    def _apply_settings(self, connection: Connection, isolation: str) -> None:
+        apply_settings(
             lambda statement, values: connection.exec_driver_sql(statement, dict(values)).one(),
             f"ledger {self.place!r}",
             {"search_path": SCHEMA, "synchronous_commit": "on"},

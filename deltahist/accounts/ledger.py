@@ -1,4 +1,4 @@
-"""The ledger: accounts that are charged durably before any noise is drawn; how they stand, and an audit."""
+"""The ledger: accounts that are charged durably before any noise is drawn, their rules, and an audit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import bisect
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,17 +16,17 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS, find_database
-from deltahist.accounts.rules import ChainCharge, Rule, check_text
-from deltahist.budget import Budget, Charge, Population, say_amount
-from deltahist.errors import NANO, BudgetExceeded, DamagedFile, InputError
+from deltahist.budget import Budget, Charge, Population, ceil_nano, floor_nano, read_amount, say_amount
+from deltahist.errors import NANO, BudgetExceeded, DamagedFile, InputError, check_whole, normalize_name
 from deltahist.privacy import Guarantee
+from deltahist.space.neighbourhood import Limit as DistanceLimit, describe_limits, limits_of, read_lasting
 
-#: Keys of notes of an account begin so: the state of a chain of releases, and a release that was withdrawn.
+#: First words of the keys of notes: the state of a chain of releases, and a release that was withdrawn.
 CHAIN, WITHDRAWN = "chain ", "withdrawn "
-
 #: The population of accounts that name none: a ledger is usually about the same people.
 EVERYONE = "everyone"
 
+# Statements are built once, since building one takes as long as running it.
 _fellows = ACCOUNTS.alias()
 #: An account, the rule of its population, and what all accounts of the population have spent in its unit.
 _ACCOUNT = (
@@ -40,29 +41,141 @@ _ACCOUNT = (
     .join(POPULATIONS, POPULATIONS.c.name == ACCOUNTS.c.population)
     .where(ACCOUNTS.c.name == bindparam("account"))
 )
-_BOUND = select(POPULATIONS.c.rule).where(POPULATIONS.c.name == bindparam("people"))
-_OF_CHARGE = CHARGES.c.account == bindparam("of")
-_KEYED = select(CHARGES.c.nano).where(_OF_CHARGE, CHARGES.c.key == bindparam("named"))
-_LAST = select(func.max(CHARGES.c.step)).where(_OF_CHARGE)
+_OF_ACCOUNT = CHARGES.c.account == bindparam("of")
+_KEYED = select(CHARGES.c.nano).where(_OF_ACCOUNT, CHARGES.c.key == bindparam("named"))
+_LAST = select(func.max(CHARGES.c.step)).where(_OF_ACCOUNT)
 _SUM = select(func.coalesce(func.sum(CHARGES.c.nano), 0)).where(
-    _OF_CHARGE, CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
+    _OF_ACCOUNT, CHARGES.c.step > bindparam("after"), CHARGES.c.step <= bindparam("upto")
 )
-_CHANGE = update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account"))
-_SPEND = _CHANGE.values(spent=ACCOUNTS.c.spent + bindparam("amount"))
-_NOTE = _CHANGE.values(notes=bindparam("content"))
-_OPEN, _CHARGE = insert(ACCOUNTS), insert(CHARGES)
+_SPEND = (
+    update(ACCOUNTS).where(ACCOUNTS.c.name == bindparam("account")).values(spent=ACCOUNTS.c.spent + bindparam("amount"))
+)
+_CHARGE = insert(CHARGES)
+
+
+def check_text(**given: Any) -> str:
+    """Return the one keyword's value in its normal form: a name of 1 to 200 printable characters, or InputError."""
+    (name,) = given
+    text = normalize_name(**given)
+    if len(text) > 200 or not text.isprintable():
+        raise InputError(f"{name} is {text[:80]!r}: it must have at most 200 printable characters")
+    return text
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule of an account: spans of steps, each with a limit in whole billionths.
+
+    A total is one span without end. A window of steps is a span that moves on, and may have longer ones.
+
+    Parameters
+    ----------
+    unit : "epsilon" or "rho". limit : in billionths. length : steps of the account's own span, None for all.
+    longer : further spans, each with its limit as a multiple of the account's own.
+
+    >>> Rule.from_budget(epsilon=1, length=7, limits=[(30, 2)]).spans
+    ((7, 1000000000), (30, 2000000000))
+    """
+
+    unit: str
+    limit: int
+    length: int | None = None
+    longer: tuple[DistanceLimit, ...] = ()
+
+    @classmethod
+    def from_budget(
+        cls, epsilon: Any = None, rho: Any = None, length: Any = None, limits: Iterable[tuple[Any, Any]] = ()
+    ) -> Rule:
+        """Return the rule for a limit; InputError on what `Budget` refuses, or less than a billionth for each step."""
+        length = None if length is None else check_whole(length=length)
+        unit = Budget(epsilon, rho).unit
+        limit = floor_nano(**{unit: epsilon if rho is None else rho})
+        if limit < (length or 1):
+            raise InputError(f"{unit} is {limit / NANO:g}: it must be at least a billionth for each step")
+        return cls(unit, limit, length, read_lasting(limits, length))
+
+    @classmethod
+    def from_description(cls, kept: Mapping[str, Any]) -> Rule:
+        """Read the rule that a ledger keeps; DamagedFile if it is neither that of a total nor that of a window."""
+        try:
+            unit = "epsilon" if "epsilon_nano" in kept else "rho"
+            longer = read_lasting(limits_of(kept.get("limits", [])), kept.get("length"))
+            return cls(unit, kept[f"{unit}_nano"], kept.get("length"), longer)
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            raise DamagedFile(f"the ledger is damaged: an account has the rule {str(kept)[:80]}: {problem!r}") from None
+
+    def describe(self) -> dict[str, Any]:
+        """Return the rule as a ledger keeps it (JSON)."""
+        return {
+            **({"kind": "total"} if self.length is None else {"kind": "window", "length": self.length}),
+            f"{self.unit}_nano": self.limit,
+            **({"limits": describe_limits(self.longer)} if self.longer else {}),
+        }
+
+    @property
+    def spans(self) -> tuple[tuple[int | None, int], ...]:
+        """Steps in a row, None for all there are, with the billionths that they may spend together."""
+        further = (
+            (None if each.any else int(each.distance), math.floor(self.limit * each.factor)) for each in self.longer
+        )
+        return (self.length, self.limit), *further
+
+    @property
+    def total_limit(self) -> int | None:
+        """The billionths that all steps there will ever be may spend; None if only windows are limited."""
+        return dict(self.spans).get(None)
+
+    @property
+    def equal_share(self) -> Fraction:
+        """The share of a step that never runs out, in any of its windows, rounded down to billionths.
+
+        Raises InputError if all steps together have a limit: charges without end exceed it.
+        """
+        if self.total_limit is not None:
+            most = f"{self.total_limit / NANO:g} {self.unit}"
+            raise InputError(
+                f"limits allow {most} for all steps: no equal share lasts for ever; give each step's share"
+            )
+        length, limit = self.tightest_span
+        return Fraction(limit // length, NANO)
+
+    @property
+    def tightest_span(self) -> tuple[int, int]:
+        """The steps of the span that equal shares fill first, and its limit in billionths."""
+        return min(((length or 1, limit) for length, limit in self.spans), key=lambda span: span[1] // span[0])
+
+    def make_charge(self, account: str, amount: Any) -> Charge:
+        """Return the charge for an amount, rounded up to billionths.
+
+        Raises InputError unless it is a number above zero, or a guarantee or budget in the account's unit.
+        """
+        if isinstance(amount, Budget):
+            amount = amount.guarantee
+        elif not isinstance(amount, Guarantee):
+            amount = Guarantee(**{self.unit: read_amount(amount=amount)})
+        own = amount.epsilon if self.unit == "epsilon" else amount.rho
+        if own is None or amount.probability:
+            other = "rho" if own is None and amount.rho is not None else "epsilon with a failure probability"
+            raise InputError(
+                f"account {account!r} keeps {self.unit}, and the release spends {other}: use an account in rho for "
+                "Gaussian noise, and one in epsilon for Laplace noise"
+            )
+        charge = Charge(Fraction(ceil_nano(amount=own), NANO), self.unit)
+        if not charge.amount:
+            raise InputError(f"amount is 0 of {self.unit}: it must be above zero")
+        return charge
 
 
 class Ledger:
     """All accounts in one place. Every change is one durable transaction of a database.
 
     A charge is on the disk before the transaction ends (SQLite: BEGIN IMMEDIATE, synchronous EXTRA; PostgreSQL: a lock
-    and a synchronous commit). A process that is killed at any point has shown no noise that is not charged.
+    and a synchronous commit). A process that is killed at any point has released no noise that is not charged.
 
     Parameters
     ----------
     where : a file (a path, or "sqlite:///city.db"), or a PostgreSQL database ("postgresql://user:password@host/city",
-        extra "postgresql"), in which the ledger has a schema `deltahist` of its own. The ledger is made if it does not
+        extra "postgresql"), in which the ledger has its own schema `deltahist`. The ledger is made if it does not
         exist. None keeps it in memory.
 
     Raises DamagedFile, and changes nothing, if the file is cut short, damaged, changed by triggers, or no ledger;
@@ -83,9 +196,9 @@ class Ledger:
 
     def __init__(self, where: str | Path | None) -> None:
         self._where, self._database = where, find_database(where)
-        if not self._database.exists():
-            self._database.create()
-        self._database.check()
+        if not self._database.has_ledger():
+            self._database.create_ledger()
+        self._database.check_ledger()
 
     def __repr__(self) -> str:
         return f"Ledger({self.place!r})"
@@ -98,7 +211,7 @@ class Ledger:
     @classmethod
     def exists(cls, where: str | Path) -> bool:
         """Return whether there is a ledger at a path or URL; none is made."""
-        return find_database(where).exists()
+        return find_database(where).has_ledger()
 
     @classmethod
     def name_of(cls, where: str | Path) -> str:
@@ -116,15 +229,12 @@ class Ledger:
         return self._database.place
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
-        """Change the ledger, alone: durable when the block ends, undone if it raises.
-
-        Other tables can be made and changed in it, too.
-        """
-        return self._database.begin(write=True)
+        """Change the ledger, alone: durable when the block ends, undone if it raises. It may change other tables."""
+        return self._database.begin_transaction(write=True)
 
     def read(self) -> contextlib.AbstractContextManager[Connection]:
-        """Look at the ledger as it is at one moment."""
-        return self._database.begin(write=False)
+        """Read the ledger as it is at one moment."""
+        return self._database.begin_transaction(write=False)
 
     def open(
         self,
@@ -137,8 +247,6 @@ class Ledger:
     ) -> None:
         """Open an account for all that is ever published, or make sure that it has just these limits.
 
-        Raises InputError on anything else, or if the account or its population has another limit.
-
         Parameters
         ----------
         account : its name, a text of at most 200 printable characters.
@@ -146,11 +254,12 @@ class Ledger:
         population : the people whom the account is about; "everyone" when None. What accounts of the same people spend
             adds up.
         population_limit : what all accounts of the population may ever spend together, in the same unit.
+
+        Raises InputError on anything else, or if the account or its population has another limit.
         """
-        rule = Rule.of(epsilon, rho)
-        bound = None
-        if population_limit is not None:
-            bound = Rule.of(population_limit) if rule.unit == "epsilon" else Rule.of(rho=population_limit)
+        rule = Rule.from_budget(epsilon, rho)
+        both: dict[str, Any] = {rule.unit: population_limit}
+        bound = None if population_limit is None else Rule.from_budget(**both)
         with self.transaction() as connection:
             open_account(connection, check_text(account=account), rule.describe(), population, bound)
 
@@ -166,20 +275,18 @@ class Ledger:
             another key to publish again, with other noise. A text of at most 200 printable characters. Without a key
             every call charges.
 
-        Raises BudgetExceeded if the account or its population has less left; InputError on an account that is not
-        there, an amount that is not above zero or in another unit, or a key that was used with another amount. Nothing
-        is charged then. If a server goes away during the commit, ask again with the same key.
+        Raises BudgetExceeded if the account or its population has less left; InputError on an unknown account, an
+        amount that is not above zero or in another unit, or a key that was used with another amount. Nothing is charged
+        then. If a server goes away during the commit, ask again with the same key.
         """
         key = None if key is None else check_text(key=key)
         with self.transaction() as connection:
-            found = find_account(connection, account := check_text(account=account))
-            if found.rule.get("kind") != "total":
-                raise InputError(f"account {account!r} is of kind {found.rule.get('kind')!r}: it must be a total")
-            rule = Rule.read(found.rule)
-            charge = rule.cost(account, amount)
+            row = find_account(connection, account := check_text(account=account))
+            rule = read_rule(row, "total")
+            charge = rule.make_charge(account, amount)
             known = None if key is None else connection.scalar(_KEYED, {"of": account, "named": key})
             if known is None:
-                charge_account(connection, found, rule, charge.nano, key=key)
+                charge_account(connection, row, rule, charge.nano, key=key)
             elif known != charge.nano:
                 raise InputError(
                     f"key {key!r} of account {account!r} was used to charge {known / NANO:.10g}, not {charge}: nothing "
@@ -189,48 +296,54 @@ class Ledger:
 
     def spent(self, account: str) -> Fraction:
         """Return what an account has spent so far; a window of steps, in its last window."""
-        return self.standing(account).spent
+        return self.read_standing(account).spent
 
     def left(self, account: str) -> Fraction:
         """Return what an account may still spend."""
-        return self.standing(account).left
+        return self.read_standing(account).left
 
-    def standing(self, account: str) -> Standing:
-        """Return unit, limits and sums of an account and its population; InputError if it is not there."""
+    def read_standing(self, account: str) -> Standing:
+        """Return unit, limits and sums of an account and its population; InputError if it is unknown."""
         with self.read() as connection:
-            return Standing.of(connection, check_text(account=account))
+            return Standing.read(connection, check_text(account=account))
 
-    def standings(self) -> list[Standing]:
-        """Return all accounts, as they stand at one moment."""
+    def list_standings(self) -> list[Standing]:
+        """Return how all accounts stand at one moment."""
         with self.read() as connection:
-            return [Standing.of(connection, name) for name in list_accounts(connection)]
+            return [Standing.read(connection, name) for name in list_accounts(connection)]
 
-    def accounts(self) -> dict[str, dict[str, Any]]:
+    def list_accounts(self) -> dict[str, dict[str, Any]]:
         """Return all accounts with their rules."""
         with self.read() as connection:
             return list_accounts(connection)
 
-    def charges(self, account: str) -> dict[int, int]:
+    def list_charges(self, account: str) -> dict[int, int]:
         """Return the billionths charged at each step, in order."""
         with self.read() as connection:
             return list_charges(connection, check_text(account=account))
 
-    def problems(self) -> list[str]:
-        """Return what cannot be right in the ledger, in words: an audit, which changes nothing."""
-        self._database.check(thorough=True)
+    def find_problems(self) -> list[str]:
+        """Audit the ledger without changing it, and return its problems."""
+        self._database.check_ledger(thorough=True)
         with self.read() as connection:
-            return list(audit(connection))
+            return list(_audit_accounts(connection))
 
 
 def find_account(connection: Connection, account: str) -> Any:
-    """Return the row of an account; InputError if it is not there."""
-    found = connection.execute(_ACCOUNT, {"account": account}).first()
-    if found is None:
+    """Return the row of an account; InputError if it is unknown."""
+    row = connection.execute(_ACCOUNT, {"account": account}).first()
+    if row is None:
         names = ", ".join(map(repr, list_accounts(connection)))
         raise InputError(f"account {account!r} is not there: open it first" + (names and f"; there are {names}"))
-    if not isinstance(found.rule, dict) or not isinstance(found.notes, dict):
-        raise DamagedFile(f"the ledger is damaged: account {account!r} has no rule or no notes")
-    return found
+    return row
+
+
+def read_rule(row: Any, *kinds: str) -> Rule:
+    """Return the rule of an account's row; InputError unless it is of one of the kinds."""
+    kind = row.rule.get("kind") if isinstance(row.rule, dict) and isinstance(row.notes, dict) else None
+    if kind not in kinds:
+        raise InputError(f"account {row.name!r} is of kind {kind!r}: it must be a {' or a '.join(kinds)}")
+    return Rule.from_description(row.rule)
 
 
 def list_accounts(connection: Connection) -> dict[str, dict[str, Any]]:
@@ -253,43 +366,48 @@ def open_account(
 
     A new account joins a population, "everyone" when None. `bound` is the limit of a population that is new.
     """
-    found = connection.execute(_ACCOUNT, {"account": account}).first()
+    row = connection.execute(_ACCOUNT, {"account": account}).first()
     people = None if population is None else check_text(population=population)
-    if found is not None:
-        check_same_rule(account, found.rule, rule)
-        if people not in (None, found.population):
-            raise InputError(f"account {account!r} is of population {found.population!r}, not {people!r}")
+    if row is not None:
+        check_same_rule(account, row.rule, rule)
+        if people not in (None, row.population):
+            raise InputError(f"account {account!r} is of population {row.population!r}, not {people!r}")
         if bound is None:
-            return found
-    people = people or (EVERYONE if found is None else found.population)
-    known = connection.scalar(_BOUND, {"people": people})
+            return row
+    people = people or (EVERYONE if row is None else row.population)
+    known = _find_bound(connection, people)
     if known is None:
         known = {} if bound is None else bound.describe()
         connection.execute(insert(POPULATIONS), {"name": people, "rule": known})
     elif bound is not None:
         check_same_rule(f"of population {people!r}", known, bound.describe())
-    if found is not None:
-        return found
-    own = None if rule["kind"] == "purses" else Rule.read(rule)
-    if known and (own is None or own.unit != Rule.read(known).unit):
+    if row is not None:
+        return row
+    own = None if rule["kind"] == "purses" else Rule.from_description(rule)
+    if known and (own is None or own.unit != Rule.from_description(known).unit):
         kind = "people's own budgets" if own is None else own.unit
-        unit = Rule.read(known).unit
+        unit = Rule.from_description(known).unit
         raise InputError(f"population {people!r} has a limit in {unit}: it cannot have an account of {kind}")
-    row = {"name": account, "population": people, "unit": rule["unit"] if own is None else own.unit}
-    row |= {"share": own and own.limit, "most": own and own.most, "spent": 0, "rule": rule, "notes": {}}
-    connection.execute(_OPEN, row)
+    values = {"name": account, "population": people, "unit": rule["unit"] if own is None else own.unit}
+    values |= {"share": own and own.limit, "most": own and own.total_limit, "spent": 0, "rule": rule, "notes": {}}
+    connection.execute(insert(ACCOUNTS), values)
     return find_account(connection, account)
+
+
+def _find_bound(connection: Connection, people: str) -> Any:
+    """Return the rule of a population, {} for no limit; None if it is unknown."""
+    return connection.scalar(select(POPULATIONS.c.rule).where(POPULATIONS.c.name == people))
 
 
 def check_same_rule(account: str, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise InputError, with what differs, if an account was opened under another rule."""
-    if differing := differences(before, json.loads(json.dumps(now))):
+    if differing := describe_differences(before, json.loads(json.dumps(now))):
         raise InputError(f"account {account!r} was opened with other parameters: {differing}; use those")
 
 
 def charge_account(
     connection: Connection,
-    found: Any,
+    row: Any,
     rule: Rule,
     nano: int,
     *,
@@ -297,16 +415,16 @@ def charge_account(
     key: str | None = None,
     once: bool = False,
 ) -> int:
-    """Charge the account of a row within a transaction, and return the billionths that its own span has spent then.
+    """Charge the account of a row within a transaction, and return the billionths that its own span has spent.
 
     Raises BudgetExceeded if a span has less left; InputError for a step before the last one, or with `once` for a step
     that was charged already.
     """
-    account = found.name
+    account = row.name
     last = None if rule.length is None else connection.scalar(_LAST, {"of": account})
     if last is not None and (step < last or (once and step == last)):
         raise InputError(f"step is {step}, but step {last} has been charged already: steps must not go back")
-    limits = list_limits(connection, found, rule, step)
+    limits = list_limits(connection, row, rule, step)
     for limit in limits:
         if limit.spent + nano > limit.most:
             at = "" if rule.length is None else f" at step {step}"
@@ -319,9 +437,9 @@ def charge_account(
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit that a charge must keep, in billionths: who have spent what of how much; `steps` None for all."""
+    """A limit that a charge must keep, in billionths: what a subject spent, of how much; `steps` None for all."""
 
-    who: str
+    subject: str
     steps: int | None
     spent: int
     most: int
@@ -333,29 +451,28 @@ class Limit:
         return spent, most, most - spent
 
     def __str__(self) -> str:
-        """Say what has been spent, and what is left."""
         spent, most, left = (say_amount(each, self.amounts[1]) for each in self.amounts)
-        return f"{self.who} spent {spent} of {most}, {left} is left"
+        return f"{self.subject} spent {spent} of {most}, {left} is left"
 
 
-def list_limits(connection: Connection, found: Any, rule: Rule, step: int) -> list[Limit]:
+def list_limits(connection: Connection, row: Any, rule: Rule, step: int) -> list[Limit]:
     """Return the limits of a charge at a step: of the account's spans, its own first, and of its population."""
     limits = []
     for length, most in rule.spans:
-        who, spent = f"account {found.name!r} has", found.spent
+        subject, spent = f"account {row.name!r} has", row.spent
         if length is not None:
-            who = f"steps {step - length + 1} to {step} have"
-            spent = int(connection.scalar(_SUM, {"of": found.name, "after": step - length, "upto": step}) or 0)
-        limits.append(Limit(who, length, spent, most))
-    if found.bound:
-        who = f"all accounts of population {found.population!r} have"
-        limits.append(Limit(who, None, int(found.together), Rule.read(found.bound).limit))
+            subject = f"steps {step - length + 1} to {step} have"
+            spent = int(connection.scalar(_SUM, {"of": row.name, "after": step - length, "upto": step}) or 0)
+        limits.append(Limit(subject, length, spent, most))
+    if row.bound:
+        subject = f"all accounts of population {row.population!r} have"
+        limits.append(Limit(subject, None, int(row.together), Rule.from_description(row.bound).limit))
     return limits
 
 
 def sum_population(connection: Connection, people: str) -> Population:
     """Return what all accounts of a population have spent, and may spend: costs add up."""
-    bound = connection.scalar(_BOUND, {"people": people})
+    bound = _find_bound(connection, people)
     columns = (ACCOUNTS.c.unit, ACCOUNTS.c.spent, ACCOUNTS.c.share, ACCOUNTS.c.most)
     every = connection.execute(select(*columns).where(ACCOUNTS.c.population == people)).all()
     rows, sums = [row for row in every if row.share is not None], []  # the others are people's own budgets
@@ -364,21 +481,67 @@ def sum_population(connection: Connection, people: str) -> Population:
         most = None if any(row.most is None for row in own) else sum(row.most for row in own)
         share = sum(row.share for row in own)
         if bound:
-            limit = Rule.read(bound).limit
+            limit = Rule.from_description(bound).limit
             most, share = min(limit, limit if most is None else most), min(limit, share)
         figures = (sum(row.spent for row in own), most, share)
         sums.append((unit, *(None if each is None else Fraction(each, NANO) for each in figures)))
     return Population(people, len(rows), tuple(sums), len(rows) < len(every))  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class ChainCharge:
+    """The charge of a chain of releases, and the state that it was for: an account pays once from each state.
+
+    A charge is made before noise is drawn. Until the state that holds the noise is settled, the charge may be used
+    again to refine the same state: the noise drawn in between was not released. The first state that came of that one
+    settles it.
+
+    Parameters
+    ----------
+    nano : billionths charged so far; 0 if the chain is not known.
+    source : token of the state that was refined last; None for a chain that begins.
+    token : of the state that came of it; None while a charge awaits its state.
+
+    >>> first = ChainCharge().after_charge(1_000, None, None, "a" * 32).after_settling("one", None, "a" * 32)
+    >>> first.amount_due(3_000), first.after_charge(3_000, "one", None, "a" * 32).after_settling("two", "one", "").token
+    (2000, 'two')
+    """
+
+    nano: int = 0
+    source: str | None = None
+    token: str | None = None
+
+    def amount_due(self, nano: int) -> int:
+        """Return the billionths that are still to be charged for a chain to cost `nano` in all."""
+        return max(0, nano - self.nano)
+
+    def after_charge(self, nano: int, token: str | None, source: str | None, chain: str) -> ChainCharge:
+        """Return the charge once a release from the state `token`, which came of `source`, is charged."""
+        self._check_last(token, source, chain)
+        return ChainCharge(max(nano, self.nano), token, None)
+
+    def after_settling(self, token: str, source: str | None, chain: str) -> ChainCharge:
+        """Return the charge once the state of the release is written."""
+        self._check_last(token, source, chain)
+        # A charge from this very state still awaits the next one.
+        return self if self.token is None and token == self.source else ChainCharge(self.nano, source, token)
+
+    def _check_last(self, token: str | None, source: str | None, chain: str) -> None:
+        """Raise InputError unless a state is the last one, or may be: the first that came of the last charge."""
+        last = token == self.token if self.token is not None else token == self.source or source == self.source
+        if self.nano and not last:
+            said = "nothing was drawn or charged; use the last state of the chain"
+            raise InputError(f"the state of chain {chain} has been used already: {said}")
+
+
 def charge_chain(
-    connection: Connection, found: Any, rule: Rule, nano: int, chain: str, token: str | None, source: str | None
+    connection: Connection, row: Any, rule: Rule, nano: int, chain: str, token: str | None, source: str | None
 ) -> int:
     """Charge what a chain of releases costs more than so far, as `charge_account` does."""
-    paid = read_chain(connection, found.name, chain)
+    paid = read_chain(connection, row.name, chain)
     following = paid.after_charge(nano, token, source, chain)
-    spent = charge_account(connection, found, rule, paid.due(nano))
-    set_note(connection, found.name, CHAIN + chain, asdict(following))
+    spent = charge_account(connection, row, rule, paid.amount_due(nano))
+    set_note(connection, row.name, CHAIN + chain, asdict(following))
     return spent
 
 
@@ -393,18 +556,18 @@ def read_chain(connection: Connection, account: str, chain: str) -> ChainCharge:
 
 def get_note(connection: Connection, account: str, key: str) -> Any:
     """Return a small fact of an account (JSON); None if there is none."""
-    found = connection.execute(_ACCOUNT, {"account": account}).first()
-    return None if found is None else found.notes.get(key)
+    row = connection.execute(_ACCOUNT, {"account": account}).first()
+    return None if row is None else row.notes.get(key)
 
 
 def set_note(connection: Connection, account: str, key: str, value: Any) -> None:
     """Keep a small fact of an account (JSON), in the place of an earlier one."""
     notes = {**find_account(connection, account).notes, key: value}
-    connection.execute(_NOTE, {"account": account, "content": notes})
+    connection.execute(update(ACCOUNTS).where(ACCOUNTS.c.name == account).values(notes=notes))
 
 
-def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
-    """Return in words where two rules differ; an empty text if they are the same."""
+def describe_differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -> str:
+    """Return where two rules differ, as text; an empty text if they are the same."""
     out = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
@@ -412,7 +575,7 @@ def differences(before: dict[str, Any], now: dict[str, Any], prefix: str = "") -
         if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
             continue
         if isinstance(old, dict) and isinstance(new, dict):
-            out.append(differences(old, new, f"{prefix}{key}."))
+            out.append(describe_differences(old, new, f"{prefix}{key}."))
         else:
             was, now_is = (f"{v / NANO:.9g}" if key.endswith("_nano") and v else json.dumps(v)[:80] for v in (old, new))
             out.append(f"{prefix}{key.removesuffix('_nano')} was {was}, is {now_is}")
@@ -441,39 +604,37 @@ class Standing:
     withdrawn: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, connection: Connection, name: str) -> Standing:
-        """Return how an account stands; InputError if it is not there, or of an unknown kind."""
-        found = find_account(connection, name)
-        kind, people = found.rule.get("kind"), sum_population(connection, found.population)
-        if kind == "purses":
-            return cls(name, kind, found.unit, people)
-        if kind not in ("total", "window"):
-            raise InputError(f"account {name!r} is of kind {kind!r}, which this program does not know")
-        rule, last = Rule.read(found.rule), connection.scalar(_LAST, {"of": name}) or 0
-        limits = list_limits(connection, found, rule, last)
+    def read(cls, connection: Connection, name: str) -> Standing:
+        """Return how an account stands; InputError if it is unknown, or of an unknown kind."""
+        row = find_account(connection, name)
+        people = sum_population(connection, row.population)
+        if isinstance(row.rule, dict) and row.rule.get("kind") == "purses":
+            return cls(name, "purses", row.unit, people)
+        rule = read_rule(row, "total", "window")
+        limits = list_limits(connection, row, rule, connection.scalar(_LAST, {"of": name}) or 0)
         binding = min(limits, key=lambda each: each.most - each.spent)
-        withdrawn = tuple(notice for key, notice in found.notes.items() if key.startswith(WITHDRAWN))
-        return cls(name, kind, rule.unit, people, tuple(limits[: len(rule.spans)]), binding, withdrawn)
+        withdrawn = tuple(notice for key, notice in row.notes.items() if key.startswith(WITHDRAWN))
+        return cls(name, row.rule["kind"], rule.unit, people, tuple(limits[: len(rule.spans)]), binding, withdrawn)
 
     @property
     def limit(self) -> Fraction:
         """Limit of the account's own span."""
-        return self._check(self.spans[:1]).amounts[1]
+        return self._amounts_of(*self.spans[:1])[1]
 
     @property
     def spent(self) -> Fraction:
         """Amount spent altogether, or in the last window."""
-        return self._check(self.spans[:1]).amounts[0]
+        return self._amounts_of(*self.spans[:1])[0]
 
     @property
     def left(self) -> Fraction:
         """The amount that may still be spent, by the limit that leaves the least."""
-        return self._check(() if self.binding is None else (self.binding,)).amounts[2]
+        return self._amounts_of(self.binding)[2]
 
-    def _check(self, limits: tuple[Limit, ...]) -> Limit:
-        if not limits:
+    def _amounts_of(self, limit: Limit | None = None) -> tuple[Fraction, Fraction, Fraction]:
+        if limit is None:
             raise InputError(f"account {self.account!r} holds people's own budgets: what they have spent is private")
-        return limits[0]
+        return limit.amounts
 
     def describe(self) -> dict[str, Any]:
         """Return the standing as JSON, for a report; people's own budgets without figures."""
@@ -489,8 +650,8 @@ class Standing:
         return about | ({"withdrawn": list(self.withdrawn)} if self.withdrawn else {})
 
 
-def audit(connection: Connection) -> Iterator[str]:
-    """Yield what cannot be right in a ledger, a line for each fault.
+def _audit_accounts(connection: Connection) -> Iterator[str]:
+    """Yield a line for each fault of a ledger.
 
     No span has spent more than its limit, no charge is negative, an account's sum is that of its charges and pays for
     its chains, and every charge belongs to an account of a known kind.
@@ -501,7 +662,7 @@ def audit(connection: Connection) -> Iterator[str]:
         yield f"there are charges of account {name!r}, which is not there"
     for name in accounts:
         try:
-            standing = Standing.of(connection, name)
+            standing = Standing.read(connection, name)
             if standing.kind != "purses":
                 yield from _audit_charges(connection, standing)
         except InputError as problem:
@@ -510,25 +671,25 @@ def audit(connection: Connection) -> Iterator[str]:
 
 def _audit_charges(connection: Connection, standing: Standing) -> Iterator[str]:
     name, row = standing.account, find_account(connection, standing.account)
-    who, charges = f"account {name!r}", list_charges(connection, name)
+    subject, charges, rule = f"account {name!r}", list_charges(connection, name), Rule.from_description(row.rule)
     if sum(charges.values()) != row.spent:
-        yield f"{who} has spent {row.spent / NANO:.10g}, but its charges are {sum(charges.values()) / NANO:.10g}"
-    if (row.share, row.most, row.unit) != ((rule := Rule.read(row.rule)).limit, rule.most, rule.unit):
-        yield f"{who} states other limits than its rule"
-    if row.bound and row.together > Rule.read(row.bound).limit:
+        yield f"{subject} has spent {row.spent / NANO:.10g}, but its charges are {sum(charges.values()) / NANO:.10g}"
+    if (row.share, row.most, row.unit) != (rule.limit, rule.total_limit, rule.unit):
+        yield f"{subject} states other limits than its rule"
+    if row.bound and row.together > Rule.from_description(row.bound).limit:
         yield f"population {row.population!r} has spent {row.together / NANO:.10g}, more than its limit"
     for limit in standing.spans:
-        most = _largest_sum(charges, limit.steps)
+        most = _find_largest_sum(charges, limit.steps)
         if most > limit.most:
             steps = "" if limit.steps is None else f" in {limit.steps:,} steps in a row"
-            yield f"{who} has spent {most / NANO:.10g}{steps}, more than its limit, {limit.most / NANO:.10g}"
-    found = [read_chain(connection, name, key.removeprefix(CHAIN)) for key in row.notes if key.startswith(CHAIN)]
-    chains = sum(each.nano for each in found)
-    if chains > row.spent:
-        yield f"{who} has spent {row.spent / NANO:.10g}, but its chains paid {chains / NANO:.10g}"
+            yield f"{subject} has spent {most / NANO:.10g}{steps}, more than its limit, {limit.most / NANO:.10g}"
+    chains = (key.removeprefix(CHAIN) for key in row.notes if key.startswith(CHAIN))
+    paid = sum(read_chain(connection, name, chain).nano for chain in chains)
+    if paid > row.spent:
+        yield f"{subject} has spent {row.spent / NANO:.10g}, but its chains paid {paid / NANO:.10g}"
 
 
-def _largest_sum(charges: dict[int, int], length: int | None) -> int:
+def _find_largest_sum(charges: dict[int, int], length: int | None) -> int:
     """Return the largest sum of `length` steps in a row; of all steps when None."""
     steps, sums = list(charges), [0, *itertools.accumulate(charges.values())]
     if length is None:

@@ -35,8 +35,7 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
-    from deltahist.accounts.ledger import Ledger
-    from deltahist.accounts.rules import check_text
+    from deltahist.accounts.ledger import Ledger, check_text
     from deltahist.personal import People
     from deltahist.personal.question import Question
 
@@ -51,7 +50,7 @@ def ask(
     # Before either is made.
     if "://" not in database and not Path(database).is_file():
         raise InputError(f"--database {database!r} does not exist")
-    if limit is None and not (Ledger.exists(ledger) and account in Ledger(ledger).accounts()):
+    if limit is None and not (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()):
         raise InputError(f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1")
     people = People(database, **where, ledger=ledger, name=account, **{asked.aggregate.unit: limit})  # type: ignore[arg-type]
     if limit is not None:

@@ -50,7 +50,7 @@ def about() -> None:
 @ledger.command(short_help="Show the accounts: limit, spent, left.")
 def show(where: _Where, as_json: Annotated[bool, Option("--json", help="The same as data.")] = False) -> None:
     """Show the accounts of a ledger: limit, spent and left, in all or in the last window of steps."""
-    standings = open_ledger(where).standings()
+    standings = open_ledger(where).list_standings()
     if as_json:
         console.put_json([each.describe() for each in standings])
     else:
@@ -85,7 +85,7 @@ def open_account(
     opened = Ledger(where)
     budget = shared.read_budget(epsilon, rho)
     opened.open(account, population=population, population_limit=population_limit, **budget)
-    console.put(console.facts(account=account, together=opened.standing(account).population))
+    console.put(console.facts(account=account, together=opened.read_standing(account).population))
 
 
 @ledger.command(short_help="Check a ledger; exit status 2 if something is wrong.")
@@ -96,12 +96,12 @@ def audit(where: _Where) -> int:
     Whether a ledger is an old copy cannot be told from it.
     """
     opened = open_ledger(where)
-    problems = opened.problems()
+    problems = opened.find_problems()
     for problem in problems:
         console.note(f"wrong: {problem}")
     if problems:
         raise InputError(f"ledger {opened.place!r} has {len(problems):,} problems: publish nothing from it")
-    console.put(f"ledger {opened.place!r} is in order, accounts: {len(opened.accounts()):,}, none above its limit")
+    console.put(f"ledger {opened.place!r} is in order, accounts: {len(opened.list_accounts()):,}, none above its limit")
     return 0
 
 
@@ -112,7 +112,7 @@ def export(
     """Write the accounts as CSV: limit, spent and left. Budgets are public, and nothing else is written."""
     opened = open_ledger(where)
     console.check_target(out, opened.path)
-    rows = [row for each in opened.standings() for row in _records(each)]
+    rows = [row for each in opened.list_standings() for row in _records(each)]
     text = io.StringIO()
     table = csv.DictWriter(text, _COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
     table.writeheader()

@@ -68,7 +68,7 @@ def plan(
       deltahist plan --stream --every 1w --for 52w --window 4 --bounds 560000,4480000,610000,4530000 \\
           --project EPSG:32618 --cell 1km --delta 2km --epsilon 1 --regions districts.gpkg --points 3000
     """
-    from deltahist.accounts.rules import Rule
+    from deltahist.accounts.ledger import Rule
     from deltahist.planning import advise, plan as rank
     from deltahist.preprocessing import Clock, Preprocessing, read_period
     from deltahist.space.domain import Domain
@@ -95,11 +95,11 @@ def plan(
         if window is None or (duration is None and weights is None):
             raise InputError("--stream requires --window, and --for or --weights")
         longer = shared.read_limits(window_limit, "--window-limit") or []
-        rule = Rule.of(epsilons and epsilons[0], rho, window, longer)
+        rule = Rule.from_budget(epsilons and epsilons[0], rho, window, longer)
         amounts = None if weights is None else allocate_steps(weights, rule, out)
         clock = Clock(0, 0 if every is None else read_period(every, "--every"))
         steps = _count_steps(str(duration), clock) if amounts is None else len(amounts)
-        share = rule.equal if amounts is None else Fraction(rule.limit, NANO) / window
+        share = rule.equal_share if amounts is None else Fraction(rule.limit, NANO) / window
         place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
         chosen = shared.choose(place, points, asked, counting=how["counting"], **{rule.unit: share})
         expected = None if points is None else float(points)

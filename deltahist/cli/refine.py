@@ -111,7 +111,7 @@ def withdraw(
     payment = read_release(release).payment
     left = None
     if payment is not None and ledger is not None:
-        standing = str(Ledger(ledger).standing(payment.account).binding)
+        standing = str(Ledger(ledger).read_standing(payment.account).binding)
         left = f"{payment.account!r}: {standing.removeprefix(f'account {payment.account!r} ')}"
     print(facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release), account=left))
     if payment is not None and ledger is None:

@@ -385,11 +385,11 @@ def open_account(
     ((unit, wanted),) = budget.items()
     note_company(ledger, name)
     if limit is None:
-        if not Ledger.exists(ledger) or normalize_name(account=name) not in Ledger(ledger).accounts():
+        if not Ledger.exists(ledger) or normalize_name(account=name) not in Ledger(ledger).list_accounts():
             raise InputError(f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}")
-        limit = Ledger(ledger).standing(name).limit
+        limit = Ledger(ledger).read_standing(name).limit
     account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
-    left = account.left + (Fraction(0) if chain is None else account.paid(chain))
+    left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
     if wanted > left:
         raise BudgetExceeded(
             f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left: "
@@ -414,7 +414,7 @@ def note_company(ledger: str, account: str) -> None:
     from deltahist.accounts.ledger import EVERYONE, Ledger
 
     if Ledger.exists(ledger):
-        others = {each.account: each.population for each in Ledger(ledger).standings()}
+        others = {each.account: each.population for each in Ledger(ledger).list_standings()}
         people = next((each for each in others.values() if each.name == EVERYONE), None)
         if people is not None and normalize_name(account=account) not in others:
             note(f"warning: account {account!r} is new, and what it spends about the same people adds up: {people}")

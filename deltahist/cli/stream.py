@@ -14,7 +14,7 @@ from deltahist.cli import console, shared
 from deltahist.errors import NANO, InputError, parse_number
 
 if TYPE_CHECKING:
-    from deltahist.accounts.rules import Rule
+    from deltahist.accounts.ledger import Rule
     from deltahist.mechanisms import Mechanism
     from deltahist.preprocessing import Clock
     from deltahist.space.workloads import Workload
@@ -76,8 +76,7 @@ def stream(
           --epsilon 1 --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --bounds 560000,4480000,610000,4530000 \\
           --cell 1km --delta 2km --state city.ledger --out city
     """
-    from deltahist.accounts.ledger import Ledger
-    from deltahist.accounts.rules import Rule
+    from deltahist.accounts.ledger import Ledger, Rule
     from deltahist.budget import Budget
     from deltahist.counting import check_file
     from deltahist.counting.sql import Reading
@@ -96,7 +95,7 @@ def stream(
     amounts = None if budgets is None else read_amounts(budgets, labels, unit)
     refuse_weak_window(Budget(**budget), window)
     longer = shared.read_limits(window_limit, "--window-limit") or []
-    rule = Rule.of(**budget, length=window, limits=longer)
+    rule = Rule.from_budget(**budget, length=window, limits=longer)
     reading: dict[str, Any] = {"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "where": where}
     reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table}
     counting = Reading(user=user, **reading).preprocessing(None)
@@ -114,7 +113,7 @@ def stream(
     place = shared.MapOptions(
         bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=columns
     )
-    share = {unit: rule.equal if amounts is None else total / window}
+    share = {unit: rule.equal_share if amounts is None else total / window}
     chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **share)
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
     plan = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer, account)
@@ -123,7 +122,7 @@ def stream(
     page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, expected, amounts)
     print(f"{console.facts(**about)}\n\n{page}\n")
     shared.note_company(state, account)
-    together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal
+    together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal_share
     spent = Guarantee(epsilon=together) if unit == "epsilon" else Guarantee(rho=together)
     if together and (weakness := weakness_of(spent)):
         console.note(f"warning: all steps together cost {chosen.mechanism.letter} = {float(together):.6g}: {weakness}")
@@ -133,7 +132,7 @@ def stream(
     with console.show_progress("Publishing steps", number) as advance:
         tally = plan.publish(source, out, number, amounts=amounts, tell=console.note, advance=advance, **reading)
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
-    first, paid = plan.step(0), Ledger(state).standing(account).population
+    first, paid = plan.step(0), Ledger(state).read_standing(account).population
     print(
         console.facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deltahist._postgres import own_schemas, settle
+from deltahist._postgres import apply_settings, read_search_path
 from deltahist.errors import InputError
 from deltahist.personal.expressions import DTYPES, LARGEST, LONGEST_TEXT, SMALLEST, bound_number, check_column, kind_of
 from deltahist.personal.query import OWNER, Query, check_names
@@ -420,7 +420,9 @@ class PostgreSQL(Database):
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = False  # public tables are made
             with self.failures():
-                settle(run, f"the database {self.name}", {"search_path": own_schemas(run)}, "repeatable read")
+                apply_settings(
+                    run, f"the database {self.name}", {"search_path": read_search_path(run)}, "repeatable read"
+                )
             yield connection
         finally:
             # What was not committed is rolled back.

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.rules import check_text
+from deltahist.accounts.ledger import Ledger, check_text
 from deltahist.budget import Budget, floor_nano
 from deltahist.errors import NANO, DamagedFile, InputError, normalize_name
 from deltahist.personal.aggregates import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
@@ -99,7 +98,7 @@ class People:
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         unit = "epsilon" if rho is None else "rho"
         if epsilon is None and rho is None:
-            unit = self.ledger.accounts().get(check_text(account=name), {}).get("unit", unit)
+            unit = self.ledger.list_accounts().get(check_text(account=name), {}).get("unit", unit)
         self.purses = Purses(self.ledger, name, unit)
 
     @property

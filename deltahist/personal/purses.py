@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sqlalchemy import JSON, Column, Connection, LargeBinary, MetaData, String, Table, insert, select, update
 
-from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
-from deltahist.accounts.rules import check_text
+from deltahist.accounts.ledger import Ledger, check_text, get_note, open_account, set_note
 from deltahist.errors import NANO, DamagedFile, InputError, check_choice
 from deltahist.personal.query import NAME, OWNER
 

@@ -146,7 +146,7 @@ class _Refusal(Exception):  # noqa: N818
 
 def open_people(settings: PrivateSettings) -> dict[str, People]:
     """Open the people of each account; InputError if an account, a table or the database is not there."""
-    there = Ledger(settings.ledger).accounts() if Ledger.exists(settings.ledger) else {}
+    there = Ledger(settings.ledger).list_accounts() if Ledger.exists(settings.ledger) else {}
     for name in settings.accounts:
         if there.get(name, {}).get("kind") != "purses":
             raise InputError(f"the ledger has no people in account {name!r}: let them join (deltahist ask)")

@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
-from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import DamagedFile, InputError, fits_memory, normalize_name
 from deltahist.kinds import SortedMechanism, SortedRelease, parse_release
@@ -30,6 +29,9 @@ from deltahist.noise.process import Refinable, process_of
 from deltahist.privacy import Law
 from deltahist.publishers.publication import amounts_for, check_protection, publish_measured
 from deltahist.releases import BaseRelease, Release
+
+if TYPE_CHECKING:
+    from deltahist.accounts.window import Account
 
 Draws = NDArray[np.int64]
 _Release = TypeVar("_Release", bound=Release | SortedRelease)
@@ -89,7 +91,7 @@ def _publish_kept(
     state = State(release, draws, source=None if before is None else before.token)
     state.write(path, new=before is None)
     if account is not None:
-        account.settle(name, state.token, state.source)
+        account.settle_chain(name, state.token, state.source)
     return release
 
 
@@ -300,7 +302,7 @@ def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | 
 def _settled(known: State, account: Account | None) -> BaseRelease:
     """Return the state's own release, after its account knows of the state: an earlier run may have ended before."""
     if account is not None and known.release.payment is not None:
-        account.settle(known.chain.name, known.token, known.source)
+        account.settle_chain(known.chain.name, known.token, known.source)
     return known.release
 
 
@@ -316,7 +318,7 @@ def _check_account(release: BaseRelease, account: Account | None) -> None:
     """Raise InputError unless the account, and the ledger, that paid for a chain go on paying."""
     check_payer(release, None if account is None else account.name)
     paid, chain = release.payment, release.mechanism.chain
-    if paid is not None and account is not None and chain is not None and not account.paid(chain.name):
+    if paid is not None and account is not None and chain is not None and not account.read_paid(chain.name):
         raise InputError(
             f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: take "
             "the ledger that paid"

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_creatable
-from deltahist.accounts.window import Account
 from deltahist.budget import floor_nano
 from deltahist.checks import check_foreign
 from deltahist.errors import InputError, fits_memory
@@ -32,6 +31,9 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import Workload
 from deltahist.strategies.base import Strategy, check_groups, is_own
 from deltahist.strategies.flow import Flow
+
+if TYPE_CHECKING:
+    from deltahist.accounts.window import Account
 
 #: Sums of counts over any rows stay exact in 64 bits, and so do their float estimates.
 _MOST_POINTS = 1 << 52

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.window import Account
 from deltahist.budget import Budget
 from deltahist.errors import InputError
 from deltahist.kinds.quantile import (
@@ -32,6 +32,9 @@ from deltahist.publishers.publication import (
     refuse_choices,
 )
 from deltahist.space.neighbourhood import Neighbourhood
+
+if TYPE_CHECKING:
+    from deltahist.accounts.window import Account
 
 
 def publish_sorted(

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.accounts.window import Account
 from deltahist.budget import Budget, read_amount
 from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, check_whole
@@ -24,6 +23,9 @@ from deltahist.noise.process import MOST_THREADS, draw
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
+
+if TYPE_CHECKING:
+    from deltahist.accounts.window import Account
 
 #: Noise of a smaller variance is kept in 32 bits: a number that does not fit comes once in e^2000 draws.
 _SMALL_VARIANCE = 2.0**40

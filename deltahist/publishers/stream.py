@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deltahist._files import check_creatable
-from deltahist.accounts.ledger import differences, get_note, set_note
-from deltahist.accounts.rules import Rule
+from deltahist.accounts.ledger import Rule, describe_differences, get_note, set_note
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
 from deltahist.counting import Counts, count_file
@@ -65,8 +64,8 @@ class Stream:
     @cached_property
     def mechanism(self) -> Mechanism:
         """The mechanism of a step with an equal share, where no limit of all steps forbids equal shares."""
-        rule = self.shape if self.shape.most is None else Rule.of(*self.budget.exact, self.length)
-        share: dict[str, Any] = {self.budget.unit: rule.equal}
+        rule = self.shape if self.shape.total_limit is None else Rule.from_budget(*self.budget.exact, self.length)
+        share: dict[str, Any] = {self.budget.unit: rule.equal_share}
         return mechanism_for(self.near, self.strategy, counting=self.counting, **share)
 
     def step(self, number: int) -> Step:
@@ -76,7 +75,7 @@ class Stream:
     @cached_property
     def shape(self) -> Rule:
         """What the window and longer spans of steps may spend."""
-        return Rule.of(*self.budget.exact, self.length, self.limits)
+        return Rule.from_budget(*self.budget.exact, self.length, self.limits)
 
     def window(self) -> Window:
         """Open the accountant on the stream's ledger; InputError for a ledger of another stream.
@@ -142,8 +141,8 @@ class Stream:
         check_folders(Path(source), self.time, self.clock, out, reading.get("table"))
         self.check(amounts, weak_protection_accepted)
         window = self.window()
-        done = -1 if window.last is None else window.last
-        shares = [self.shape.equal] * steps if amounts is None else list(amounts[:steps])
+        done = -1 if window.last_step is None else window.last_step
+        shares = [self.shape.equal_share] * steps if amounts is None else list(amounts[:steps])
         files = [out / f"{self.clock.label(step)}.parquet" for step in range(steps)]
         if unknown := [file for file in files[done + 1 :] if file.exists()]:
             raise InputError(f"release {str(unknown[0])!r} exists, but its ledger has not paid for it: move it away")
@@ -173,7 +172,7 @@ class Stream:
     def check(self, amounts: Sequence[Fraction] | None, accepted: bool) -> None:
         """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
         if amounts is None:
-            _ = self.shape.equal
+            _ = self.shape.equal_share
         check_protection(self.costliest(amounts), accepted)
         if not accepted:
             refuse_weak_window(self.budget, self.length)
@@ -190,7 +189,7 @@ class Stream:
         self.mechanism.with_counting(counting)  # refuses what could not be published
         with window.ledger.read() as connection:
             before = get_note(connection, window.name, _COUNTING)
-        if before is not None and (differing := differences(before, counting.describe())):
+        if before is not None and (differing := describe_differences(before, counting.describe())):
             raise InputError(
                 f"rows became counts in another way than in the steps before: {differing} (points in another CRS, or "
                 "another version of PROJ?)"

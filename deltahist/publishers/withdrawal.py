@@ -59,7 +59,7 @@ def _enter(ledger: Ledger | str | Path, payment: Payment | None, notice: Notice,
         if not Ledger.exists(ledger):
             raise InputError(f"ledger {str(ledger)!r} does not exist")
         ledger = Ledger(ledger)
-    standing = ledger.standing(payment.account)
+    standing = ledger.read_standing(payment.account)
     if (standing.unit, standing.limit, standing.spans[0].steps) != (payment.unit, payment.limit, payment.steps):
         raise InputError(f"ledger {ledger.place!r} did not pay for the release: {payment}")
     key = WITHDRAWN + notice.digest

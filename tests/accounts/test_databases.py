@@ -81,7 +81,7 @@ def test_files_that_are_no_ledger(tmp_path, file):
             Ledger(path)
     file.path.unlink()
     with pytest.raises(dh.InputError):
-        file.charges("city")
+        file.list_charges("city")
     assert not file.path.exists()
 
 
@@ -131,7 +131,7 @@ def test_a_thread_that_reads_leaves_the_locks_of_a_change(file):
     """A file that a process opens and closes by itself would give up all its locks on that file."""
     begin = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0, isolation_level=None).execute('BEGIN IMMEDIATE')"
     with file.transaction():
-        reader = threading.Thread(target=file.charges, args=("city",))
+        reader = threading.Thread(target=file.list_charges, args=("city",))
         reader.start()
         reader.join()
         other = subprocess.run([sys.executable, "-c", begin, file.path], capture_output=True, text=True)
@@ -160,7 +160,7 @@ def test_a_trigger_of_others_is_refused(file):
             "CREATE TRIGGER forget AFTER INSERT ON charges"
             " BEGIN DELETE FROM charges; UPDATE accounts SET spent = 0; END"
         )
-    for use in (lambda: Ledger(file.path), file.problems):
+    for use in (lambda: Ledger(file.path), file.find_problems):
         with pytest.raises(dh.DamagedFile, match="forget"):
             use()
 
@@ -225,7 +225,7 @@ def test_one_ledger_comes_of_many_that_open_it_at_once(url):
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(opened, range(4)))
-    assert list(Ledger(url).accounts()) == ["city"]
+    assert list(Ledger(url).list_accounts()) == ["city"]
 
 
 def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are(server, url):
@@ -240,7 +240,7 @@ def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are
     for account in ("\\' OR true --", "é\\", "%s"):
         ledger.open(account, 1)
         ledger.charge(account, 0.25, key=account)
-        assert (ledger.spent(account), len(ledger.charges(account))) == (0.25, 1)
+        assert (ledger.spent(account), len(ledger.list_charges(account))) == (0.25, 1)
     names = ("standard_conforming_strings", "synchronous_commit", "transaction_isolation", "transaction_read_only")
     with ledger.transaction() as connection:
         found = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]
@@ -253,13 +253,13 @@ def test_a_charge_is_durable_and_a_text_a_text_whatever_the_servers_settings_are
 def test_a_server_that_does_not_keep_settings_is_refused(schema, monkeypatch, server, setting):
     """As if a pooler of connections did not pass them on."""
     server.execute(f"ALTER DATABASE {server.info.dbname} SET {setting} = off")
-    settle = _postgres.settle
+    apply_settings = _postgres.apply_settings
 
     def lost(run, *more, **options):
-        settle(lambda said, values: None if "set_config" in said else run(said, values), *more, **options)
+        apply_settings(lambda said, values: None if "set_config" in said else run(said, values), *more, **options)
 
-    monkeypatch.setattr(databases, "settle", lost)
-    for use in (lambda: schema.charges("city"), lambda: schema.charge("city", 0.1)):
+    monkeypatch.setattr(databases, "apply_settings", lost)
+    for use in (lambda: schema.list_charges("city"), lambda: schema.charge("city", 0.1)):
         with pytest.raises(dh.InputError, match="it must be"):
             use()
 
@@ -283,7 +283,7 @@ def test_a_ledger_of_another_version_or_in_pieces(server, schema, url):
 )
 def test_a_trigger_or_rule_of_others_in_a_schema_is_refused(server, schema, url, made):
     server.execute(made)
-    for use in (lambda: Ledger(url), schema.problems):
+    for use in (lambda: Ledger(url), schema.find_problems):
         with pytest.raises(dh.DamagedFile, match="forget"):
             use()
 
@@ -296,7 +296,7 @@ def test_a_connection_that_breaks_in_a_transaction_or_at_its_commit(server, sche
 
     with pytest.raises(dh.InputError, match="nothing was charged"):
         broken()
-    monkeypatch.setattr(databases.Database, "_check_whole", lambda *_: _break_all(server))
+    monkeypatch.setattr(databases.Database, "_check_open", lambda *_: _break_all(server))
     with pytest.raises(dh.InputError, match="ask again with the same key"):
         schema.charge("city", 0.1, key="k")
     monkeypatch.undo()

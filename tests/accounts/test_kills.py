@@ -22,7 +22,7 @@ def _publish_on(folder, done):
     window = dh.Window(length=3, epsilon=1, ledger=folder / "a.ledger")
     near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
     identity, counts = dh.strategies.Identity(near.domain), np.array([3, 1, 0, 2])
-    step = (window.last or 0) + 1
+    step = (window.last_step or 0) + 1
     dh.publish(counts, near, identity, 1.0).save(folder / "warm.parquet")
     dh.Window(length=1, epsilon=1, ledger=folder / "a.ledger", name="warm").charge(0, 1e-9)
     while True:
@@ -57,9 +57,9 @@ def test_a_kill_at_any_point_never_overspends(tmp_path):
             release = dh.Release.load(file)
             paid[int(file.stem)] = release.epsilon
         # What the ledger still holds covers every release of the last window.
-        for step, nano in window.charges().items():
+        for step, nano in window.list_charges().items():
             assert Fraction(nano, 10**9) >= paid.get(step, 0)
-        assert max(paid, default=0) <= (window.last or 0)
+        assert max(paid, default=0) <= (window.last_step or 0)
     assert len(paid) > 2
     for first in range(1, max(paid) + 1):
         assert sum(paid.get(s, 0) for s in range(first, first + 3)) <= 1
@@ -91,7 +91,7 @@ def test_charges_of_killed_processes_are_neither_lost_nor_made_twice(where, tmp_
             client.join()
     ledger = Ledger(where)
     keys, spent = told.read_text().split("\n")[:-1], ledger.spent("city")
-    assert ledger.problems() == []
+    assert ledger.find_problems() == []
     assert keys
     assert len(keys) <= spent * 1000 <= len(keys) + 12
     for key in keys:
@@ -109,7 +109,7 @@ def test_whoever_dies_in_a_transaction_leaves_no_trace(where):
     assert client.exitcode == 9
     assert ledger.spent("city") == 0
     assert ledger.charge("city", 0.5, key="k").amount == Fraction(1, 2)
-    assert ledger.problems() == []
+    assert ledger.find_problems() == []
 
 
 def _die_within(where):
@@ -151,12 +151,12 @@ def test_processes_at_once_never_overspend_a_window(where):
         client.start()
     for client in clients:
         client.join()
-    spent = window.charges()
+    spent = window.list_charges()
     for length, limit in window.rule.spans:
         sums = [sum(spent.get(step, 0) for step in range(end - length + 1, end + 1)) for end in range(6)]
         assert max(sums) <= limit
         assert max(sums) > limit - 0.3e9
-    assert window.ledger.problems() == []
+    assert window.ledger.find_problems() == []
     assert [client.exitcode for client in clients] == [0, 0, 0]
 
 
@@ -187,7 +187,7 @@ def test_accounts_at_once_never_overspend_their_population(where):
     for client in clients:
         client.join()
     assert sum(ledger.spent(name) for name in names) == Fraction(147, 100)
-    assert ledger.problems() == []
+    assert ledger.find_problems() == []
     assert [client.exitcode for client in clients] == [0, 0, 0]
 
 

@@ -91,7 +91,7 @@ class Course(RuleBasedStateMachine):
             return
         if settled:
             token, source = f"{token}+", token
-            account.settle(chain, token, source)
+            account.settle_chain(chain, token, source)
         self.chains[chain] = (max(paid, nano(amount)), token)
 
     @rule(amount=AMOUNTS, step=st.integers(0, 12), once=st.booleans())
@@ -99,7 +99,7 @@ class Course(RuleBasedStateMachine):
         window = dh.Window(STEPS, epsilon=1, ledger=self.ledger, name="days")
         held = sum(each for at, each in self.days.items() if step - STEPS < at <= step)
         last = max(self.days, default=-1)
-        ask = lambda: window.spend(step, nano(amount), once=once)[0]  # noqa: E731
+        ask = lambda: window.charge_nano(step, nano(amount), once=once)[0]  # noqa: E731
         if step < last or (once and step == last):
             with pytest.raises(dh.InputError, match="must not go back"):
                 ask()
@@ -112,10 +112,10 @@ class Course(RuleBasedStateMachine):
 
     @invariant()
     def it_says_what_the_model_says(self):
-        assert self.ledger.problems() == []
-        found = {each.account: each for each in self.ledger.standings() if each.kind == "total"}
+        assert self.ledger.find_problems() == []
+        found = {each.account: each for each in self.ledger.list_standings() if each.kind == "total"}
         assert {name: each.spent * 10**9 for name, each in found.items()} == self.spent
-        assert self.ledger.charges("days") == dict(sorted(self.days.items()))
+        assert self.ledger.list_charges("days") == dict(sorted(self.days.items()))
 
 
 def test_any_course_of_events(request, where, tmp_path):

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.accounts.ledger import Ledger
-from deltahist.accounts.rules import ChainCharge
+from deltahist.accounts.ledger import ChainCharge, Ledger
 from deltahist.budget import Payment, Population
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
@@ -62,7 +61,7 @@ def test_no_span_of_steps_exceeds_its_limit(length, more, total, asked, durable)
             else:
                 with pytest.raises(dh.BudgetExceeded, match="is left"):
                     window.charge(step, amount)
-            assert window.last == max(spent, default=None)
+            assert window.last_step == max(spent, default=None)
     for n, most in every:
         starts = [-1] if n == np.inf else range(-n, step + n)
         assert all(sum(v for s, v in spent.items() if first <= s < first + n) <= most for first in starts)
@@ -86,14 +85,14 @@ def test_charges_are_kept_for_the_longest_limit(tmp_path, durable):
     with pytest.raises(dh.BudgetExceeded, match=r"at step 4: steps 1 to 4 have spent 1 of 1, 0 is left"):
         window.charge(4, 0.6)
     window.charge(5, 0.6)
-    assert window.charges() == {1: 6 * 10**8, 3: 4 * 10**8, 5: 6 * 10**8}
+    assert window.list_charges() == {1: 6 * 10**8, 3: 4 * 10**8, 5: 6 * 10**8}
 
 
 def test_equal_shares_keep_every_limit_and_are_refused_where_they_run_out():
-    assert dh.Window(7, 1, limits=[(28, 2)]).equal == Fraction(71428571, 10**9)
-    assert dh.Window(7, 1, limits=[(14, 2)]).equal == dh.Window(7, 1).equal
+    assert dh.Window(7, 1, limits=[(28, 2)]).equal_share == Fraction(71428571, 10**9)
+    assert dh.Window(7, 1, limits=[(14, 2)]).equal_share == dh.Window(7, 1).equal_share
     with pytest.raises(dh.InputError):
-        _ = dh.Window(7, 1, limits=[(np.inf, 4)]).equal
+        _ = dh.Window(7, 1, limits=[(np.inf, 4)]).equal_share
 
 
 @pytest.mark.parametrize("limits", [[(7, 2)], [(30, 0.5)], [(30, 3), (60, 2)], [(30.5, 2)], [30]])
@@ -112,7 +111,7 @@ def test_it_goes_on_where_it_stopped(where):
     first = dh.Window(length=3, epsilon=1, ledger=where)
     first.charge(7, 0.6)
     again = dh.Window(length=3, epsilon=1, ledger=Ledger(where))
-    assert again.last == 7
+    assert again.last_step == 7
     assert again.available(8) == Fraction(2, 5)
     with pytest.raises(dh.InputError, match="steps must not go back"):
         again.charge(6, 0.1)
@@ -153,7 +152,7 @@ def test_bad_charges_spend_nothing(step, amount, message):
     window = dh.Window(length=3, epsilon=1)
     with pytest.raises(dh.InputError, match=message):
         window.charge(step, amount)
-    assert window.last is None
+    assert window.last_step is None
 
 
 # ---------------------------------------------------------------------------------- publishers
@@ -235,7 +234,7 @@ def test_a_total_goes_on_and_stays_what_it_is(tmp_path):
     with pytest.raises(dh.InputError, match='kind was "total", is "window"'):
         dh.Window(3, 3, ledger=tmp_path / "l", name="a")
     with pytest.raises(dh.InputError, match="share"):
-        again.window.equal  # noqa: B018
+        again.window.equal_share  # noqa: B018
     with pytest.raises(dh.InputError, match="at least a billionth"):
         dh.Account.total(epsilon=1e-10)
 
@@ -251,9 +250,9 @@ def test_a_file_cannot_say_more_than_the_limit(change):
 def test_a_chain_pays_the_difference():
     account, chain = dh.Account.total(epsilon=1), "c" * 32
     account.pay(dh.Guarantee(epsilon=Fraction(1, 4)), chain=chain)
-    account.settle(chain, "one")
+    account.settle_chain(chain, "one")
     assert account.pay(dh.Guarantee(epsilon=Fraction(3, 4)), chain=chain, token="one").spent == Fraction(3, 4)
-    assert account.paid(chain) == Fraction(3, 4)
+    assert account.read_paid(chain) == Fraction(3, 4)
 
 
 def test_a_copy_of_the_first_state_does_not_take_the_turn_of_the_last_one():

@@ -67,7 +67,7 @@ EPSILON, RELEASES = design(int(np.count_nonzero(PAIR.change)))
 def pure_audit(length=LENGTH, seed=20140601):
     """Equal shares of a window that is believed to be `length` steps long."""
     window = dh.Window(length=length, epsilon=EPSILON)
-    draw = stream_of(window, [window.equal] * LENGTH, "epsilon")
+    draw = stream_of(window, [window.equal_share] * LENGTH, "epsilon")
     return audit(draw, [PAIR], pure(EPSILON), releases=RELEASES, seed=seed)
 
 
@@ -79,7 +79,7 @@ def test_a_window_keeps_epsilon():
 def test_a_window_keeps_rho():
     rho = Fraction(1, 2)
     window = dh.Window(length=LENGTH, rho=rho)
-    draw = stream_of(window, [window.equal] * LENGTH, "rho")
+    draw = stream_of(window, [window.equal_share] * LENGTH, "rho")
     findings = audit(draw, [PAIR], gaussian(rho), releases=150_000, seed=20140602)
     assert not refuted(findings), report(findings)
 
@@ -118,7 +118,7 @@ def through_publish_itself(counts, number, rng):
     window = dh.Window(length=LENGTH, epsilon=EPSILON)
     steps = []
     for step, c in enumerate(counts):
-        paid = window.charge(step, window.equal)
+        paid = window.charge(step, window.equal_share)
         assert histogram.publish(c, NEAR, STRATEGY, epsilon=paid).mechanism == mechanism_of(
             NEAR, STRATEGY, epsilon=paid
         )

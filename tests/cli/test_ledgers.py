@@ -93,7 +93,7 @@ def test_a_ledger_is_not_replaced_by_its_report(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     dh.Ledger("city.ledger").open("city", epsilon=1)
     run(capsys, "export", "city.ledger", "--out", "city.ledger", status=2)
-    assert list(dh.Ledger("city.ledger").accounts()) == ["city"]
+    assert list(dh.Ledger("city.ledger").list_accounts()) == ["city"]
 
 
 def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
@@ -103,7 +103,7 @@ def test_an_account_and_the_limit_of_its_people(tmp_path, monkeypatch, capsys):
         assert "0 of 1" in run(capsys, *words).out
     run(capsys, *words[:-1], "2", status=2)
     run(capsys, *words[:-2], "--rho", "1", status=2)
-    assert dh.Ledger("city.ledger").standing("visits").population.sums == (("epsilon", 0, 1, 1),)
+    assert dh.Ledger("city.ledger").read_standing("visits").population.sums == (("epsilon", 0, 1, 1),)
 
 
 def test_a_report_says_what_each_limit_leaves(capsys, tmp_path):

@@ -122,7 +122,7 @@ def test_an_account_pays_and_refuses(run, refused, folder):
     refused(["publish", "v.csv", *PLANE, "--epsilon", "2", "--out", "c.parquet", *account])
     refused(["publish", "v.csv", *PLANE, "--rho", "0.1", "--out", "c.parquet", *account])
     assert not (folder / "c.parquet").exists()
-    assert dh.Ledger("l").standing("visits").left == 1
+    assert dh.Ledger("l").read_standing("visits").left == 1
     found = json.loads(run("ledger", "show", "l", "--json").out)
     assert [each["account"] for each in found] == ["visits"]
     more = ["--ledger", "l", "--account", "trips", "--account-limit", "1"]
@@ -165,7 +165,7 @@ def test_a_run_that_fails_after_its_charge_says_so(refused, folder, monkeypatch)
     account = ["--ledger", "l", "--account", "visits", "--account-limit", "3"]
     line = ["publish", "v.csv", *PLANE, "--epsilon", "1", "--out", "r.parquet", *account]
     assert "the charge stays" in refused(line)
-    assert dh.Ledger("l").standing("visits").spent == 1
+    assert dh.Ledger("l").read_standing("visits").spent == 1
     assert not (folder / "r.parquet").exists()
 
 

@@ -46,13 +46,13 @@ def test_accounts_pay_the_difference(run, refused):
     refused(refine("--epsilon", "2", "--ledger", "other", "--account", "people"))
     assert not Path("other").exists()
     run(*refine("--epsilon", "2", *account))
-    assert dh.Ledger("l").standing("people").left == 0
+    assert dh.Ledger("l").read_standing("people").left == 0
 
 
 def test_an_account_that_is_spelt_in_another_form_goes_on_paying(run):
     run(*publish("--ledger", "l", "--account", "Z\u00fcrich", "--account-limit", "2"))
     run(*refine("--epsilon", "2", "--ledger", "l", "--account", "Zu\u0308rich "))
-    assert list(dh.Ledger("l").accounts()) == ["Z\u00fcrich"]
+    assert list(dh.Ledger("l").list_accounts()) == ["Z\u00fcrich"]
     assert dh.Ledger("l").left("Z\u00fcrich") == 0
 
 

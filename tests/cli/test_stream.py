@@ -66,7 +66,7 @@ def files(folder):
 
 
 def charges(folder):
-    return Ledger(folder / "city.ledger").charges("stream")
+    return Ledger(folder / "city.ledger").list_charges("stream")
 
 
 def test_a_table_of_a_database_goes_on_where_it_was(folder, run):
@@ -117,7 +117,7 @@ def test_a_ledger_in_a_database_by_its_url(folder, run, refused, postgres_url):
     assert f"--state {postgres_url}" in run(*stream(folder, until="2020-03-05", state=url)).out
     assert "s3cret" not in refused(stream(folder, until="2020-03-05", state=url, epsilon="3"), "epsilon was 2, is 3")
     run(*stream(folder, state=url))
-    assert max(Ledger(postgres_url).charges("stream")) == 11
+    assert max(Ledger(postgres_url).list_charges("stream")) == 11
     assert not list(folder.glob("*.ledger*"))
 
 
@@ -279,7 +279,7 @@ def test_bad_input_spends_nothing(folder, refused, name, text, more, changed):
     refused(stream(folder, *more, *budgets, **changed))
     assert not (folder / "out").exists()
     if (folder / "city.ledger").exists():
-        assert Ledger(folder / "city.ledger").accounts() == {}
+        assert Ledger(folder / "city.ledger").list_accounts() == {}
 
 
 def test_a_release_that_the_ledger_does_not_know_is_refused(begun, refused):

@@ -36,13 +36,13 @@ def folder(made, tmp_path, monkeypatch):
 
 
 def test_a_withdrawal_is_in_the_ledger_and_beside_the_file(folder, run):
-    before = dh.Ledger("city.ledger").charges("visits")
+    before = dh.Ledger("city.ledger").list_charges("visits")
     said = run("withdraw", "city.parquet", "--reason", REASON, "--ledger", "city.ledger").out
     assert said.count("account") == 1
     assert "'visits': has spent 1 of 3, 2 is left" in said
     found = json.loads(Path("city.withdrawn.json").read_text(encoding="utf-8"))
     assert (found["reason"], found["date"]) == (REASON, datetime.date.today().isoformat())
-    assert dh.Ledger("city.ledger").charges("visits") == before
+    assert dh.Ledger("city.ledger").list_charges("visits") == before
     for words in (["show"], ["export"], ["show", "--json"]):
         assert "city.parquet" in run("ledger", words[0], "city.ledger", *words[1:]).out, words
 
@@ -53,7 +53,7 @@ def test_it_is_run_again_to_do_the_rest(folder, run, refused):
     for _ in range(2):
         run("withdraw", "city.parquet", "--reason", f" {REASON} ", "--ledger", "city.ledger")
         assert Path("city.withdrawn.json").read_bytes() == written
-    assert len(dh.Ledger("city.ledger").standing("visits").withdrawn) == 1
+    assert len(dh.Ledger("city.ledger").read_standing("visits").withdrawn) == 1
     refused(["withdraw", "city.parquet", "--reason", "another"], REASON)
 
 

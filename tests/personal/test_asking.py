@@ -231,7 +231,7 @@ def test_who_breaks_off_while_records_are_read_pays_all_that_the_question_may_co
             said.add(str(caught.value))
         again = People(people.database, "trip", owner="who", ledger=str(people.ledger.path), epsilon=1)
         assert spent(again) == paid
-        assert people.ledger.problems() == []
+        assert people.ledger.find_problems() == []
     monkeypatch.setattr(aggregates.Count, "release", lambda *_: aggregates.positive(Ada=-1))
     with pytest.raises(dh.InputError) as caught:
         city(tmp_path, ROWS).records.count(epsilon=0.1)

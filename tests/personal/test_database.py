@@ -256,7 +256,7 @@ def test_a_text_or_a_name_stays_one_whatever_the_servers_settings_are(hostile, m
     with pytest.raises(InputError, match="has no table"):
         database.query("\\'; DROP SCHEMA hostile; --", "who")
     # Even where no setting is kept: the driver writes constants for the connection that there is.
-    monkeypatch.setattr(engine, "settle", lambda *_: None)
+    monkeypatch.setattr(engine, "apply_settings", lambda *_: None)
     _texts_stay(Database.open(hostile), hostile, "u", ATTACKS)
 
 

@@ -360,7 +360,7 @@ def test_a_charge_without_a_release_is_used_again(tmp_path, account, monkeypatch
 def unsettled(path, account, monkeypatch, release):
     """A process dies after its state is written, before its account knows of it."""
     with monkeypatch.context() as patch:
-        patch.setattr(dh.Account, "settle", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(dh.Account, "settle_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             _ = dh.refine(release, path, epsilon=1.5, account=account) if release else start(path, account)
 

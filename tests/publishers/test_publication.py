@@ -50,7 +50,7 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
     assert account.spent == 1
 
     def fail(*_, **__):
-        raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').charges('total')[0]}")
+        raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').list_charges('total')[0]}")
 
     drawing = ((publication, ("draw",)), (gradual, ("draw_chain",)), (points, ("draw_place", "rounded_student")))
     for module, names in drawing:

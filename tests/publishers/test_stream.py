@@ -59,7 +59,7 @@ def test_days_without_rows_have_the_same_noise(folder):
 def test_rows_are_read_as_the_stream_says(folder, counting, user, reading):
     with pytest.raises(dh.InputError, match="the stream is for counts with"):
         run(stream(folder, counting, user=user), folder, **reading)
-    assert Ledger(folder / "s.ledger").accounts() == {}
+    assert Ledger(folder / "s.ledger").list_accounts() == {}
     assert not (folder / "out").exists()
 
 
@@ -70,7 +70,7 @@ def test_every_day_is_published_with_its_own_amount(folder):
     found = {day: dh.load(folder / "out" / f"{day}.parquet") for day in (0, 2)}
     assert {day: r.guarantee.epsilon for day, r in found.items()} == {0: amounts[0], 2: amounts[2]}
     assert [found[day].laws[0].parameter for day in (0, 2)] == [2 / amounts[0], 2 / amounts[2]]
-    assert Ledger(folder / "s.ledger").charges("stream") == {0: 750_000_000, 2: 125_000_000}
+    assert Ledger(folder / "s.ledger").list_charges("stream") == {0: 750_000_000, 2: 125_000_000}
 
 
 @pytest.mark.parametrize("amounts", [[Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)], [Fraction(5, 4), 0, 0]])
@@ -82,7 +82,7 @@ def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folde
         run(stream(folder), folder, amounts=amounts)
     assert len(drawn) == within
     assert [file.name for file in (folder / "out").glob("*")] == ["0.parquet"] * within
-    assert Ledger(folder / "s.ledger").charges("stream") == ({0: 750_000_000} if within else {})
+    assert Ledger(folder / "s.ledger").list_charges("stream") == ({0: 750_000_000} if within else {})
 
 
 def test_what_cannot_be_published_is_not_charged(folder):
@@ -106,7 +106,7 @@ def test_of_two_runs_at_once_one_alone_publishes_a_step(folder, monkeypatch):
     monkeypatch.setattr(dh.Account, "pay", overtaken)
     with pytest.raises(dh.InputError, match="charged already"):
         run(plan, folder)
-    assert Ledger(folder / "s.ledger").charges("stream") == {0: 500_000_000}
+    assert Ledger(folder / "s.ledger").list_charges("stream") == {0: 500_000_000}
     assert [file.name for file in (folder / "out").glob("*.parquet")] == ["0.parquet"]
 
 
@@ -139,7 +139,7 @@ def test_a_second_run_publishes_what_is_new_alone(folder):
     after = {file.name: file.read_bytes() for file in (folder / "out").iterdir()}
     assert after.items() >= before.items()
     assert len(after) == 4
-    assert list(Ledger(folder / "s.ledger").charges("stream")) == [0, 1, 2, 3]
+    assert list(Ledger(folder / "s.ledger").list_charges("stream")) == [0, 1, 2, 3]
 
 
 def test_a_later_run_counts_the_steps_that_are_due_and_tells_of_late_rows(tmp_path):
@@ -165,7 +165,7 @@ def test_rows_that_come_to_the_map_in_another_way_are_refused(folder):
     (folder / "in" / "3.csv").write_text("x\n1\n")
     with pytest.raises(dh.InputError):
         stream(folder).publish(folder / "in", folder / "out", 4, x="x")
-    assert list(ledger.charges("stream")) == [0, 1, 2]
+    assert list(ledger.list_charges("stream")) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_another_ledger_does_not_draw_the_steps_of_a_folder_again(folder):
     (folder / "s.ledger").rename(folder / "old.ledger")
     with pytest.raises(dh.InputError, match="has not paid"):
         run(stream(folder), folder)
-    assert Ledger(folder / "s.ledger").charges("stream") == {}
+    assert Ledger(folder / "s.ledger").list_charges("stream") == {}
     assert {file.name: file.read_bytes() for file in (folder / "out").iterdir()} == before
 
 
@@ -204,7 +204,7 @@ def test_the_next_step_is_due_and_not_lost(folder):
     for number in (2, 3):
         found = plan.publish(folder / "in", folder / "out", number, x="x", tell=said.append)
         assert found == {"published": 4 - number if number == 3 else 2, "lost": 0, "skipped": 0}
-    assert list(Ledger(folder / "s.ledger").charges("stream")) == [0, 1, 2]
+    assert list(Ledger(folder / "s.ledger").list_charges("stream")) == [0, 1, 2]
     assert not [text for text in said if "warning" in text]
 
 
@@ -215,7 +215,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing(folder, monkeypatch):
     monkeypatch.setattr("deltahist._files._make_part", full)
     with pytest.raises(dh.InputError, match="no space left"):
         run(stream(folder), folder)
-    assert not Ledger(folder / "s.ledger").accounts()
+    assert not Ledger(folder / "s.ledger").list_accounts()
 
 
 def test_streams_of_one_ledger_have_accounts_of_their_own(folder):
@@ -224,7 +224,7 @@ def test_streams_of_one_ledger_have_accounts_of_their_own(folder):
     other = replace(stream(folder), account="evenings")
     assert other.publish(folder / "in", folder / "evenings", 3, x="x")["published"] == 3
     people = dh.load(folder / "evenings" / "2.parquet").payment.population
-    assert people == Ledger(folder / "s.ledger").standing("stream").population
+    assert people == Ledger(folder / "s.ledger").read_standing("stream").population
     assert people.sums == (("epsilon", 3, None, 2),)
 
 
@@ -239,5 +239,5 @@ def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
     for account in accounts:
         with pytest.raises(dh.InputError):
             dh.publish(nobody, first, account=account)
-        assert account is None or account.window.charges() == {}
+        assert account is None or account.window.list_charges() == {}
     assert dh.publish(nobody, first, account=dh.Account(dh.Window(2, 1), 1)).payment.spent == Fraction(1, 2)

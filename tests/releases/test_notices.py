@@ -103,9 +103,9 @@ def test_the_ledger_that_paid_keeps_a_line(tmp_path):
     assert not (tmp_path / "city.withdrawn.json").exists()
     for _ in range(2):
         notice = dh.withdraw(path, "wrong column", ledger=ledger)
-    (line,) = ledger.standing("visits").withdrawn
+    (line,) = ledger.read_standing("visits").withdrawn
     assert line == {"file": "city.parquet", "digest": release.digest, "reason": "wrong column", "date": notice.date}
-    assert (ledger.spent("visits"), ledger.problems()) == (1, [])
+    assert (ledger.spent("visits"), ledger.find_problems()) == (1, [])
     alone = save(tmp_path / "alone.parquet")
     with pytest.raises(dh.InputError, match="no account paid"):
         dh.withdraw(alone, "wrong column", ledger=ledger)
