@@ -1,14 +1,19 @@
-"""The documentation's examples are tests: every Python block of a page, top to bottom, in an empty folder."""
+"""The documentation's examples are tests: the Python and `sh` blocks of a page run from top to bottom.
+
+They run in a folder that holds what `deltahist demo --out demo` writes first. Blocks of other languages are not run.
+"""
 
 import contextlib
+import functools
 import gc
 import os
+import shlex
 import sys
 import tempfile
 from typing import Any
 
-from sybil import Sybil
-from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
 # What is compiled is kept: workers and the commands that tests start import the same modules again and again.
 sys.dont_write_bytecode = False
@@ -22,9 +27,33 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@functools.cache
+def _demo_files() -> dict[str, str]:
+    from deltahist.sample import sample_districts, sample_points
+
+    return {
+        "visits.csv": sample_points().to_csv(index=False),
+        "districts.geojson": sample_districts().to_json(),
+    }
+
+
+def _run_commands(example: Example) -> None:
+    """Run the lines of a block that call deltahist; lines of other programs are not run."""
+    from deltahist.cli import main
+
+    for line in example.parsed.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["deltahist"]:
+            assert main(words[1:]) == 0, line
+
+
 def _enter(names: dict[str, Any]) -> None:
     names["_left"] = contextlib.ExitStack()
     names["_left"].enter_context(contextlib.chdir(names["_left"].enter_context(tempfile.TemporaryDirectory())))
+    os.mkdir("demo")
+    for name, text in _demo_files().items():
+        with open(f"demo/{name}", "w", encoding="utf-8") as file:
+            file.write(text)
     # A strategy that a page registers would be tried, slowly, by all plans of the pages after it.
     from deltahist.strategies import base
 
@@ -37,7 +66,7 @@ def _leave(names: dict[str, Any]) -> None:
 
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser(), SkipParser()],
+    parsers=[PythonCodeBlockParser(), CodeBlockParser("sh", _run_commands), SkipParser()],
     patterns=["README.md", "docs/*.md", "docs/**/*.md"],
     setup=_enter,
     teardown=_leave,

@@ -1,4 +1,4 @@
-"""Draw docs/growth.png from results.json: time and memory against the cells of a map, for strategies of large maps."""
+"""Draw docs/internals/growth.png from results.json: time and memory against the cells of a map, for strategies of large maps."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 All ranges, the total public. Targets: twice the noise's unit however far costs at most 3% at δ = 1 cell; the certified
 gap is below 0.5%; choice, release and decoding take at most 3 s on 1000 × 1000 cells, 60 s on 4096 × 4096. With
-`--markdown` the first table alone, as it stands in docs/theory.md.
+`--markdown` the first table alone, as it stands in docs/internals/theory.md.
 """
 
 from __future__ import annotations

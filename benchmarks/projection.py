@@ -4,7 +4,7 @@ At 128 × 128 cells the steps stand beside those of plain splitting. Calibrated 
 found for them, of up to 512 × 512 cells; target: three seconds at 128 × 128.
 
 Counts are made-up users of North America, or `--data FILE.npy`, a square of counts whose cells are summed or split
-(docs/datasets.md has one). Target: the certificate at 512 × 512 in a minute, at 1024 × 1024 in five.
+(docs/internals/datasets.md has one). Target: the certificate at 512 × 512 in a minute, at 1024 × 1024 in five.
 `--sides 128,256` chooses the cells a side, `--strategies flow,spectral` the strategies.
 """
 

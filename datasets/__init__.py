@@ -1,7 +1,7 @@
 """Stand-ins shaped like the three data sets of the 2014 paper, loaders for public files, and a small sample.
 
 Nothing here is the paper's own data: `twitter_like_*` and `indoor_like` are seeded stand-ins.
-See docs/datasets.md.
+See docs/internals/datasets.md.
 """
 
 from datasets.indoor import indoor_like

@@ -45,7 +45,8 @@ def answer(
 ) -> pd.DataFrame:
     """Answer a workload, with the joint noise of everything that enters each answer.
 
-    Answers are unbiased by noise unless `nonnegative` is set. Positions inside cells are assumed (docs/placement.md).
+    Answers are unbiased by noise unless `nonnegative` is set. Positions inside cells are assumed
+    (docs/internals/placement.md).
 
     Parameters
     ----------

@@ -182,7 +182,7 @@ class Gaussian(Law):
 
 
 class RoundedGaussian(Gaussian):
-    """Continuous Gaussian noise, rounded: it may be refined later (docs/gradual.md)."""
+    """Continuous Gaussian noise, rounded: it may be refined later (docs/internals/gradual.md)."""
 
     kind, words, refinable = "rounded gaussian", "gaussian noise rounded to whole numbers", (True,)
     _OFF = (1 / 12, 1 / 2, 1 / 80)

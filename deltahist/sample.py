@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    import geopandas
     import pandas as pd
 
 USERS, POINTS = 2_000, 20_000
@@ -34,6 +35,23 @@ def sample_points(seed: int = 7) -> pd.DataFrame:
     user = rng.permutation(_owners(rng))
     lon, lat = _degrees(_clear_river(_visits(rng, user)))
     return pd.DataFrame({"user": user, "lon": lon, "lat": lat})
+
+
+def sample_districts(number: int = 24, seed: int = 8) -> geopandas.GeoDataFrame:
+    """Districts of the invented city: `name` and polygons in degrees (EPSG:4326) that cover `BOUNDS`.
+
+    >>> sample_districts().name.iloc[0]
+    'District 1'
+    """
+    import geopandas
+    import shapely
+
+    west, south, east, north = BOUNDS
+    centres = shapely.multipoints(np.random.default_rng(seed).uniform((west, south), (east, north), (number, 2)))
+    frame = shapely.box(*BOUNDS)
+    parts = shapely.intersection(shapely.get_parts(shapely.voronoi_polygons(centres, extend_to=frame)), frame)
+    names = [f"District {i + 1}" for i in range(number)]
+    return geopandas.GeoDataFrame({"name": names}, geometry=parts, crs="EPSG:4326")
 
 
 def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:

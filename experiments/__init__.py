@@ -1,7 +1,7 @@
 """The tables and figures of the 2014 paper, one short script each, and what goes beyond them.
 
 `python -m experiments.table3 [--small] [--out DIR]` runs one, `python -m experiments` all of them.
-docs/experiments.md says what each shows and how it compares with what the paper prints.
+docs/internals/experiments.md says what each shows and how it compares with what the paper prints.
 """
 
 #: In the order of the paper.

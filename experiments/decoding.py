@@ -1,6 +1,6 @@
 """One release decoded twice, unbiased and non-negative: both maps, and the intervals of some ranges, beside the truth.
 
-`python -m experiments.decoding [--small] [--out DIR]`. The truth is a stand-in (docs/datasets.md).
+`python -m experiments.decoding [--small] [--out DIR]`. The truth is a stand-in (docs/internals/datasets.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Intervals of districts and of squares at any place: do they hold, and are they wider than need be?
 
 `python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`; the folder holds the public data sets by
-their own names (docs/datasets.md), those that are not there are left out. Docs: docs/placement.md.
+their own names (docs/internals/datasets.md), those that are not there are left out. Docs: docs/internals/placement.md.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def run(out: Path, small: bool, folder: Path | None = None) -> Found:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets (docs/datasets.md)")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="public data sets (docs/internals/datasets.md)")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.out, chosen.small, chosen.data))
 

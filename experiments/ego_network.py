@@ -1,7 +1,7 @@
 """One bit shared in an ego network: accuracy at a distance, and what coalitions gain (2018, section IV-B).
 
 `python -m experiments.ego_network [--data FOLDER] [--ego ID] [--small] [--out DIR]`; the folder holds
-facebook_combined.txt (docs/datasets.md). Without it there is a made-up network of four circles of friends.
+facebook_combined.txt (docs/internals/datasets.md). Without it there is a made-up network of four circles of friends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A city map that is refined in steps: error against all that has been spent, beside composition and a fresh release.
 
 `python -m experiments.gradual_city [--small] [--out DIR]`. The noise does not depend on the data, and neither do
-the errors. Docs: docs/gradual.md.
+the errors. Docs: docs/internals/gradual.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `python -m experiments.live_city [--small] [--out DIR]`. People of an invented city come and go through a year, visits
 are inserted day by day, and every day some questions are asked about the day's visits: how many there were of one kind,
 in the whole city or in one district. Under a global budget (PINQ) every question costs everyone; under personal budgets
-it costs those whose visits it counted. Docs: docs/personal.md.
+it costs those whose visits it counted. Docs: docs/internals/personal.md.
 """
 
 from __future__ import annotations

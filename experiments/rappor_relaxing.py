@@ -1,7 +1,8 @@
 """Reports whose noise is relaxed step by step: what is found at which cumulative ε, in three ways.
 
 A hundred texts of falling frequency, and as many that nobody has. "channels" refines a report at equal ε,
-"composition" adds independent reports whose ε add up, and "fresh" asks once, at the last ε. Docs: docs/rappor.md.
+"composition" adds independent reports whose ε add up, and "fresh" asks once, at the last ε. Docs:
+docs/internals/rappor.md.
 """
 
 from __future__ import annotations

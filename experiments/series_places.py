@@ -1,7 +1,7 @@
 """Sums over days: what is not known of where in their cells points lie, added up in three ways, and what was wrong.
 
 `python -m experiments.series_places [--data FILE] [--small] [--out DIR]`; the file is gowalla_events.tsv.gz
-(docs/datasets.md); without it, an invented city of which a part is seen every day. Docs: docs/streams.md.
+(docs/internals/datasets.md); without it, an invented city of which a part is seen every day. Docs: docs/streams.md.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def run(out: Path, small: bool, file: Path | None = None) -> Found:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, metavar="FILE", help="gowalla_events.tsv.gz (docs/datasets.md)")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="gowalla_events.tsv.gz (docs/internals/datasets.md)")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.out, chosen.small, chosen.data))
 

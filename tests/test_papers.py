@@ -10,7 +10,7 @@ import deltahist as dh
 from deltahist.mechanisms.histogram import sensitivity
 
 ROOT = Path(__file__).parent.parent
-INDEX = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+INDEX = (ROOT / "docs" / "internals" / "papers.md").read_text(encoding="utf-8")
 #: The heading of the table, what is cited, the file and the name of each line.
 LINES = [
     (section.split(":")[0], *line)

@@ -13,7 +13,7 @@ from deltahist.errors import InputError
 
 
 def ask(
-    question: Annotated[Path, Argument(metavar="QUESTION", help="What is asked, in TOML (docs/personal.md).")],
+    question: Annotated[Path, Argument(metavar="QUESTION", help="What is asked, in TOML (docs/kinds.md).")],
     *,
     database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
     ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],

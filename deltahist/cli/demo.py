@@ -39,16 +39,19 @@ def demo(
       deltahist demo
       deltahist demo --out /tmp/demo
     """
-    from deltahist.sample import sample_points
+    from deltahist.sample import sample_districts, sample_points
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
         raise InputError(f"--out is {str(out)!r}: that is a file, it must be a folder") from None
-    visits, city, picture = (out / name for name in ("visits.csv", "city.parquet", "city.png"))
+    visits, districts, city, picture = (
+        out / name for name in ("visits.csv", "districts.geojson", "city.parquet", "city.png")
+    )
     sample = sample_points()
     sample.to_csv(visits, index=False)
     print(f"A made-up city: {len(sample):,} visits of {sample['user'].nunique():,} invented users, in {visits}")
+    sample_districts().to_file(districts, driver="GeoJSON")
 
     publish = ["publish", str(visits), "--x", "lon", "--y", "lat", "--user", "user", "--max-per-user", "5"]
     publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
@@ -61,6 +64,7 @@ def demo(
     box = ",".join(map(str, PLACES["the centre, 3 km"]))
     print(f"\nLook at {picture}. Then try:")
     print(f"  deltahist query {city} --box {box} --format json")
+    print(f"  deltahist plot {city} --regions {districts} --out {out / 'districts.png'}")
     print(f"  deltahist export {city} --out {out / 'cells.geojson'}")
     print(f"  deltahist serve {city}      # a map at http://127.0.0.1:8000 that answers")
     print("  deltahist publish --help      # the same with your own file")

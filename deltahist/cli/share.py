@@ -49,7 +49,7 @@ def share(
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.
 
-    Users who pool their answers learn no more than the closest of them knows (docs/diffusion.md).
+    Users who pool their answers learn no more than the closest of them knows (docs/kinds.md).
 
     \b
     Examples:

@@ -2,7 +2,7 @@
 
 Blocks of two cells a side show how unevenly points fall into halves, beyond noise, and so how they clump. The same law,
 extended below the cell, gives the error of answers that cut cells. Derivation and the measurements behind the
-constants: docs/placement.md.
+constants: docs/internals/placement.md.
 """
 
 from __future__ import annotations

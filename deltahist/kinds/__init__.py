@@ -34,7 +34,7 @@ RELEASES: dict[str, type[BaseRelease]] = {
 def load(path: str | Path) -> BaseRelease:
     """Open a release file of any kind (counts, sorted points or a quantile), as untrusted input.
 
-    Warns if the release is withdrawn (docs/corrections.md).
+    Warns if the release is withdrawn (docs/streams.md).
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """Quantiles of points on a line: the points around one, the mechanism, and the release in a JSON file.
 
-Source: 2014, section 5.5.2. Notation and proofs: docs/quantiles.md and docs/privacy/quantiles.md.
+Source: 2014, section 5.5.2. Notation and proofs: docs/internals/quantiles.md and docs/privacy/quantiles.md.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def lattice_steps(points: ArrayLike, domain: Domain) -> NDArray[np.int64]:
 class PointsAround:
     """Points in order around a quantile; private.
 
-    As in docs/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank; x_i is the lower end of the domain for
-    i < 1 and the upper one, its last lattice step, for i > n.
+    As in docs/internals/quantiles.md, x_1 ≤ … ≤ x_n are lattice steps and r is the rank; x_i is the lower end of the
+    domain for i < 1 and the upper one, its last lattice step, for i > n.
     """
 
     def __init__(self, steps: NDArray[np.int64], rank: int, last: int) -> None:
@@ -106,7 +106,7 @@ class PointsAround:
 
         It is the maximum of e^(−βt) f(t), f(t) = min(D, A(t)), by branch and bound. f does not fall, so that no value
         between a and b is above e^(−β(a+1)) f(b). Where that is below the best so far, the search stops.
-        Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/quantiles.md.
+        Source: Nissim, Raskhodnikova and Smith 2007; 2014, section 5.5.2. Proof: docs/internals/quantiles.md.
         """
         best = 0.0
 
@@ -172,7 +172,7 @@ def rate_of(budget: Budget, contributions: int) -> Fraction:
 
 @dataclass(frozen=True)
 class QuantileMechanism(BaseMechanism):
-    """Publishes a quantile of points on a line (docs/quantiles.md).
+    """Publishes a quantile of points on a line (docs/internals/quantiles.md).
 
     Parameters
     ----------

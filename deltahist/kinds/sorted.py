@@ -1,4 +1,4 @@
-"""Sorted points of a line: noisy sums of consecutive points, their decoder and release (docs/sorted.md).
+"""Sorted points of a line: noisy sums of consecutive points, their decoder and release (docs/internals/sorted.md).
 
 Source: 2014, section 5.5.1.
 """
@@ -108,7 +108,7 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 
     Points at random are s = (length / n) apart. The mean of k has noise σ/k, or σ/(k s) ranks if groups do not overlap;
     otherwise isotonic regression leaves about 0.82 (σ/(k² s))^(2/3) groups. The k with the least square of that plus
-    `variance_within` is chosen (docs/sorted.md).
+    `variance_within` is chosen (docs/internals/sorted.md).
 
     >>> near = Neighbourhood(Domain((0, 1), (100,)), delta=0.01)
     >>> group_size(near, 10_000, Budget(epsilon=1)), group_size(near, 20, Budget(epsilon=1))
@@ -128,8 +128,8 @@ def group_size(near: Neighbourhood, number: int, budget: Budget, contributions: 
 class SortedMechanism(BaseMechanism):
     """Sums of consecutive sorted coordinates with exact integer noise.
 
-    Source: 2014, section 5.5.1; docs/sorted.md. Coordinates are in lattice steps. With a source at one end, unused
-    places lie at that end: a point there counts as absent.
+    Source: 2014, section 5.5.1; docs/internals/sorted.md. Coordinates are in lattice steps. With a source at one end,
+    unused places lie at that end: a point there counts as absent.
 
     Parameters
     ----------
@@ -498,7 +498,7 @@ class Isotonic:
 
         upper[j] bounds the coordinate of rank j k + 1: windows of 1, 2, 4, ... groups that begin there have means at
         least as large, so the least mean plus its noise bounds it. lower[j] bounds rank j k by the windows that end
-        there. Each window gets an equal share of `alpha`. Monotone bounds stay valid (docs/sorted.md).
+        there. Each window gets an equal share of `alpha`. Monotone bounds stay valid (docs/internals/sorted.md).
         """
         if alpha not in self._bounds:
             rows = len(self.values)

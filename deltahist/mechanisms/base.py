@@ -570,7 +570,7 @@ class Root(float):
 def scale_noise(budget: Budget, change: Fraction | Root, times: Fraction | int = 1, *, refinable: bool = False) -> Law:
     """Return the noise that hides a number of times a change: in the L1 norm for ε, in the L2 norm for ρ.
 
-    Gaussian noise that is `refinable` later on is continuous, and rounded (docs/gradual.md).
+    Gaussian noise that is `refinable` later on is continuous, and rounded (docs/internals/gradual.md).
     """
     law = budget.law(refinable=refinable)
     power = change.squared if isinstance(change, Root) else Fraction(change) ** law.norm

@@ -252,7 +252,7 @@ class Rappor:
     def decode(
         self, ones: ArrayLike, users: ArrayLike, candidates: Sequence[str], *, level: float = 0.05
     ) -> pd.DataFrame:
-        """Estimate how many users have each candidate, from counts of reported ones (docs/rappor.md).
+        """Estimate how many users have each candidate, from counts of reported ones (docs/internals/rappor.md).
 
         Parameters
         ----------

@@ -46,7 +46,8 @@ _LEAST_SCALE = Fraction(1, 1 << 1074)
 BLOCK = 1 << 20
 #: The discrete Gaussian is drawn from a table up to this variance, and by rejection beyond.
 _TABLED_VARIANCE = 400 * 400
-#: Error allowed to a float acceptance probability; three orders of magnitude above its bound in docs/noise.md.
+#: Error allowed to a float acceptance probability; three orders of magnitude above its bound in
+#: docs/internals/noise.md.
 _MARGIN = 1e-10
 
 Shape = int | Sequence[int]
@@ -56,7 +57,7 @@ def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = N
     """Two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly.
 
     Source: Ghosh, Roughgarden, Sundararajan 2009 for the law; sampled by inversion with lazily drawn bits,
-    docs/noise.md.
+    docs/internals/noise.md.
 
     Parameters
     ----------

@@ -2,14 +2,15 @@
 
 V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). Downwards in ε it makes independent jumps at the rate n + 1 per unit
 of ln ε, each √(2W)/ε · N(0, I) with W ~ Exp(1). Upwards, from the value x, it makes them at the rate 1 + ε|x|
-(docs/processes.md). Formulas reckon with values times their level, w = εx, whose law is the same at every level.
+(docs/internals/processes.md). Formulas reckon with values times their level, w = εx, whose law is the same at every
+level.
 
 A path is that process from a fixed base, ε = 1, downwards and upwards as far as is needed. Its uniform reals are read
 from a keyed cipher, so that any response can be given at any time, in any order, without a store. Rounded to whole
 numbers, paths are piecewise constant on a scale of whole levels. They are evaluated in float64 for all users at once,
 with a bound of the rounding error beside every number. Where it leaves a decision open that matters to a request, the
 user's path is evaluated again in Decimal, from more bits of the same uniform reals, until nothing is open: no
-response has a floating-point error (docs/processes.md).
+response has a floating-point error (docs/internals/processes.md).
 """
 
 from __future__ import annotations
@@ -371,7 +372,7 @@ def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
 class VectorPaths(KeyedPaths):
     """The noise of every user at every level, in whole lattice steps; of density ∝ e^(−ε|v|/reach) before rounding.
 
-    For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/processes.md).
+    For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/internals/processes.md).
     Source: 2018, Theorem 2 (α is reach), Definition 3. A key is for one set of
     data: two different u of one user under the same key show their difference.
 
@@ -458,7 +459,7 @@ class VectorPaths(KeyedPaths):
         steps.value(state.rows, place, value, self.reach * error / _real(state.level))
 
     # A step adds to the errors `unit` times the sizes of its parts, and carries on what there was, to first order:
-    # docs/processes.md derives the slopes.
+    # docs/internals/processes.md derives the slopes.
 
     def _start(self, users: NDArray[np.int64], planes: int) -> _State:
         uniforms, edge = self._uniforms(_BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes)
@@ -514,7 +515,8 @@ class BitPaths(KeyedPaths):
     """Randomised response for the bits of all users at every level: flipped with probability 1/(1 + e^ε) at each.
 
     On τ = tanh(ε/2) lie resets, at the rate 1 in ln τ, each with a fair bit of its own. The response at ε is the bit of
-    the lowest reset above τ, or the true bit where there is none (docs/processes.md). The key is as for `VectorPaths`.
+    the lowest reset above τ, or the true bit where there is none (docs/internals/processes.md). The key is as for
+    `VectorPaths`.
 
     >>> paths = BitPaths(bytes(32))
     >>> users, levels = np.arange(8), np.full(8, 1_000_000_000)

@@ -2,7 +2,8 @@
 
 A level is 1 / parameter of the law: the higher, the less noise. V at any level is V at a higher one plus independent
 noise, so that releases at several levels are as private as at the highest of them alone (docs/privacy/gradual.md).
-Source, on the integers here: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12; derivations: docs/gradual.md.
+Source, on the integers here: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12; derivations:
+docs/internals/gradual.md.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class GeometricProcess:
     With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
     p'))², further two-sided geometric noise of the lower level (p' at the higher). `refine` draws from what that
     implies backwards: from a value x, the path does not jump with probability e^((level − finer) |x|) sinh(level) /
-    sinh(finer); else it moves towards zero or jumps, perhaps back to x (docs/gradual.md). Levels go down to 2^−50, and
-    values up to ±2^60. Source: 2015, section 3.4: the lazy Markov process V_ε, on the integers here.
+    sinh(finer); else it moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels go down to
+    2^−50, and values up to ±2^60. Source: 2015, section 3.4: the lazy Markov process V_ε, on the integers here.
 
     >>> process = GeometricProcess()
     >>> coarse = process.start(0.5, 5, rng=np.random.default_rng(2))
@@ -224,8 +225,8 @@ class Brownian(GaussianProcess):
     """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `nearest` rounds it to whole numbers.
 
     Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
-    number apart (docs/gradual.md). So the path lies on a lattice so fine that this cannot matter: the guarantee
-    holds to the last digit (docs/privacy/gradual.md), and a release is rounded.
+    number apart (docs/internals/gradual.md). So the path lies on a lattice so fine that this cannot matter: the
+    guarantee holds to the last digit (docs/privacy/gradual.md), and a release is rounded.
 
     >>> process = Brownian.at(Fraction(1, 100))
     >>> coarse = process.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))

@@ -1,6 +1,7 @@
 """Noise of one quantile: a place of a line by the moves it needs, or a heavy-tailed real number; both exactly.
 
-**Places.** Notation of docs/quantiles.md and of its proof: x_1 ≤ … ≤ x_n are points on a line of whole places, and x_r
+**Places.** Notation of docs/internals/quantiles.md and of its proof: x_1 ≤ … ≤ x_n are points on a line of whole
+places, and x_r
 is the quantile. A move takes one point at most D places along; m(z) is how many moves make the place z the quantile.
 P(z) = e^(−λ m(z)) / W. Above x_r every point i ≥ r with x_i < z has to go to z, in ⌈(z − x_i)/D⌉ moves: as many as
 there are places x_i, x_i + D, x_i + 2D, … below z, the *marks* of that side. In rising order these are e_0 ≤ e_1 ≤ …,

@@ -21,7 +21,7 @@ def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | Non
 
     Parameters
     ----------
-    path : the release file. Its notice must be published wherever the file was (docs/corrections.md).
+    path : the release file. Its notice must be published wherever the file was (docs/streams.md).
     reason : why, one line; public.
     ledger : the ledger whose account paid for it, if one did.
 

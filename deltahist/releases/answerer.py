@@ -99,7 +99,8 @@ class Answerer:
         if cut:
             share, room = cover.cut_share, np.maximum(np.maximum(whole, touched) - unbiased, 0.0)
             if len(alone := np.flatnonzero(share == 1)):
-                # A query without a whole cell may be where it is because points are there (docs/placement.md): one of
+                # A query without a whole cell may be where it is because points are there
+                # (docs/internals/placement.md): one of
                 # them at least, and more by what numbers weighted with themselves are larger. Noise grows as much.
                 found = np.maximum(unbiased[alone], 1e-9)
                 more = np.maximum(np.minimum(misplaced[alone], room[alone] * found) / found, 1.0)

@@ -148,7 +148,7 @@ class BaseRelease(OfMechanism, abc.ABC):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a file that `save` wrote, as untrusted input. Warns if the release is withdrawn (docs/corrections.md).
+        """Read a file that `save` wrote, as untrusted input. Warns if the release is withdrawn (docs/streams.md).
 
         Raises
         ------

@@ -321,7 +321,8 @@ Cover = BoxCover | RegionCover
 def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
     """Return the cover of valid shapely polygons or multipolygons (m,): exact areas and centroids in every cell.
 
-    What lies outside the domain is moved to its edge. The time is linear in vertices and cells (docs/placement.md).
+    What lies outside the domain is moved to its edge. The time is linear in vertices and cells
+    (docs/internals/placement.md).
 
     >>> found = cover_polygons(np.array([shapely.box(0, 0, 1.5, 1)]), Domain((0, 0, 4, 4), (4, 4)))
     >>> found.x.tolist(), found.share.tolist(), found.places[0].tolist(), found.low.tolist(), found.high.tolist()

@@ -70,7 +70,7 @@ class Strategy:
     and is then already measured, priced and decoded correctly by the general (dense) methods. Two optional
     methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε); `candidates` says
     what planning should try, `texts` and `named` how it is asked for in words. `register` makes it known, so that its
-    releases load again; `check_strategy` looks whether all of it is right (docs/adding-a-strategy.md).
+    releases load again; `check_strategy` looks whether all of it is right (docs/internals/adding-a-strategy.md).
 
     Noise is added row by row, y = A c + η, unless the strategy says otherwise: then y = A c + R(η), where R
     takes `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the whole numbers U_e

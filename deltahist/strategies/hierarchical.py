@@ -234,7 +234,8 @@ class TreeDecoder(Decoder):
     def _blocks_apart(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
         """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
 
-        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/theory.md, section 3): a block's surplus is shared
+        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3): a block's surplus
+        is shared
         among its cells by g, which are the shares u_child / V_S down the tree. Its own variance u enters, and the
         variance V_S of its children's sum leaves, since it is that of the block itself.
         """
@@ -281,7 +282,8 @@ class TreeDecoder(Decoder):
         return "exact but for blocks at the upper edges, which are taken as whole (a bound)"
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l (docs/theory.md, 3).
+        """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l
+        (docs/internals/theory.md, 3).
 
         λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells; 1/λ_l is 0 beyond the last level, and for the whole domain
         where its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.

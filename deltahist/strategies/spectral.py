@@ -5,7 +5,7 @@ arrivals. With multipliers λ that add up to one the best is X̂ = √(V̂ / L̂
 (+ λ₀ / w²); let f be the mean of √(V̂ L̂) over the frequencies. Then f² bounds the best from below, f times the
 largest cost over its w² is what X̂ reaches once it is scaled to keep all bounds, and f is also the mean over λ of the
 costs over their w², so that the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the
-multipliers of what costs more than the mean. Derivation: docs/theory.md, section 6.
+multipliers of what costs more than the mean. Derivation: docs/internals/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Spectral(BestGaussian):
     at most the square of what the neighbourhood's limits promise for longer ones, for the workload's power
     spectrum V̂. The kernel is rounded to whole numbers, and the sensitivity is that of the rounded kernel,
     exactly. The torus wraps around: moves across the seam are protected as well, for nothing. Source:
-    docs/theory.md, section 6.
+    docs/internals/theory.md, section 6.
 
     Parameters
     ----------

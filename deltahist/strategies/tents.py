@@ -82,7 +82,7 @@ class Tents(Strategy):
     A short move hardly changes the tents, and one of any length no more than the two cells and the tents over them:
     with shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both:
     smooth parts come from the tents, finer ones from the cells.
-    Source: docs/theory.md, section 7; costs: docs/privacy/tents.md.
+    Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
     ----------
@@ -250,7 +250,8 @@ class TentsDecoder(Decoder):
     """Least squares ĉ = y₁ + Tᵀ (r⁻¹ + T Tᵀ)⁻¹ (y₂ − T y₁).
 
     y₁ are the cells, y₂ the tents, and r is the ratio of the variances of their noise.
-    T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/theory.md, section 7).
+    T Tᵀ is a product over the axes, inverted in the eigenvectors of its small factors (docs/internals/theory.md,
+    section 7).
     """
 
     strategy: Tents

@@ -19,7 +19,7 @@ MANY += "u1,0,99,99\nu2,1,55,55\nu3,1,here,1\nu4,2,,1\n,0,1,1\n"
 NOBODY = "id,t,x,y\n"
 PLACE = ["--bounds", "0,0,10,10", "--cell", "2", "--delta", "2", "--strategy", "identity", "--sources", "boundary"]
 PAID = ["--ledger", "l.ledger", "--account", "all", "--account-limit", "9"]
-#: With these a run is stopped only where all rows are bad, which docs/counting.md says.
+#: With these a run is stopped only where all rows are bad, which docs/publishing.md says.
 ALL_SAID = ["--outside", "clamp", "--drop-bad-rows", "--user", "id", "--max-per-user", "2"]
 STEPS = ["--start", "0", "--until", "2", "--window", "3", "--epsilon", "3", "--state", "s.ledger", "--out", "steps"]
 MAP = ["publish", "v.csv", "--x", "x", "--y", "y", *PLACE, *ALL_SAID, *PAID, "--epsilon", "1", "--out", "r.parquet"]

@@ -211,7 +211,8 @@ def test_a_quantile(run, refused, folder):
 
 def test_the_demonstration_works_in_an_empty_folder(run, tmp_path):
     output = run("demo", "--out", "made-up").out
-    assert sorted(path.name for path in (tmp_path / "made-up").iterdir()) == ["city.parquet", "city.png", "visits.csv"]
+    files = {path.name for path in (tmp_path / "made-up").iterdir()}
+    assert files == {"city.parquet", "city.png", "districts.geojson", "visits.csv"}
     assert all(name in output for name in PLACES)
     release = dh.load("made-up/city.parquet")
     assert release.publishable

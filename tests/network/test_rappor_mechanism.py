@@ -26,7 +26,7 @@ def test_the_figures_of_the_original_paper():
 
 @pytest.mark.parametrize(("f", "epsilon"), [(0.9, 0.8027), (0.5, 4.3944), (0.1, 11.7778)])
 def test_permanent_bits_cost_less_than_the_cut_laplace_noise_of_the_paper(f, epsilon):
-    """The table of docs/rappor.md: ε_∞ of two hashes. Cut Laplace noise costs 8 ln(1/f)."""
+    """The table of docs/internals/rappor.md: ε_∞ of two hashes. Cut Laplace noise costs 8 ln(1/f)."""
     found = float(Rappor(f=f).guarantee.epsilon)
     assert found == pytest.approx(epsilon, abs=1e-4)
     assert found < 8 * math.log(1 / f)

@@ -150,7 +150,7 @@ BITS = [0, 0, 0, 0, 0, 0, 0, 1]
 
 
 def channel(least, most):
-    """P(response at the lower level | response at the higher one), (2, 2), as docs/processes.md states it."""
+    """P(response at the lower level | response at the higher one), (2, 2), as docs/internals/processes.md states it."""
     stay = math.tanh(least / 2) / math.tanh(most / 2)
     return stay * np.eye(2) + (1 - stay) / 2
 

@@ -243,7 +243,7 @@ def estimated_flow(
     The variances of draws, and of each level of sums, are given in points. Before edges i and j the covariance is
     min(v_i, v_j) − m_i·g_j − g_i·m_j, with v_i the sum of V before i, g = P C, m = P V Θᵀ − g S / 2, S = Θ V Θᵀ + W,
     and P the prefixes. The flow of a move at border k enters the sum of estimates before e by [k < e] − g_e·Θ_k; tables
-    are of the borders just before and just behind inner edges (docs/theory.md, section 5).
+    are of the borders just before and just behind inner edges (docs/internals/theory.md, section 5).
     """
     leaf, theta, gain = straight + diagonal * line.diagonals, line.windows.theta, line.prefix_gain
     mixed = gain @ (line.spread(leaf, sums) / 2)
@@ -383,7 +383,7 @@ class FlowDecoder(Decoder):
     """Cells ĉ = y₁ + Sᵀ N⁻¹ (y₂ − S y₁): y₁ cells, y₂ block sums, N block sizes.
 
     With blocks of single cells ĉ = y₂. A box's variance is the sum over its four sides of the variance of the
-    flow across (docs/theory.md, section 5), with the diagonal moves at its corners counted once.
+    flow across (docs/internals/theory.md, section 5), with the diagonal moves at its corners counted once.
     """
 
     strategy: Flow
@@ -510,8 +510,8 @@ class FlowDecoder(Decoder):
         """Return sides along y times ends along x, and the other way round; then the corners.
 
         Var = J_x G_y + G_x J_y + σ_d² (J_x J_y + 2 J_x B_y + 2 B_x J_y + 2 B_x B_y − 2 B'_x B'_y), derived in
-        docs/theory.md: here J is a rim, and G, B and B' are the forms of `estimated_flow`, each a function of an
-        interval along its axis.
+        docs/internals/theory.md: here J is a rim, and G, B and B' are the forms of `estimated_flow`, each a function
+        of an interval along its axis.
         """
         flow, d = self.strategy, self._cumulants[DIAGONAL][0]
         sums = [self._cumulants[name][0] for name in flow.sums]

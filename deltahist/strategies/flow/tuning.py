@@ -274,7 +274,7 @@ class MeanError:
         return out + (self._of_corners(widths, each, diagonal, own) if self._with_corners else 0.0)
 
     def _of_corners(self, widths: tuple[int, ...], each: float, diagonal: float, own: list[float]) -> float:
-        """Return the covariance of the sides where diagonal moves end at corners (docs/theory.md, section 5).
+        """Return the covariance of the sides where diagonal moves end at corners (docs/internals/theory.md, section 5).
 
         Left out for sums that are not centred, which have always been chosen without, and along long lines, where it is
         next to nothing. Boxes whose corners lie inside blocks ask for parts of moves: the product form is not theirs.
