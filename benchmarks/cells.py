@@ -17,7 +17,7 @@ from benchmarks.growth_points import PANELS, Found, draw
 from benchmarks.processes import run
 
 FOUND = Path(__file__).with_name("growth_cells.json")
-PICTURE = Path(__file__).parents[1] / "docs" / "growth_cells.png"
+PICTURE = Path(__file__).parents[1] / "docs" / "internals" / "growth_cells.png"
 POINTS, SIDES, STRATEGIES = 1_000_000, (1024, 4096, 8192, 16384, 32768), ("identity", "auto")
 
 

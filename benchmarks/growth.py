@@ -1,4 +1,4 @@
-"""Draw docs/internals/growth.png from results.json: time and memory against the cells of a map, for strategies of large maps."""
+"""Draw docs/internals/growth.png from results.json: time and memory against cells, for strategies of large maps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.defaults import SETTINGS, SIDES
 from benchmarks.table import TABLE
 
-FILE = Path(__file__).parents[1] / "docs" / "growth.png"
+FILE = Path(__file__).parents[1] / "docs" / "internals" / "growth.png"
 PANELS = {
     "publish": "publish, imports included (s)",
     "memory to publish": "peak memory to publish (GiB)",
