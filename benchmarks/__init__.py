@@ -1,1 +1,1 @@
-"""Benchmarks: the table of what defaults take (`make bench`), and others by name (`make bench ARGS=noise`)."""
+"""Benchmarks: the cost of the defaults (`make bench`), and others by name (`make bench ARGS=noise`)."""

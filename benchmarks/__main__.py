@@ -1,4 +1,4 @@
-"""Measure the table of results.md, or a part with `--quick`, or other benchmarks by their names, or `all` of these."""
+"""Measure results.md, a part of it (`--quick`), other benchmarks by name, or `all` of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS = (
     *("cells", "growth_points"),
 )
 parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-parser.add_argument("--quick", action="store_true", help="fail where a figure is three times the committed one")
+parser.add_argument("--quick", action="store_true", help="fail if a figure exceeds three times the committed one")
 parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(OTHERS))
 chosen = parser.parse_args()
 if unknown := set(chosen.names) - {*OTHERS, "all"}:

@@ -1,4 +1,4 @@
-"""Allocation: 365 to 10,000 steps offline, and one online decision; seconds."""
+"""Allocation: seconds for 365 to 10,000 steps offline, and for one online decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One million box answers with standard errors, from saved 1000 × 1000 releases: target 2 s after loading."""
+"""One million box answers with standard errors from saved 1000 × 1000 releases. Target: 2 s after loading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUERIES = 1_000_000
 
 
 def random_boxes(number: int, seed: int, aligned: bool) -> np.ndarray:
-    """Corners (m, 4) of random boxes in the unit square, of whole cells or of any place."""
+    """Return corners (m, 4) of random boxes in the unit square, of whole cells or anywhere."""
     rng = np.random.default_rng(seed)
     ends = rng.integers(0, CELLS + 1, (2 * number, 2, 2)) / CELLS if aligned else rng.random((2 * number, 2, 2))
     ends.sort(axis=1)
@@ -24,7 +24,7 @@ def random_boxes(number: int, seed: int, aligned: bool) -> np.ndarray:
 
 
 def main() -> None:
-    """Print seconds per strategy for loading and answering."""
+    """Print seconds per strategy for loading and for answering."""
     domain = dh.Domain((0, 0, 1, 1), (CELLS, CELLS))
     near = dh.Neighbourhood(domain, 1 / CELLS)
     counts = np.random.default_rng(1).poisson(2, domain.shape)

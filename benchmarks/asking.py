@@ -1,7 +1,7 @@
-"""Questions a second over HTTP: `deltahist serve --private` over a database and a ledger in PostgreSQL, or in files.
+"""Questions per second over HTTP: `deltahist serve --private` with data and ledger in PostgreSQL, or in files.
 
-As many clients as a step takes questions ask new ones all the time. Each answer is charged, drawn, kept and durable.
-What breaks off had too small a share of the step.
+One client per question that a step accepts asks new questions all the time. Each answer is charged, drawn, stored and
+durable. A question that fails had too small a share of the step.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from deltahist.personal import People
 from deltahist.personal.service import make_key
 
 PEOPLE, RECORDS = 1_000, 10_000
-#: Seconds of a step, and questions in it.
+#: Seconds per step, and questions per step.
 SETTINGS = ((10.0, 16), (10.0, 100), (10.0, 200), (10.0, 300), (2.0, 40))
 ROUNDS = 2
 QUESTION = {"steps": [{"where": "kind = 'bus' and hour = 8"}], "answer": {"kind": "count", "epsilon": 0.001}}
 
 
 def make_city(database: str, ledger: str) -> None:
-    """Let people join, and insert their records."""
+    """Register users and insert their records."""
     rng = np.random.default_rng(1)
     kinds = rng.choice(["bus", "tram", "rail", "foot"], RECORDS)
     rows = zip(rng.integers(0, PEOPLE, RECORDS), kinds, rng.integers(0, 24, RECORDS), strict=True)
@@ -52,7 +52,7 @@ def make_city(database: str, ledger: str) -> None:
 
 @contextlib.contextmanager
 def serving(folder: Path, database: str, ledger: str, step: float, at_once: int) -> Iterator[tuple[str, str, int]]:
-    """Run the service; yield its address, a key, and its process id."""
+    """Run the service; yield its address, a key and its process ID."""
     key, hashed = make_key()
     file = folder / "night.toml"
     file.touch(0o600)
@@ -72,7 +72,7 @@ def serving(folder: Path, database: str, ledger: str, step: float, at_once: int)
 
 
 def ask(address: str, key: str, number: int) -> list[tuple[int, float]]:
-    """Return statuses and seconds of new questions, one after the other."""
+    """Return the statuses and seconds of new questions, asked one after another."""
     where, told = urlsplit(address), []
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=120)
     for at in range(ROUNDS):
@@ -87,7 +87,7 @@ def ask(address: str, key: str, number: int) -> list[tuple[int, float]]:
 
 
 def main() -> None:
-    """Print what came of each setting, for both kinds of database."""
+    """Print the results of each setting, for both kinds of database."""
     with _server(None) as server, tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as held:
         folder = Path(name)
         places = {"files": (f"{folder}/city.duckdb", f"{folder}/city.ledger")}

@@ -1,6 +1,6 @@
-"""Maps of 10⁶ to 10⁹ cells by the command: seconds, memory and size of `publish`, a process for each.
+"""Maps of 10⁶ to 10⁹ cells published by the command: seconds, memory and file size, one process each.
 
-They are written into growth_cells.json, and drawn as docs/internals/growth_cells.png.
+Results go to growth_cells.json and docs/internals/growth_cells.png.
 """
 
 from __future__ import annotations

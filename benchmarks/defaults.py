@@ -1,7 +1,7 @@
-"""The figures of results.md: what everybody gets who says nothing but a budget, and every strategy of "auto".
+"""The figures of results.md: the cost of the defaults, and of every strategy that "auto" may take.
 
-A process of ours tells what each of its tasks takes, and a fixed piece of Python and NumPy, before and after. A command
-is measured whole, beside Python with NumPy and Arrow alone, or a count by DuckDB.
+Each of our processes measures its tasks, and a fixed piece of Python and NumPy before and after them. A command is
+measured as a whole, next to Python with NumPy and Arrow alone, or next to a DuckDB count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks import scenes
 from benchmarks.processes import run
 
 SIDES = (256, 1000, 4096)
-#: Seconds, milliseconds, GiB, or times what stands beside it that are asked for, by figure.
+#: Targets by figure: seconds, milliseconds, GiB, or multiples of the reference.
 ASKED = {
     "publish, default, 4096²": 8,
     "memory to publish, default, 4096²": 1,
@@ -69,12 +69,12 @@ PLACE = [
     *("--bounds", ",".join(map(str, scenes.BOUNDS))),
     *("--regions", "zones.gpkg", "--points", str(scenes.POINTS)),
 ]
-#: Single boxes that are asked for, one after the other.
+#: Number of single boxes, asked one after another.
 TIMES = 200
 
 
 class Sample(NamedTuple):
-    """What was measured once: seconds of processors (or GiB) and by the clock, and the same of the reference."""
+    """One measurement: CPU seconds (or GiB) and wall-clock seconds, and the same for the reference."""
 
     own: float
     clock: float
@@ -83,13 +83,13 @@ class Sample(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What is promised and asked for, and the strategy that "auto" then takes.
+    """A promise, a workload, and the strategy that "auto" takes for them.
 
     Parameters
     ----------
     strategy : its class.
-    limits : of moves beyond δ. how : what else `publish` is told. cells : whether single cells are asked for.
-    line, sides : whether cells are in a line instead of a square, and how many each side has. delta : δ in cells.
+    limits : on moves beyond δ. how : further arguments of `publish`. cells : whether single cells are asked for.
+    line, sides : whether cells form a line instead of a square, and their number per side. delta : δ in cells.
     """
 
     strategy: str
@@ -101,12 +101,12 @@ class Setting(NamedTuple):
     delta: int = 1
 
     def publish(self, side: int) -> Callable[[], dh.Release]:
-        """Make counts, and return what publishes them.
+        """Make counts, and return a function that publishes them.
 
         Raises
         ------
         RuntimeError
-            If another strategy is taken, then.
+            If "auto" takes another strategy.
         """
         counts = np.random.default_rng(1).poisson(0.5, (side,) * (1 if self.line else 2))
         asked = {"workload": dh.workloads.boxes(self.boxes(500, side, True, 1))} if self.cells else {}
@@ -120,7 +120,7 @@ class Setting(NamedTuple):
         return task
 
     def boxes(self, number: int, side: int, whole: bool, most: int | None = None) -> NDArray[np.float64]:
-        """Corners (number, 4 or 2) of boxes whose sides have at most so many cells, or a tenth of all."""
+        """Return corners (number, 4 or 2) of boxes whose sides have at most `most` cells, or a tenth of all."""
         rng, most = np.random.default_rng(2), max(1, side // 10) if most is None else most
         low = (rng.integers if whole else rng.uniform)(0, side - most, (number, 2))
         size = rng.integers(1, most, (number, 2), endpoint=True) if whole else rng.uniform(0.1, most, (number, 2))
@@ -129,7 +129,7 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Figures of a process of ours: their units, by name, in the order in which a function yields them."""
+    """Figures measured in one of our processes: their units by name, in the order in which a function yields them."""
 
     units: Mapping[str, str]
     function: Callable[..., Iterator[tuple[float, ...]]]
@@ -142,7 +142,7 @@ class Task:
         return {name: Sample(*each) for name, each in zip(self.units, told, strict=True)}
 
     def tell(self) -> None:
-        """Print the samples; where a function tells no reference, it is a fixed piece of work in the same process."""
+        """Print the samples. Without a reference, compare with a fixed piece of work in the same process."""
         before = _kernel()
         found = list(self.function(Path.cwd(), *self.arguments))
         kernel = min(before, _kernel())
@@ -156,7 +156,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Command:
-    """A figure of a whole command line, beside another process."""
+    """A figure of a whole command, next to another process."""
 
     name: str
     words: Sequence[str]
@@ -170,7 +170,7 @@ class Command:
         return {self.name: self.unit}
 
     def measure(self, folder: Path) -> dict[str, Sample]:
-        """Run both once in a folder."""
+        """Run both processes once in a folder."""
         if "--out" in self.words:
             (folder / self.words[-1]).unlink(missing_ok=True)
         own, other = run("-m", "deltahist.cli", *self.words, folder=folder), run(*self.beside, folder=folder)
@@ -178,13 +178,13 @@ class Command:
 
 
 def near(side: int, limits: Any = None, line: bool = False, delta: int = 1) -> dh.Neighbourhood:
-    """Neighbourhood of so many cells, of a square or a line of cells."""
+    """Return a neighbourhood on a square or a line of cells."""
     axes = 1 if line else 2
     return dh.Neighbourhood(dh.Domain((0,) * axes + (side,) * axes, (side,) * axes), delta, limits=limits)
 
 
 def publish(folder: Path, setting: str, side: int) -> Iterator[tuple[float, ...]]:
-    """Publish cells, imports included: seconds, and GiB beside those that the process had before."""
+    """Publish cells, imports included: seconds, and GiB above what the process had before."""
     before, made = _peak(), []
     task = SETTINGS[setting].publish(side)
     yield _spent(lambda: made.append(task()))
@@ -193,7 +193,7 @@ def publish(folder: Path, setting: str, side: int) -> Iterator[tuple[float, ...]
 
 
 def ask(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[float, ...]]:
-    """Load a release and ask for a box, imports included; then for one box and for many, that cut cells or not."""
+    """Load a release and answer a box, imports included; then one box and many, cutting cells or not."""
     boxes, loaded = SETTINGS[setting].boxes, []
 
     def first() -> None:
@@ -212,13 +212,13 @@ def ask(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[fl
 
 
 def ask_at_once(folder: Path, setting: str, side: int, number: int) -> Iterator[tuple[float, ...]]:
-    """Load a release and ask for many boxes that cut cells, imports included."""
+    """Load a release and answer many boxes that cut cells, imports included."""
     work = dh.workloads.boxes(SETTINGS[setting].boxes(number, side, False))
     yield _spent(lambda: dh.answer(dh.Release.load(folder / f"{setting} {side}.parquet"), work))
 
 
 def plan(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
-    """Rank mechanisms for all ranges; what that imports is there already."""
+    """Rank mechanisms for all ranges, without the imports."""
     dh.plan(near(2))
     yield _spent(lambda: dh.plan(near(side), epsilon=1))
 
@@ -232,7 +232,7 @@ def allocation(folder: Path, steps: int) -> Iterator[tuple[float, ...]]:
 
 
 def nonnegative(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
-    """Find non-negative estimates, and answer from them."""
+    """Compute non-negative estimates, and answer from them."""
     points = np.random.default_rng(1).beta(4, 4, (12 * side**2, 2)) * side
     asked = near(side)
     release = dh.publish(dh.count(points, asked.domain), asked, epsilon=1)
@@ -241,7 +241,7 @@ def nonnegative(folder: Path, side: int) -> Iterator[tuple[float, ...]]:
 
 
 def _spent(task: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of processors and by the clock."""
+    """Return CPU seconds and wall-clock seconds."""
     clock, start = time.perf_counter(), time.process_time()
     task()
     return time.process_time() - start, time.perf_counter() - clock
@@ -252,7 +252,7 @@ def _least(task: Callable[[], Any], times: int = 2) -> tuple[float, ...]:
 
 
 def _kernel() -> float:
-    """Seconds of a fixed piece of Python and NumPy; none of it is vectorised on some processors and not on others."""
+    """Return the seconds of a fixed piece of Python and NumPy that no processor vectorises differently."""
 
     def task() -> None:
         rng = np.random.default_rng(1)
@@ -266,7 +266,7 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-#: Strategies that "auto" may take, ShiftedGrids and Wavelet never.
+#: The strategies that "auto" may take: all but ShiftedGrids and Wavelet.
 ALIKE = [(math.inf, 1)]
 SETTINGS = {
     "default": Setting("Flow"),
@@ -284,7 +284,7 @@ SETTINGS = {
 
 
 def _sessions() -> Iterator[Task | Command]:
-    """All sessions; those of a release come after that which publishes it."""
+    """Return all sessions. A session that reads a release comes after the one that publishes it."""
     for setting, chosen in SETTINGS.items():
         for side in chosen.sides:
             at = f"{setting}, {side}{'' if chosen.line else '²'}"

@@ -1,4 +1,4 @@
-"""Diffusion over a network of 4,039 users: distances, responses, signals; seconds and memory."""
+"""Diffusion over a network of 4,039 users: seconds and memory for distances, responses and signals."""
 
 from __future__ import annotations
 

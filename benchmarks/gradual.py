@@ -1,5 +1,4 @@
-"""Refining ten million counts, target under 2 s, beside drawing them anew in the same run; and a whole `refine` of
-a map."""
+"""Refine ten million counts (target: below 2 s), compared with drawing them again; and a whole `refine` of a map."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from benchmarks.noise import seconds
 from deltahist.noise.process import Brownian, GeometricProcess
 
 COUNTS, ROUNDS = 10_000_000, 3
-#: Scales of noise before and after.
+#: Noise scales before and after.
 SCALES = ((2, 1), (20, 4), (10_000, 1_000))
 
 
@@ -35,7 +34,7 @@ def main() -> None:
 
 
 def whole_map() -> None:
-    """Print the time of `refine` with its state on the disk, for a map of a million cells."""
+    """Print the time of `refine` for a map of a million cells, with its state on disk."""
     near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (1000, 1000)), delta=1 / 1000)
     counts = np.random.default_rng(1).poisson(1, (1000, 1000))
     with tempfile.TemporaryDirectory() as folder:

@@ -33,7 +33,7 @@ def main() -> None:
             found = [table[f"{name}, {setting}, {side}²"]["processor"] for side in SIDES]
             axes.loglog(cells, found, "o-", color=colour, label=f"{setting}: {strategy}")
         low, high = axes.get_ylim()
-        if high < 10 * low:  # an axis says more from one power of ten to another
+        if high < 10 * low:  # label powers of ten only
             low, high = low / 8, high * 8
         axes.loglog(cells, [high * each / cells[-1] for each in cells], ":", color="black", label="linear in cells")
         axes.set_ylim(low, high)

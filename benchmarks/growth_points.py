@@ -1,6 +1,6 @@
-"""Time and memory from 10⁶ to 10⁸ points, measured into growth_points.json and drawn as growth_points.png beside it.
+"""Time and memory from 10⁶ to 10⁸ points, written to growth_points.json and drawn as growth_points.png.
 
-It takes some minutes, and 3.2 GB of a disk for a while.
+Takes some minutes and, temporarily, 3.2 GB of disk.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from benchmarks.scale import BARE, SIDE
 FOUND = Path(__file__).with_name("growth_points.json")
 PICTURE = Path(__file__).with_name("growth_points.png")
 SIZES, ROUNDS, BLOCK = (10**6, 10**7, 10**8), 2, 10**6
-#: DuckDB keeps files that it has read in memory, as long as there is room, unless it is told not to.
+#: By default DuckDB caches the files it has read as long as there is room.
 _DUCKDB = (
     "import duckdb; city = duckdb.connect(); city.execute('SET threads = 2; SET enable_progress_bar = false; "
     "SET enable_external_file_cache = false')"
 )
 _VIEW = "city.execute(\"CREATE VIEW visits AS SELECT * FROM 'visits.parquet'\")"
-#: By ways to count: what is run before the clock, and what is measured.
+#: Methods of counting: code to run before the clock starts, and code to measure.
 WAYS = {
     "count_file, one file": ("", "dh.count_file('visits.parquet', domain, x='x', y='y')"),
     "count_file, a folder of parts": ("", "dh.count_file('visits', domain, x='x', y='y')"),
@@ -56,12 +56,12 @@ def write(folder: Path, number: int) -> None:
 
 
 def measure() -> Found:
-    """Return the least of some rounds by way and figure, a number per size; ways take turns."""
+    """Return the minimum over the rounds by method and figure, a number per size. Methods take turns."""
     found: Found = {way: {figure: [] for figure in PANELS} for way in WAYS}
     for size in SIZES:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            # In a process of its own: what starts a process counts as its memory.
+            # Use a process of its own, because the memory of the parent counts as the child's.
             script = f"from pathlib import Path; from benchmarks.growth_points import write; write(Path(), {size})"
             run("-c", script, folder=folder)
             rounds: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -77,12 +77,12 @@ def measure() -> Found:
 
 
 def draw_row(panels: Sequence[Any], sizes: Sequence[int], found: Mapping[str, Any], unit: str) -> None:
-    """Draw a panel for each figure over sizes in a unit, with a line of slope one from the least."""
+    """Draw a panel for each figure over sizes in a unit, with a line of slope one from the smallest."""
     for axes, (figure, label) in zip(panels, PANELS.items(), strict=True):
         for (way, values), colour in zip(found.items(), COLOURS, strict=False):
             axes.loglog(sizes, values[figure], "o-", color=colour, label=way)
         low, high = axes.get_ylim()
-        if high < 10 * low:  # an axis says more from one power of ten to another
+        if high < 10 * low:  # label powers of ten only
             low, high = low / 4, high * 4
         axes.loglog(sizes, [high * size / sizes[-1] for size in sizes], ":", color="black", label="linear")
         axes.set_ylim(low, high)
@@ -91,7 +91,7 @@ def draw_row(panels: Sequence[Any], sizes: Sequence[int], found: Mapping[str, An
 
 
 def draw(picture: Path, sizes: Sequence[int], found: Mapping[str, Any], unit: str) -> None:
-    """Draw a row of panels as a picture of its own."""
+    """Draw a row of panels as a separate picture."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -105,7 +105,7 @@ def draw(picture: Path, sizes: Sequence[int], found: Mapping[str, Any], unit: st
 
 
 def main() -> None:
-    """Measure, write the figures, tell their slopes, and draw them."""
+    """Measure, write the figures, print their slopes, and draw them."""
     found = measure()
     FOUND.write_text(json.dumps({"sizes": SIZES, **found}, indent=1) + "\n")
     for way, values in found.items():

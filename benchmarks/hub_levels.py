@@ -1,6 +1,6 @@
-"""What a limit for any move costs flows with hubs: errors over all ranges at ε = 1 and δ = one cell.
+"""The price of a limit on any move for flows with hubs: errors over all ranges at ε = 1 and δ = one cell.
 
-Run as `python -m benchmarks.hub_levels` for a table of maps and lines.
+`python -m benchmarks.hub_levels` prints a table of maps and lines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SHAPES = ((128, 128), (256, 256), (1000, 1000), (4096, 4096), (1000,), (4000,))
 
 
 def row(shape: tuple[int, ...], limit: float | None) -> str:
-    """Return the error where any move costs at most so many ε, and the hubs that have it."""
+    """Return the error when any move costs at most `limit` ε, and the hubs that reach it."""
     domain = dh.Domain((0,) * len(shape) + shape, shape)
     near = dh.Neighbourhood(domain, 1, limits=None if limit is None else ((math.inf, limit),))
     flow = dh.strategies.Flow.tuned(near)

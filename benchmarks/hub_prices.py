@@ -1,4 +1,4 @@
-"""Closed prices of flows with hubs against the exact cost of every move, on maps where all moves can be listed."""
+"""Closed-form prices of flows with hubs against the exact cost of every move, on small maps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deltahist.strategies import Flow
 
 
 def main() -> None:
-    """Print how far the largest price over its limit, which decides the noise, is above the exact one."""
+    """Print how far the largest price over its limit, which sets the noise, exceeds the exact one."""
     warnings.simplefilter("ignore", dh.DeltaHistWarning)
     print(f"{'cells':>7} {'ε':>7} {'ρ':>7}   largest ratio over four limits, with and without the boundary as a source")
     for n in (8, 12, 16, 20, 24, 28):

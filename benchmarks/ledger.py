@@ -1,9 +1,9 @@
-"""Durable charges a second: of a ledger by one thread and by several, beside a bare loop of sqlite3.
+"""Durable charges per second: a ledger with one thread and with several, compared with a bare loop of sqlite3.
 
     python -m benchmarks.ledger [charges] [threads] [folder]
 
-The bare loop makes the same two statements in the same durable transaction, in the journal mode of the ledger (PERSIST)
-and in SQLite's usual one (DELETE). Without a server of its own PostgreSQL is left out.
+The bare loop runs the same two statements in the same durable transaction, in the ledger's journal mode (PERSIST) and
+in SQLite's default (DELETE). PostgreSQL is skipped where no server can be started.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import deltahist as dh
 
 
 def bare(path: Path, charges: int, mode: str) -> float:
-    """Charges a second by sqlite3 alone."""
+    """Return charges per second of sqlite3 alone."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA journal_mode = {mode}")
     connection.execute("PRAGMA synchronous = EXTRA")
@@ -40,7 +40,7 @@ def bare(path: Path, charges: int, mode: str) -> float:
 
 
 def charged(where: str | Path, charges: int, threads: int = 1) -> float:
-    """Charges a second by a ledger."""
+    """Return charges per second of a ledger."""
     ledger = dh.Ledger(where)
     ledger.open("city", epsilon=1)
     begun = time.perf_counter()
@@ -53,7 +53,7 @@ def charged(where: str | Path, charges: int, threads: int = 1) -> float:
 
 @contextlib.contextmanager
 def _server(url: str | None) -> Iterator[str | None]:
-    """The URL of a server: the one that is given, or of one that runs as long; None if PostgreSQL is not installed."""
+    """Return the URL of the given server, or of one started for this run; None if PostgreSQL is not installed."""
     if url is None:
         with contextlib.suppress(ImportError):
             from tests import postgres
@@ -71,7 +71,7 @@ def _server(url: str | None) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def _database(url: str) -> Iterator[str]:
-    """An empty database of its own on a server."""
+    """Create an empty database on a server."""
     import psycopg
 
     name = f"bench_{uuid.uuid4().hex}"
@@ -85,7 +85,7 @@ def _database(url: str) -> Iterator[str]:
 
 
 def main(charges: int = 1_000, threads: int = 16, folder: str | None = None) -> None:
-    """Print the figures. Target: 500 a second by one thread on SQLite."""
+    """Print the figures. Target: 500 per second with one thread on SQLite."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         for mode in ("DELETE", "PERSIST"):
             print(f"sqlite3 alone, {mode:<7} {bare(Path(name, mode), charges, mode):8,.0f} a second", flush=True)

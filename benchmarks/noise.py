@@ -1,4 +1,4 @@
-"""Samples per second of the exact noise, beside OpenDP's samplers in the same run: target at least 10 times."""
+"""Samples per second of the exact noise, compared with OpenDP's samplers in the same run. Target: at least 10 times."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROUNDS = 3
 
 
 def seconds(task: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall-clock time of one call."""
     start = time.perf_counter()
     task()
     return time.perf_counter() - start
 
 
 def main() -> None:
-    """Print a table of rates and ratios; the two samplers take turns."""
+    """Print a table of rates and ratios. The two samplers take turns."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -57,7 +57,7 @@ def million() -> None:
     print(f"{'law':<9} {'scale':>7} {'a million cells':>16} {'first call':>11}")
     for scale in (2.0, 10.0, 300.0, 10_000.0):
         for kind, own in (("laplace", discrete_laplace), ("gaussian", discrete_gaussian)):
-            # A scale nobody has drawn from: tables are kept by the exact scale.
+            # Use a new scale, because tables are cached by the exact scale.
             first = seconds(lambda own=own, scale=scale: own(scale * (1 + 2**-40), 1))
             own(scale, 1)
             cells = min(seconds(lambda own=own, scale=scale: own(scale, 10**6)) for _ in range(ROUNDS))

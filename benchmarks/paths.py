@@ -1,4 +1,4 @@
-"""Paths for every user: targets are a few seconds for those of 4,000 users, then 10^6 responses per second."""
+"""Noise paths of every user. Targets: a few seconds for 4,000 users, then 10^6 responses per second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST, MOST = 500_000_000, 15_000_000_000
 
 
 def seconds(task: Callable[[], object]) -> float:
-    """Wall time of one call."""
+    """Return the wall-clock time of one call."""
     start = time.perf_counter()
     task()
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Ten million points on a line: sorted release and its decoding, smooth sensitivity, quantiles; seconds and memory."""
+"""Ten million points on a line: cost of sorted releases, their decoding, smooth sensitivity and quantiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ POINTS = 10_000_000
 
 
 def timed(what: str, call: Callable[[], Any]) -> Any:
-    """Print what a call takes, and return its result."""
+    """Print the time and memory of a call, and return its result."""
     start = time.perf_counter()
     found = call()
     print(f"{what:<58}{time.perf_counter() - start:8.2f} s")

@@ -1,4 +1,4 @@
-"""Processes of their own that are measured: time by the clock and of processors, and memory at most."""
+"""Measure separate processes: wall-clock time, CPU time and peak memory."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-#: Linear algebra gets one thread, so that processor time does not hold what threads wait; compiled files are kept, as
-#: those of an installed package are.
+#: One thread for linear algebra, so that CPU time contains no waiting threads. Compiled files are kept, as in an
+#: installed package.
 ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 HERE = str(Path(__file__).parents[1])
 
 
 class Spent(NamedTuple):
-    """Seconds by the clock, seconds of all processors, and GiB at most, of a process; and what it printed."""
+    """Wall-clock seconds, CPU seconds and peak GiB of a process, and its output."""
 
     clock: float
     processor: float
@@ -27,19 +27,19 @@ class Spent(NamedTuple):
 
 
 def run(*words: str, folder: Path | None = None) -> Spent:
-    """Run Python with some words in a folder, and return what the process took.
+    """Run Python with arguments in a folder, and measure the process.
 
     Raises
     ------
     RuntimeError
-        If it ends with an error, which the message holds.
+        If the process fails; the message holds its error output.
     """
     path = os.pathsep.join(filter(None, [HERE, os.environ.get("PYTHONPATH")]))
     env = os.environ | ALONE | {"PYTHONPATH": path}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         start = time.perf_counter()
         process = subprocess.Popen([sys.executable, *words], cwd=folder, env=env, stdout=out, stderr=errors)
-        # The memory of this child alone, which subprocess does not tell.
+        # `subprocess` does not report the memory of this child alone.
         _, status, used = os.wait4(process.pid, 0)
         clock = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -51,5 +51,5 @@ def run(*words: str, folder: Path | None = None) -> Spent:
 
 
 def figures(code: str, *words: str) -> list[float]:
-    """Figures that a script prints as its last line, in JSON."""
+    """Parse the figures that a script prints as JSON in its last line."""
     return json.loads(run("-c", code, *words).printed.splitlines()[-1])

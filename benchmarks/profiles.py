@@ -1,8 +1,8 @@
-"""What a limit on moves of any length costs the Gaussian optimum: RMSE relative to a promise within δ alone.
+"""The price of limits on moves of any length for the Gaussian optimum: RMSE relative to a promise within δ alone.
 
-All ranges, the total public. Targets: twice the noise's unit however far costs at most 3% at δ = 1 cell; the certified
-gap is below 0.5%; choice, release and decoding take at most 3 s on 1000 × 1000 cells, 60 s on 4096 × 4096. With
-`--markdown` the first table alone, as it stands in docs/internals/theory.md.
+All ranges, with a public total. Targets: a limit of twice the noise's unit on any move costs at most 3% at δ = 1 cell;
+the certified gap is below 0.5%; choosing, publishing and decoding take at most 3 s on 1000 × 1000 cells and 60 s on
+4096 × 4096. `--markdown` prints only the first table, as in docs/internals/theory.md.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PROFILES = {
 
 
 def prices(n: int, cells: int) -> tuple[list[float], float]:
-    """RMSE under each limit over that without one, and the largest certified gap."""
+    """Return the RMSE under each limit over the RMSE without one, and the largest certified gap."""
     near = dh.Neighbourhood(dh.Domain((0, 0, n, n), (n, n)), cells, limits=())
     work = dh.workloads.all_ranges(near.domain)
     found, gaps = [], []
@@ -60,7 +60,7 @@ def prices(n: int, cells: int) -> tuple[list[float], float]:
 
 
 def main() -> None:
-    """Print what limits cost, and how long large grids take."""
+    """Print the price of limits, and the time that large grids take."""
     markdown = "--markdown" in sys.argv
     heads = ["n, δ in cells", *(f"{limit:g}" for limit in LIMITS), "gap"]
     print("| " + " | ".join(heads) + " |" if markdown else "  ".join(f"{head:>13}" for head in heads))

@@ -1,11 +1,10 @@
-"""Non-negative estimates: steps, seconds and certificate.
+"""Non-negative estimates: iterations, seconds and certificate.
 
-At 128 × 128 cells the steps stand beside those of plain splitting. Calibrated are a thousand ranges, with all that is
-found for them, of up to 512 × 512 cells; target: three seconds at 128 × 128.
+At 128 × 128 cells iterations are compared with plain splitting.
 
-Counts are made-up users of North America, or `--data FILE.npy`, a square of counts whose cells are summed or split
-(docs/internals/datasets.md has one). Target: the certificate at 512 × 512 in a minute, at 1024 × 1024 in five.
-`--sides 128,256` chooses the cells a side, `--strategies flow,spectral` the strategies.
+Counts are artificial North American users, or `--data FILE.npy`, a square of counts whose cells are summed or split
+(see docs/internals/datasets.md). Target: the certificate within a minute at 512 × 512 and within five at 1024 × 1024.
+`--sides 128,256` chooses the cells per side, `--strategies flow,spectral` the strategies.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ STRATEGIES: dict[str, tuple[Callable[[dh.Neighbourhood], Strategy], dh.Budget]] 
 
 
 def plain_splitting(field: NDArray[np.float64], metric: Metric, total: float, nearest: NDArray[np.float64]) -> int:
-    """Steps of alternating directions alone until they are as near to the nearest cells as is certified otherwise."""
+    """Return the iterations that plain alternating directions need to come as close as our certificate."""
     most = np.zeros(metric.grid)
     most[metric.inside] = np.inf
     step = 2 * max(metric.grid) / float(metric.variance.mean())
@@ -58,7 +57,7 @@ def plain_splitting(field: NDArray[np.float64], metric: Metric, total: float, ne
 
 
 def counts_of(data: Path | None, n: int) -> NDArray[np.int64]:
-    """Counts of n × n cells; each point of a smaller square lies in any part of its cell with the same probability."""
+    """Return counts of n × n cells. Points of a smaller square go to a random part of their cell."""
     if data is None:
         places = (datasets.twitter_like_north_america() * n).astype(np.int64).clip(0, n - 1)
         return np.bincount(places @ [1, n], minlength=n * n).reshape(n, n)
@@ -71,7 +70,7 @@ def counts_of(data: Path | None, n: int) -> NDArray[np.int64]:
 
 
 def main() -> None:
-    """Print a table, a row for each strategy and grid."""
+    """Print a table with a row for each strategy and grid."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, metavar="FILE")
     parser.add_argument("--sides", default=SIDES)

@@ -1,4 +1,4 @@
-"""Points of a file by cells: processor time of `count_file` beside DuckDB's own group-by, from Parquet and text."""
+"""Points of a file by cells: CPU time of `count_file` against DuckDB's own group-by, from Parquet and text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import deltahist as dh
 
 POINTS, SIDE, REPEATS = 10_000_000, 1000, 3
-#: Another formula than the lattice's, as whoever needs no bit of equality would write it.
+#: A simpler formula than the lattice's, without bit-for-bit equality.
 BARE = (
     f"SELECT CAST(floor(x * {SIDE}) AS BIGINT) * {SIDE} + CAST(floor(y * {SIDE}) AS BIGINT) AS cell, count(*) AS n "
     "FROM visits GROUP BY 1"

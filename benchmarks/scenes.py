@@ -1,4 +1,4 @@
-"""Files that benchmarks begin with: a release, boxes, regions and points, all made up."""
+"""Artificial input files for benchmarks: a release, boxes, regions and points."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import deltahist as dh
 BOUNDS = (580_000, 4_500_000, 630_000, 4_550_000)
 CRS = "EPSG:32618"
 BOXES, FEW, REGIONS, POINTS = 10_000, 1_000, 50, 140_000
-#: Numbers of points in files of Parquet, by name.
+#: Numbers of points in the Parquet files, by name.
 PARQUET = {"10⁷": 10**7, "10⁸": 10**8}
-#: Points that are made at a time.
+#: Points made at a time.
 CHUNK = 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""Exact sensitivities of structured strategies on grids up to 4096 × 4096; seconds."""
+"""Exact sensitivities of structured strategies on grids up to 4096 × 4096, in seconds."""
 
 from __future__ import annotations
 

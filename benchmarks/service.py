@@ -1,4 +1,4 @@
-"""The service over HTTP, with wrk beside it: single boxes, batches, blocks of the map, start and memory."""
+"""The service over HTTP, measured with wrk: single boxes, batches, map blocks, start and memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import psutil
 
 import deltahist as dh
 
-#: A part of EPSG:32618 around New York, in metres, and in degrees.
+#: A part of EPSG:32618 around New York, in metres and in degrees.
 BOUNDS, DEGREES = (560_000, 4_480_000, 610_000, 4_530_000), (-74.25, 40.5, -73.75, 40.85)
-#: Asks for boxes whose sides are 1% to 10% of the map's, another one each time.
+#: A wrk script that asks for a new box each time, with sides of 1% to 10% of the map's.
 WRK = """
 request = function()
   local w, h = %(width)f, %(height)f
@@ -33,7 +33,7 @@ end
 
 
 def publish(folder: Path, cells: int) -> Path:
-    """Return the file of a release of cells × cells counts, with the default strategy."""
+    """Write a release of cells × cells counts with the default strategy, and return its file."""
     near = dh.Neighbourhood(dh.Domain(BOUNDS, (cells, cells), "EPSG:32618"), delta=500)
     path = folder / f"{cells}" / "city.parquet"
     path.parent.mkdir()
@@ -43,7 +43,7 @@ def publish(folder: Path, cells: int) -> Path:
 
 @contextlib.contextmanager
 def serving(path: Path, workers: int) -> Iterator[tuple[str, psutil.Process, float]]:
-    """Run the service; yield its address, its process, and the seconds until it answered."""
+    """Run the service; yield its address, its process, and the seconds until its first answer."""
     begin = time.perf_counter()
     line = [sys.executable, "-m", "deltahist.cli", "serve", str(path), "--port", "0", "--workers", str(workers)]
     with tempfile.NamedTemporaryFile("r") as log, subprocess.Popen(line, stderr=open(log.name, "w")) as process:
@@ -59,7 +59,7 @@ def serving(path: Path, workers: int) -> Iterator[tuple[str, psutil.Process, flo
 
 
 def load(address: str, degrees: bool, seconds: int) -> str:
-    """Return what wrk says of single boxes over 32 connections: requests a second, median, 99th percentile, errors."""
+    """Return wrk's figures for single boxes over 32 connections: requests per second, latencies, errors."""
     west, south, east, north = DEGREES if degrees else BOUNDS
     crs = "" if degrees else "&crs=EPSG:32618"
     script = WRK % {"west": west, "south": south, "width": east - west, "height": north - south, "crs": crs}
@@ -73,7 +73,7 @@ def load(address: str, degrees: bool, seconds: int) -> str:
 
 
 def least(address: str, body: bytes | None = None, accept: str = "*/*") -> float:
-    """Return the seconds that a request takes, the least of five."""
+    """Return the minimum time of five requests, in seconds."""
     took = []
     for _ in range(5):
         begin = time.perf_counter()
@@ -84,7 +84,7 @@ def least(address: str, body: bytes | None = None, accept: str = "*/*") -> float
 
 
 def batch(number: int, degrees: bool) -> bytes:
-    """Return a body with boxes."""
+    """Return a request body with boxes."""
     west, south, east, north = DEGREES if degrees else BOUNDS
     rng = np.random.default_rng(3)
     sides = rng.uniform(0.01, 0.1, (number, 2)) * (east - west, north - south)
@@ -94,7 +94,7 @@ def batch(number: int, degrees: bool) -> bytes:
 
 
 def main() -> None:
-    """Print all figures; the machine should have nothing else to do."""
+    """Print all figures. Run nothing else on the machine."""
     if shutil.which("wrk") is None:
         sys.exit("wrk is missing: apt-get install wrk")
     print(f"load average {psutil.getloadavg()[0]:.1f} before it begins, on {psutil.cpu_count()} processors")

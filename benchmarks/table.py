@@ -1,8 +1,8 @@
-"""One table of what the defaults take (`make bench`), beside the committed one: results.json, results.md.
+"""The table of what the defaults cost (`make bench`), compared with the committed one: results.json, results.md.
 
-Not seconds are compared but ratios to a reference of the same run. `--quick` measures a part, and fails where
-a ratio is more than three times the committed one, measured again. Sessions take turns, so that a busy moment
-does not meet all rounds of one of them, and of all rounds the least counts.
+It compares ratios to a reference of the same run, not seconds. `--quick` measures a part and fails if a ratio exceeds
+three times the committed one twice in a row. Sessions take turns, so that a busy moment does not hit all rounds of one
+of them, and the minimum over the rounds counts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from benchmarks.processes import run
 from benchmarks.scenes import PARQUET
 
 TABLE = Path(__file__).with_name("results.json")
-#: Rounds of the table, of a quick look, and of what fails it.
+#: Rounds of the full table, of a quick run, and of a second look at a failure.
 ROUNDS, FEW_ROUNDS, AGAIN = 2, 1, 3
-#: What touches memory alone has more than twice the ratio on some machines, with the same code.
+#: Memory-bound tasks take more than twice the ratio on some machines, with the same code.
 TOLD, FAILS = 1.25, 3.0
 
 Session = Task | Command
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def measure(sessions: Sequence[Session], folder: Path, rounds: int) -> dict[str, Row]:
-    """Rows of the table, by figure: the least of some rounds, and its ratio to the least of the reference."""
+    """Return rows by figure: the minimum over the rounds, and its ratio to the minimum of the reference."""
     found: dict[str, list[Sample]] = {}
     for number in range(rounds):
         for session in sessions:
@@ -44,16 +44,16 @@ def measure(sessions: Sequence[Session], folder: Path, rounds: int) -> dict[str,
 
 
 def row(unit: str, asked: float | None, samples: Iterable[Sample]) -> Row:
-    """A figure: what is asked for, what it took of processors and by the clock, and the former over the reference's."""
+    """Return a row: the target, CPU time, wall-clock time, and the ratio of the CPU time to the reference's."""
     own, clock, reference, other = (min(each) for each in zip(*samples, strict=True))
-    # A ratio that is asked for is one by the clock.
+    # Targets that are ratios refer to wall-clock time.
     measured = [own / reference, clock / other] if unit == "times" else [own, clock]
     own_measured, by_clock, ratio = (float(f"{each:.3g}") for each in (*measured, own / reference))
     return {"unit": unit, "asked": asked, "processor": own_measured, "clock": by_clock, "ratio": ratio}
 
 
 def compare(measured: Mapping[str, float], committed: Mapping[str, float]) -> dict[str, float]:
-    """How many times the committed ratio it is, where that is worse by more than a quarter.
+    """Return the new ratio over the committed one where it is worse by more than a quarter.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def compare(measured: Mapping[str, float], committed: Mapping[str, float]) -> di
 
 
 def write(table: Mapping[str, Row]) -> None:
-    """Write the table, for programs and for people."""
+    """Write the table for programs and for readers."""
     TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n")
     lines = [
         f"`make bench` on {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}: the least "
@@ -85,7 +85,7 @@ def write(table: Mapping[str, Row]) -> None:
 
 
 def prepare(folder: Path, quick: bool) -> None:
-    """Write the files that commands read, by a process of its own: its memory is not to be that of what follows."""
+    """Write the input files in a separate process, so that its memory does not count for later ones."""
     tasks = ["write_city(folder)"]
     if not quick:
         tasks += [f"write_points(folder, {number})" for number in PARQUET.values()]
@@ -98,7 +98,7 @@ def _ratios(table: Mapping[str, Row]) -> dict[str, float]:
 
 
 def look(folder: Path, committed: Mapping[str, float]) -> bool:
-    """Measure the quick sessions; whether none is more than three times as slow as committed, when measured again."""
+    """Measure the quick sessions. Return whether none is three times as slow as committed, measured twice."""
     sessions = [session for session in SESSIONS if session.quick]
     compare(dict.fromkeys((name for session in sessions for name in session.units), 0.0), committed)
     prepare(folder, quick=True)
@@ -117,7 +117,7 @@ def _tell(times: Mapping[str, float]) -> None:
 
 
 def main(quick: bool = False) -> int:
-    """Measure all and write the table, or a part and say whether the table holds."""
+    """Measure everything and write the table, or measure a part and say whether the table holds."""
     committed = _ratios(json.loads(TABLE.read_text())) if TABLE.exists() else {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

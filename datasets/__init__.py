@@ -1,6 +1,6 @@
-"""Stand-ins shaped like the three data sets of the 2014 paper, loaders for public files, and a small sample.
+"""Stand-ins for the three data sets of the 2014 paper, loaders for public files, and a small sample.
 
-Nothing here is the paper's own data: `twitter_like_*` and `indoor_like` are seeded stand-ins.
+None of this is the paper's own data: `twitter_like_*` and `indoor_like` are seeded stand-ins.
 See docs/internals/datasets.md.
 """
 

@@ -17,12 +17,12 @@ STAND_INS: dict[str, Callable[[int], np.ndarray]] = {
     "twitter_like_north_america": twitter_like_north_america,
     "indoor_like": indoor_like,
 }
-_EVERY = 20  # --small keeps each twentieth point
+_EVERY = 20  # --small keeps every twentieth point
 _FORMATS = (".png", ".pdf", ".svg")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Run the command line and return the exit status."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
     if chosen.out is None and chosen.picture is None:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def write(folder: Path, seed: int = 2014, every: int = 1) -> None:
-    """Write each stand-in as a Parquet file with columns x and y in [0, 1), and print what was written."""
+    """Write each stand-in as a Parquet file with columns x and y in [0, 1), and print its name and size."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, make in STAND_INS.items():
         file = folder / f"{name}.parquet"
@@ -67,8 +67,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Made-up stand-ins shaped like the three data sets of the 2014 paper.",
         epilog="example: python -m datasets --out /tmp/points --small --picture figure3.png",
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write the three sets here as Parquet, columns x, y")
-    parser.add_argument("--small", action="store_true", help="with --out: only every twentieth point")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the three stand-ins to this folder as Parquet with columns x, y"
+    )
+    parser.add_argument("--small", action="store_true", help="with --out: keep only every twentieth point")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the three panels of Figure 3")
     parser.add_argument("--seed", type=int, default=2014, help="seed of the stand-ins (default: %(default)s)")
     return parser

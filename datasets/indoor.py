@@ -1,7 +1,7 @@
-"""Stand-in for dataset 3 of the 2014 paper: tags worn by five people who walk, sit and lie in one room.
+"""Stand-in for data set 3 of the 2014 paper: tags worn by five people who walk, sit and lie in one room.
 
-Shaped like the 'Localization Data for Person Activity' (four tags a person, a reading about every 27 ms,
-noisy positions); every reading is made up.
+It is shaped like the 'Localization Data for Person Activity' (four tags per person, a reading about every 27 ms,
+noisy positions). Every reading is artificial.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TAGS = ("ankle left", "ankle right", "chest", "belt")
 _MM = np.array([5_700, 4_400])  # the room in whole millimetres: rounding there makes the points reproducible
 _SLOT = 0.027  # seconds between the readings of successive tags
 _HEARD = np.array([0.92, 0.95, 0.96, 0.55])  # share of slots whose reading arrives; belts are often hidden
-# Where each tag is, standing and lying: metres ahead of and left of the body.
+# Position of each tag, standing and lying: metres ahead of the body and to its left.
 _STAND = np.array([[0.0, 0.11], [0.0, -0.11], [0.04, 0.0], [0.0, 0.0]])
 _LIE = np.array([[-0.85, 0.12], [-0.85, -0.12], [0.35, 0.0], [0.0, 0.0]])
 _CHAIR, _BED = np.array([4.3, 2.6]), np.array([2.2, 1.7])  # metres
-_ACTS = {"stand": 30, "sit": 25, "lie": 30, "floor": 15}  # per cent; to lie is on the bed
-_POSE_SECONDS = 1.5  # to lie down or to get up
+_ACTS = {"stand": 30, "sit": 25, "lie": 30, "floor": 15}  # per cent; lying is on the bed
+_POSE_SECONDS = 1.5  # to lie down or get up
 
 
 class _Path(NamedTuple):
@@ -43,21 +43,21 @@ def indoor_like(seed: int = ..., *, with_labels: Literal[False] = ...) -> np.nda
 @overload
 def indoor_like(seed: int = ..., *, with_labels: Literal[True]) -> pd.DataFrame: ...
 def indoor_like(seed: int = 2014, *, with_labels: bool = False) -> np.ndarray | pd.DataFrame:
-    """Stand-in for dataset 3: 164,860 made-up tag readings of five people in a room of 5.7 m by 4.4 m.
+    """Return a stand-in for data set 3: 164,860 artificial tag readings of five people in a room of 5.7 m by 4.4 m.
 
     Parameters
     ----------
     seed : int
-        Seed of the generator: the same seed gives the same readings.
+        The same seed gives the same readings.
     with_labels : bool
-        Return the table in metres rather than the normalised points.
+        Return the table in metres instead of the normalised points.
 
     Returns
     -------
     numpy.ndarray or pandas.DataFrame
-        float64 (164860, 2) in [0, 1), x / 5.7 m and y / 4.4 m; or, with labels, the same rows as `person`
-        (A to E), `sequence` (five each, A01 to E05), `tag`, `t` (seconds since the sequence began), `x` and
-        `y` (metres). Rows are in order of sequence and time.
+        float64 (164860, 2) in [0, 1): x / 5.7 m and y / 4.4 m. With labels, the same rows as `person` (A to E),
+        `sequence` (five each, A01 to E05), `tag`, `t` (seconds since the sequence began), `x` and `y` (metres),
+        ordered by sequence and time.
 
     Examples
     --------
@@ -83,15 +83,15 @@ def _labelled(sizes: np.ndarray, slot: np.ndarray, tag: np.ndarray, mm: np.ndarr
 
 
 def _sizes(rng: np.random.Generator) -> np.ndarray:
-    """Readings per sequence, int64 (25,): uneven, and exactly SIZE in all."""
+    """Return the readings per sequence, int64 (25,): uneven, with a sum of exactly SIZE."""
     share = rng.integers(5_000, 8_200, size=len(PEOPLE) * SEQUENCES)
     ends = np.cumsum(share) * SIZE // share.sum()
     return np.diff(ends, prepend=0)
 
 
 def _sequence(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slot number (size,), tag (size,) and position in mm (size, 2) of the readings of one sequence."""
-    slot = np.arange(2 * size)  # tags speak in turn; two slots a reading leave plenty over
+    """Return slot number (size,), tag (size,) and position in mm (size, 2) of the readings of one sequence."""
+    slot = np.arange(2 * size)  # tags take turns; two slots per reading are plenty
     slot = slot[rng.random(slot.size) < _HEARD[slot % 4]][:size]
     tag, time = slot % 4, slot * _SLOT
     path = _walk(rng, time[-1])
@@ -103,7 +103,7 @@ def _sequence(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _walk(rng: np.random.Generator, seconds: float) -> _Path:
-    """A path that lasts at least `seconds`: walk to a waypoint, then stand, sit on the chair, or lie down."""
+    """Return a path of at least `seconds`: walk to a waypoint, then stand, sit on the chair, or lie down."""
     time, place, lying, heading = [0.0], [rng.uniform((0.8, 0.8), (4.9, 3.6))], [0.0], [0.0]
     while time[-1] <= seconds:
         act = _act(rng)
@@ -126,7 +126,7 @@ def _act(rng: np.random.Generator) -> str:
 
 
 def _goal(rng: np.random.Generator, act: str) -> tuple[np.ndarray, float]:
-    """Where to go for an act (metres) and how long to stay (seconds)."""
+    """Return the destination of an act (metres) and its duration (seconds)."""
     if act == "sit":
         return _CHAIR + rng.normal(scale=0.12, size=2), rng.uniform(6.0, 25.0)
     if act == "lie":
@@ -136,19 +136,19 @@ def _goal(rng: np.random.Generator, act: str) -> tuple[np.ndarray, float]:
 
 
 def _turn(offset: np.ndarray, heading: np.ndarray) -> np.ndarray:
-    """Offsets (n, 2) ahead and left of a body, turned to its heading (n,)."""
+    """Turn offsets (n, 2) ahead and to the left of a body to its heading (n,)."""
     (ahead, left), cos, sin = offset.T, np.cos(heading), np.sin(heading)
     return np.column_stack([ahead * cos - left * sin, ahead * sin + left * cos])
 
 
 def _jitter(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Sensor error (size, 2) in metres: 5 cm as a rule, 45 cm for one reading in twenty."""
+    """Draw sensor errors (size, 2) in metres: usually 5 cm, 45 cm for one reading in twenty."""
     wild = rng.random(size) < 0.05
     return rng.normal(size=(size, 2)) * np.where(wild, 0.45, 0.05)[:, None]
 
 
 def _in_room(metres: np.ndarray) -> np.ndarray:
-    """Whole millimetres inside the room, int64 (n, 2): mirrored at the walls (clipping would pile up)."""
+    """Round to millimetres inside the room, int64 (n, 2). Mirror at the walls, where clipping would pile up."""
     mm = np.abs(np.rint(metres * 1000).astype(np.int64))
     last = _MM - 1
     return np.clip(last - np.abs(last - mm), 0, last)

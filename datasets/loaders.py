@@ -1,4 +1,4 @@
-"""`load`: read a public file, from disk or the network, only if it is exactly the file that was meant."""
+"""`load` reads a public file from disk or the network, and only if its hash is right."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from datasets.registry import REGISTRY, Entry
 
-_MOST = 2 << 30  # bytes; for files of which we do not know the size
+_MOST = 2 << 30  # bytes, for files of unknown size
 _TIMEOUT = 60.0  # seconds without an answer
 
 
 class DataError(ValueError):
-    """A data file that is missing, cannot be fetched, or is not the file it should be."""
+    """A data file that is missing, cannot be fetched, or has the wrong content."""
 
 
 def load(
@@ -30,32 +30,31 @@ def load(
     Parameters
     ----------
     name : str
-        A key of `datasets.REGISTRY`; each entry says where the file is from, what to cite and whether it is
-        an excerpt.
+        A key of `datasets.REGISTRY`. Each entry gives the file's origin, its citation, and whether it is an excerpt.
     path : path, optional
         A local copy to read, plain or gzip. Nothing is downloaded then.
     cache : path, optional
-        Folder for downloads; by default the user's cache folder (`deltahist` in XDG_CACHE_HOME or ~/.cache).
+        Folder for downloads; by default `deltahist` in XDG_CACHE_HOME or ~/.cache.
     sha256 : str, optional
-        The hash to insist on instead of the registry's, for a local file that the registry does not hold (the
-        whole of an excerpt, say). Needs `path`.
+        The hash to check instead of the registry's, for a local file that is not in the registry (the complete file
+        behind an excerpt, say). Needs `path`.
 
     Returns
     -------
     pandas.DataFrame or numpy.ndarray
-        As the entry's `parse` says. A table's `attrs` hold `title`, `excerpt` and `citation`.
+        As the entry's `parse` returns it. A table's `attrs` hold `title`, `excerpt` and `citation`.
 
     Raises
     ------
     DataError
-        If the name is unknown, the file is missing or cannot be fetched, or its hash differs. A refused
-        download leaves nothing behind.
+        If the name is unknown, the file is missing or cannot be fetched, or its hash differs. A refused download
+        leaves no file.
     """
     entry = _entry(name)
     if path is not None:
         content = _local(entry, Path(path), sha256)
     elif sha256 is not None:
-        raise DataError("sha256= is for a local file: give path= as well")
+        raise DataError("sha256 requires path, a local file")
     else:
         file = _fetch(name, entry, cache)
         hint = " (delete the file to download it again)"
@@ -64,7 +63,7 @@ def load(
 
 
 def _local(entry: Entry, path: Path, sha256: str | None) -> bytes:
-    """Content of the user's own copy, checked against the user's hash if there is one."""
+    """Return the content of the user's copy, checked against the user's hash if there is one."""
     if sha256 is not None:
         return _verified(_read(path), sha256, _MOST, str(path))
     hint = f" (registered is an excerpt: {entry.excerpt}; for another version give sha256= too)"
@@ -78,7 +77,7 @@ def _entry(name: str) -> Entry:
 
 
 def _described(data: Any, entry: Entry, *, whole: bool) -> Any:
-    """Tell a table what it is; an array has nowhere to keep it."""
+    """Attach title, excerpt and citation to a table; an array has no place for them."""
     if hasattr(data, "attrs"):
         excerpt = "not the registered file: the caller stated its hash" if whole else entry.excerpt
         data.attrs.update(title=entry.title, excerpt=excerpt, citation=entry.citation)
@@ -93,7 +92,7 @@ def _read(path: Path) -> bytes:
 
 
 def _verified(stored: bytes, expected: str, size: int, place: str, hint: str = "") -> bytes:
-    """The content of a file whose stored bytes, or whose text inside the gzip, have the expected hash."""
+    """Return the content of a file if its bytes, or its text inside the gzip, have the expected hash."""
     found = [hashlib.sha256(stored).hexdigest()]
     content: bytes | None = stored
     if stored[:2] == b"\x1f\x8b":
@@ -107,7 +106,7 @@ def _verified(stored: bytes, expected: str, size: int, place: str, hint: str = "
 
 
 def _unzipped(stored: bytes, most: int, place: str) -> bytes | None:
-    """The text of a gzip file; None if it is longer than `most` bytes: the file is not trusted yet."""
+    """Return the text of a gzip file, or None if it exceeds `most` bytes: the file is not trusted yet."""
     engine = zlib.decompressobj(wbits=31)
     try:
         content = engine.decompress(stored, most + 1)
@@ -116,12 +115,12 @@ def _unzipped(stored: bytes, most: int, place: str) -> bytes | None:
     if len(content) > most:
         return None
     if not engine.eof:
-        raise DataError(f"{place} is a gzip file that ends too early: it was not copied completely")
+        raise DataError(f"{place} is a truncated gzip file")
     return content
 
 
 def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Path:
-    """Path of the downloaded file, fetched now unless it is there already; one that is refused leaves nothing."""
+    """Return the path of the downloaded file, fetching it unless it is there. A refused file is deleted."""
     if not entry.urls:
         raise DataError(
             f"{name} cannot be downloaded: no public file is known to be the one registered "
@@ -131,7 +130,7 @@ def _fetch(name: str, entry: Entry, cache: str | os.PathLike[str] | None) -> Pat
     import pooch
 
     target = Path(cache or pooch.os_cache("deltahist")) / f"{name}-{entry.sha256[:12]}"
-    if target.exists():  # pooch would replace a spoilt one without a word
+    if target.exists():  # pooch would silently replace a damaged one
         return target
     problems = []
     for url in entry.urls:

@@ -1,4 +1,4 @@
-"""Figure 3 of the 2014 paper, drawn from the stand-ins: one panel per data set, 5 % of the points in each."""
+"""Figure 3 of the 2014 paper, drawn from the stand-ins: one panel per data set, 5% of the points in each."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def draw(file: str | Path, seed: int = 2014) -> None:
 
 
 def _thin(points: np.ndarray, seed: int) -> np.ndarray:
-    """A random twentieth of the points (n, 2)."""
+    """Return a random twentieth of the points (n, 2)."""
     keep = np.random.default_rng(seed).choice(len(points), size=round(SHARE * len(points)), replace=False)
     return points[keep]

@@ -1,7 +1,7 @@
-"""The public files that `datasets.load` knows: where they are, what they must hash to, and how to read them.
+"""The public files that `datasets.load` knows: their addresses, hashes and parsers.
 
-Every hash was computed from a file that we hold. No hash is given for a file that we have not seen: to load
-the whole of something of which we hold an excerpt, state the hash you trust with `load(..., sha256=...)`.
+Every hash was computed from a file we hold. Where we hold only an excerpt, the complete file has no hash here: load it
+with a hash that you trust, `load(..., sha256=...)`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Entry:
-    """One public file.
+    """A public file.
 
     Attributes
     ----------
     title : str
-        What the data is.
+        A short description.
     sha256, size : str, int
-        Of the file's bytes; for a gzip file, of the text inside, which is the same however it was compressed.
+        Of the file's bytes. For a gzip file, of the text inside, which does not depend on the compression.
     urls : tuple of str
-        Places that serve exactly these bytes, tried in turn; empty: only a local `path` can be loaded.
+        Addresses of exactly these bytes, tried in turn. If empty, only a local `path` can be loaded.
     excerpt : str
-        How the file differs from the published original; empty: it does not.
+        How the file differs from the published original; empty if it does not.
     origin, citation, licence : str
-        Where the file came from, what to cite, and what is known of its licence.
+        The file's origin, its citation, and what is known about its licence.
     parse : callable
-        From the (decompressed) bytes to a table or an array.
+        Turns the (decompressed) bytes into a table or an array.
     """
 
     title: str
@@ -46,10 +46,9 @@ class Entry:
 
 
 def person_activity(text: bytes) -> Any:
-    """Readings of tags: person, sequence, tag, t (s since the sequence began), x, y, z (m), activity.
+    """Parse tag readings: person, sequence, tag, t (s since the sequence began), x, y, z (m), activity.
 
-    Reads both forms in circulation: with a header and a running number, or as first published, without
-    either but with the date spelt out.
+    Reads both published forms: with a header and a running number, or without either and with the date written out.
     """
     import pandas as pd
 
@@ -65,7 +64,7 @@ def person_activity(text: bytes) -> Any:
 
 
 def gowalla(text: bytes) -> Any:
-    """Check-ins: user, time (UTC), lat, lon (degrees), place."""
+    """Parse check-ins: user, time (UTC), lat, lon (degrees), place."""
     import pandas as pd
 
     table = pd.read_csv(io.BytesIO(text), sep="\t", names=["user", "time", "lat", "lon", "place"])
@@ -74,23 +73,23 @@ def gowalla(text: bytes) -> Any:
 
 
 def histogram(content: bytes) -> np.ndarray:
-    """Counts, int64 (256, 256); the file holds them as floats, without saying which axis is x."""
+    """Parse counts, int64 (256, 256). The file holds floats and does not say which axis is x."""
     stored = np.load(io.BytesIO(content), allow_pickle=False)
     counts = stored.astype(np.int64)
     if not np.array_equal(counts, stored):
-        raise ValueError("the array holds numbers that are not whole: it is not a count histogram")
+        raise ValueError("the array holds fractions: it is not a histogram of counts")
     return counts
 
 
 def edges(text: bytes) -> Any:
-    """Undirected edges: u, v."""
+    """Parse undirected edges: u, v."""
     import pandas as pd
 
     return pd.read_csv(io.BytesIO(text), sep=" ", names=["u", "v"], comment="#")
 
 
 def table(text: bytes) -> Any:
-    """A CSV file with a header, as it is."""
+    """Parse a CSV file with a header."""
     import pandas as pd
 
     return pd.read_csv(io.BytesIO(text))

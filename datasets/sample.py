@@ -1,4 +1,4 @@
-"""The made-up city of the demonstrations; it is part of the installed package, and only named here."""
+"""The artificial city of the demonstrations. It is part of the installed package; this module re-exports it."""
 
 from deltahist.sample import sample_points
 

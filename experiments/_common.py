@@ -1,4 +1,4 @@
-"""What every script shares: its two options, tables on the screen, CSV and PNG files."""
+"""Code that all scripts share: the two options, printed tables, CSV and PNG files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: What a script returns: its main figures by name.
+#: The main figures of a script, by name.
 Found = dict[str, Any]
 Row = Mapping[str, Any]
 
@@ -19,11 +19,11 @@ BLUE, ORANGE, GREEN, RED, GREY = "#1f5fa8", "#e07b00", "#2a8a3e", "#b3261e", "#6
 
 
 def parser_of(what: str | None) -> argparse.ArgumentParser:
-    """The options that every script has; `what` is its docstring, of which the first line describes it."""
+    """Return a parser with the options that every script has. The first line of `what` is the description."""
     parser = argparse.ArgumentParser(description=(what or "").partition("\n")[0])
-    parser.add_argument("--small", action="store_true", help="a reduced run of a few seconds, to see that it works")
+    parser.add_argument("--small", action="store_true", help="run a reduced version that takes a few seconds")
     parser.add_argument(
-        "--out", type=_folder, default="experiments/out", metavar="DIR", help="where CSV and PNG files go"
+        "--out", type=_folder, default="experiments/out", metavar="DIR", help="folder for CSV and PNG files"
     )
     return parser
 
@@ -42,14 +42,14 @@ def command(run: Callable[[Path, bool], Found], what: str | None, arguments: Seq
 
 
 def print_found(found: Found) -> None:
-    """Print a script's main figures, a line each."""
+    """Print the main figures of a script, one per line."""
     print()
     for name, value in found.items():
         print(f"{name}: {text_of(value)}")
 
 
 def write_csv(file: Path, rows: Sequence[Row]) -> None:
-    """Write rows that share their columns; numbers in full."""
+    """Write rows with the same columns as CSV. Numbers keep all their digits."""
     with file.open("w", newline="", encoding="utf-8") as target:
         writer = csv.DictWriter(target, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -57,7 +57,7 @@ def write_csv(file: Path, rows: Sequence[Row]) -> None:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print rows that share their columns, aligned."""
+    """Print rows with the same columns as an aligned table."""
     table = [list(rows[0]), *([text_of(v) for v in row.values()] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
@@ -65,20 +65,20 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def print_markdown(rows: Sequence[Row]) -> None:
-    """Print rows that share their columns as a table of Markdown, to be pasted into a page."""
+    """Print rows with the same columns as a Markdown table, ready to paste into a page."""
     for line in (rows[0], ["---"] * len(rows[0]), *(map(text_of, row.values()) for row in rows)):
         print(f"| {' | '.join(line)} |")
 
 
 def text_of(value: Any) -> str:
-    """A number with five significant digits at least, anything else as it is."""
+    """Format a number with at least five significant digits, and anything else unchanged."""
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure, size in inches, that needs no window system."""
+    """Return an empty figure of a size in inches. It needs no window system."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -88,5 +88,5 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, file: Path) -> None:
-    """Write the figure as PNG; the same run gives the same bytes."""
+    """Write the figure as PNG. Two equal runs write equal bytes."""
     drawn.savefig(file, dpi=130, metadata={"Software": None})

@@ -1,4 +1,4 @@
-"""The picture of Figure 4: mean square error by size of query, one panel per data set, linear-logarithmic."""
+"""Draw Figure 4: mean square error by query size, one panel per data set, on linear and logarithmic axes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _COLOURS = (ORANGE, GREEN, BLUE, RED)
 
 
 def _colours(trials: Sequence[tuple[float, str]]) -> list[str]:
-    """A colour for each trial; grey for the one without δ."""
+    """Return a colour for each trial, grey for the one without δ."""
     fresh = iter(_COLOURS)
     return [next(fresh) if delta else GREY for delta, _ in trials]
 
 
 def draw(rows: Sequence[dict[str, Any]], file: Path) -> None:
-    """Draw the baseline and every trial of each data set."""
+    """Draw the baseline and every trial for each data set."""
     sets = [s for s in STAND_INS if any(r["dataset"] == s.dataset for r in rows)]
     drawn = figure(4.7 * len(sets), 5.6)
     for axes, stand_in in zip(drawn.subplots(1, len(sets), squeeze=False)[0], sets, strict=True):

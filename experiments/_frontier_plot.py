@@ -1,4 +1,4 @@
-"""The picture of a frontier: error against what a move of any length costs, one panel for each δ."""
+"""Draw a frontier: error against the cost of a move of any length, one panel for each δ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = {"pure": "pure ε", "approx": "(ε, 10⁻⁶)"}
 
 
 class Point(Protocol):
-    """What is drawn of a mechanism that was measured."""
+    """The measured figures of a mechanism that are drawn."""
 
     family: str
     privacy: str
@@ -28,14 +28,14 @@ class Point(Protocol):
 
 
 def best(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Cost of any move and error of those that no other one beats in both, by increasing cost.
+    """Return (cost of any move, error) of the mechanisms that none beats in both, by increasing cost.
 
     >>> from types import SimpleNamespace as Of
     >>> best([Of(any_move=1, rmse=9), Of(any_move=2, rmse=9.5), Of(any_move=4, rmse=5)])
     [(1.0, 9), (4.0, 5)]
     """
     out: list[tuple[float, float]] = []
-    # What differs by rounding only is one cost.
+    # Treat costs that differ only by rounding as equal.
     for cost, error in sorted((float(f"{p.any_move:.3g}"), p.rmse) for p in points):
         if not out or error < out[-1][1]:
             out.append((cost, error))
@@ -43,7 +43,7 @@ def best(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def draw_frontier(results: Sequence[Point], file: Path) -> None:
-    """Our best and the peers' best, pure and approximate, against what any move costs."""
+    """Draw our best and the peers' best mechanisms, pure and approximate, against the cost of any move."""
     deltas = sorted({r.delta_cells for r in results if r.delta_cells is not None})
     columns = min(2, len(deltas))
     rows = -(-len(deltas) // columns)
@@ -59,7 +59,7 @@ def draw_frontier(results: Sequence[Point], file: Path) -> None:
                 ) + f", {_NAMES[privacy]}"
                 style = "-" if family == "ours" else "--"
                 axes.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=4, lw=1.8, label=name)
-                if family == "ours":  # what keeps a limit keeps larger ones
+                if family == "ours":  # a mechanism that keeps a limit keeps every larger one
                     axes.plot([line[-1][0], 160], [line[-1][1]] * 2, ":", color=colour, lw=1.2)
         axes.set(xscale="log", yscale="log", title=f"δ = {delta} cell{'s' if delta > 1 else ''}")
         axes.set_xlim(0.9, 160)

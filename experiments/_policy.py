@@ -1,4 +1,4 @@
-"""The best that any online policy can do when weights are independent coin tosses, by dynamic programming."""
+"""Compute the best online policy for weights that are independent coin tosses, by dynamic programming."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Error of publishing where nothing is left to spend, in place of an infinite one.
+#: The error of publishing with no budget left; it replaces an infinite one.
 _NOTHING_LEFT = 1e9
 
 
 def best_policy(chance: float, steps: int, window: int, parts: int, *, bound: bool = False) -> NDArray[np.float64]:
-    """Least expected total error Σ ε_i^−2 (steps,) for 1, 2, ..., `steps` steps, limit 1 per window.
+    """Return the least expected total error Σ ε_i^−2 (steps,) of 1, 2, ..., `steps` steps, at limit 1 per window.
 
-    Amounts are whole parts of the limit, u/m with m = `parts`; that is all that is discretised. What has been spent
-    matters by the last δ − 1 amounts alone, the state v (`_States`). With V_n(v) the least expected error of n more
-    steps, V_0 = 0, and v ← u the state after spending u,
+    Amounts are multiples u/m of the limit, with m = `parts`. Nothing else is discretised. Only the last δ − 1 amounts
+    matter; they are the state v (`_States`). Let V_n(v) be the least expected error of n more steps, V_0 = 0, and
+    let v ← u be the state after spending u. Then
 
         V_n(v) = p · min over u of ((m/u)² + V_(n−1)(v ← u)) + (1 − p) · V_(n−1)(v ← 0),
 
-    where u runs over 1, 2, ... up to what the window has left. With weight 0 nothing is spent. The answer is V_n of
-    the state in which nothing was spent.
+    where u runs over 1, 2, ... up to the rest of the window's limit. A step of weight 0 spends nothing. The answer is
+    V_n of the state in which nothing was spent.
 
-    Whole parts are what some policy spends: the best of them is an upper bound of the least error. With `bound` it is a
-    lower bound that holds for every policy. An amount x is charged as u = ⌊m x⌋ parts, u = 0 among them, which keeps
-    every window that the policy keeps, and counts for the error as one part more: x < (u + 1)/m, so that
-    x^−2 > (m/(u + 1))².
+    Some policy does spend multiples of 1/m, so their best is an upper bound on the least error. `bound` asks for a
+    lower bound over all policies instead. It charges an amount x as u = ⌊m x⌋ parts, 0 included, so every window that
+    the policy keeps is still kept. It computes the error with one part more: x < (u + 1)/m, so x^−2 > (m/(u + 1))².
     """
     states = _States(window - 1, parts)
     idle = states.after(np.arange(states.number), 0)
@@ -47,10 +46,10 @@ def best_policy(chance: float, steps: int, window: int, parts: int, *, bound: bo
 
 @dataclass(frozen=True)
 class _States:
-    """The last `kept` amounts u_1 (the latest), u_2, ... in whole parts of the limit, m = `parts` at most together.
+    """The last `kept` amounts u_1 (the latest), u_2, ... in units of limit/m, m = `parts`, together at most m.
 
-    A state is kept as the sums v_k = u_1 + ... + u_k, 0 ≤ v_1 ≤ v_2 ≤ ... ≤ m. Such rising sequences are numbered by
-    the combinatorial number system, from 0 for nothing spent: Σ_k C(v_k + k − 1, k).
+    A state is stored as the sums v_k = u_1 + ... + u_k, with 0 ≤ v_1 ≤ v_2 ≤ ... ≤ m. The combinatorial number system
+    numbers such sequences Σ_k C(v_k + k − 1, k), from 0 for nothing spent.
     """
 
     kept: int
@@ -58,10 +57,10 @@ class _States:
 
     @functools.cached_property
     def sums(self) -> NDArray[np.int16]:
-        """v of every state (states, kept), in the order of their numbers."""
+        """Return v of every state (states, kept), in the order of their numbers."""
         out = np.zeros((1, 0), dtype=np.int16)
         for _ in range(self.kept):
-            # Each sequence goes on with every value from its last one up to m.
+            # Extend each sequence by every value from its last one up to m.
             last = out[:, -1] if out.shape[1] else np.zeros(len(out), dtype=np.int16)
             more = self.parts + 1 - last
             start = np.repeat(last, more)
@@ -71,16 +70,16 @@ class _States:
 
     @property
     def number(self) -> int:
-        """How many states there are."""
+        """Return the number of states."""
         return len(self.sums)
 
     @property
     def left(self) -> NDArray[np.int16]:
-        """What each state leaves for the next amount (states,)."""
+        """Return what each state leaves for the next amount (states,)."""
         return self.parts - self.sums[:, -1]
 
     def after(self, states: NDArray[np.int64], amount: int) -> NDArray[np.int64]:
-        """Numbers of the states that some states become by an amount: it comes first, the oldest one is forgotten."""
+        """Return the numbers of the states after an amount is spent; the oldest amount is forgotten."""
         sums = self.sums[states]
         shifted = np.column_stack([np.zeros(len(sums), np.int16), sums[:, :-1]])
         return self._numbers(shifted + np.int16(amount))

@@ -1,10 +1,9 @@
-"""The paper's shifted grids on random squares: averaged as it says, or decoded by least squares.
+"""The paper's shifted grids on random squares, decoded by averaging (as in the paper) or by least squares.
 
-Both answer from one and the same release y = A c + η. The average of the grids' answers by area is what section 5.4.2
-describes; its bias is nearly that of one histogram of the grids' width. Least squares (section 5.2's A⁺) puts the
-grids' lines together, which are δ apart. In 2-D the shifted grids do not determine every cell, so that it needs a
-prior: a random field around the mean n/N whose variance and length of correlation are fixed beforehand, from public
-knowledge alone.
+Both decode the same release y = A c + η. Section 5.4.2 averages the grids' answers by area. The bias of that average
+is close to the bias of a single histogram of the same width. Least squares (A⁺ of section 5.2) combines the lines of
+all grids, which are δ apart. In 2-D the shifted grids do not determine every cell, so least squares needs a prior: a
+random field around the mean n/N. Its variance and correlation length are fixed in advance, from public knowledge.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ import deltahist as dh
 from deltahist.decode import box_sums
 from experiments._squares import SEED, Floats, Squares, grid_answers
 
-#: Number of points that the prior is made for; public, and round, so that sets of like size share it.
+#: The prior assumes this number of points. It is public and round, so that sets of similar size share it.
 NUMBER = 180_000
-#: Simulated noise fields for the least-squares answers, whose noise variance has no closed form.
+#: Noise fields to simulate: the noise variance of least-squares answers has no closed form.
 FIELDS = 2
-#: The made-up set for planning: places, and points at each.
+#: An artificial data set for planning: the number of places, and of points at each.
 _PLACES, _EACH = 5000, 20
 
 
 @dataclass(frozen=True)
 class Prior:
-    """How clumped points are thought to be before any is seen: as if in `clusters` equal, independent clusters.
+    """An assumption made before any data are seen: points form `clusters` equal, independent clusters.
 
-    `length` is the size of a cluster; 0 for points that share one place.
+    `length` is the size of a cluster, or 0 if its points share one place.
     """
 
     clusters: float
@@ -40,18 +39,18 @@ class Prior:
 
     @property
     def spread(self) -> float:
-        """Variance of the number of points per unit of area."""
+        """The variance of the number of points per unit of area."""
         return NUMBER**2 / self.clusters
 
     def made_up(self) -> tuple[Floats, float]:
-        """A made-up set (for choosing widths), and the factor by which its squared bias counts."""
+        """Return an artificial data set (for choosing widths) and the weight of its squared bias."""
         rng = np.random.default_rng(SEED)
         places = np.repeat(rng.random((_PLACES, 2)), _EACH, axis=0)
         points = places + self.length * rng.normal(size=places.shape)
         return np.clip(points, 0, 1 - 1e-9), self.spread / (_PLACES * _EACH**2)
 
     def penalty(self, n: int) -> Floats:
-        """Inverse spectrum (n, n) of a cell in units of its variance: (1 + ℓ²|ω|²)², mean of the inverse one."""
+        """Return the inverse spectrum (n, n) of a cell, (1 + ℓ²|ω|²)², scaled so that its inverse averages 1."""
         omega = np.pi * np.arange(n)
         spectrum = (1 + self.length**2 * (omega[:, None] ** 2 + omega**2)) ** 2.0
         return np.asarray(spectrum * np.mean(1 / spectrum))
@@ -59,7 +58,7 @@ class Prior:
 
 @dataclass(frozen=True, eq=False)
 class Shifted:
-    """Grids of one width shifted by δ (m = width/δ) on a domain fine enough for both, with their sensitivity."""
+    """Grids of one width shifted by δ (m = width/δ), on a domain fine enough for both, with their sensitivity."""
 
     delta: float
     width: float
@@ -73,23 +72,23 @@ class Shifted:
 
     @functools.cached_property
     def strategy(self) -> dh.strategies.ShiftedGrids:
-        """A."""
+        """The strategy A."""
         width, shift = round(self.width / self.cell), round(self.delta / self.cell)
         return dh.strategies.ShiftedGrids(self.domain, width=width, shift=shift)
 
     @functools.cached_property
     def sensitivity(self) -> int:
-        """Exact, with fixed membership: 4, or 2 for a single grid."""
+        """The exact sensitivity with fixed membership: 4, or 2 for a single grid."""
         return int(dh.sensitivity(self.strategy, dh.Neighbourhood(self.domain, self.delta)))
 
     @property
     def noise(self) -> float:
-        """Variance of one value's Laplace noise at ε = 1."""
+        """The variance of one value's Laplace noise at ε = 1."""
         return 2.0 * self.sensitivity**2
 
 
 def averaged(points: Floats, squares: Squares, grids: Shifted) -> tuple[Floats, Floats]:
-    """Squared bias and noise variance per size of the average over the grids; both exact."""
+    """Return the exact squared bias and noise variance per size of the average over the grids."""
     shape, starts = grids.domain.shape, grids.strategy.starts
     cells, spans = grids.domain.locate(points), squares.boxes.spans(grids.domain)
     answers, shares = np.zeros(len(squares.truth)), np.zeros(len(squares.truth))
@@ -101,12 +100,12 @@ def averaged(points: Floats, squares: Squares, grids: Shifted) -> tuple[Floats, 
 
 
 def least_squares(points: Floats, squares: Squares, grids: Shifted, prior: Prior) -> tuple[Floats, Floats]:
-    """Squared bias and noise variance per size of least squares with a public prior.
+    """Return the squared bias and noise variance per size of least squares with a public prior.
 
-    The bias on these points is exact, since decoding is linear; the noise variance is that of simulated fields.
+    Decoding is linear, so the bias on these points is exact. The noise variance is that of simulated fields.
     """
     counts = dh.count(points, grids.domain).array
-    mean = len(points) / grids.domain.size  # n is public: membership is fixed
+    mean = len(points) / grids.domain.size  # membership is fixed, so n is public
     measure = grids.strategy.measure
     centred = measure(counts) - mean * measure(np.ones(grids.domain.shape, dtype=np.int64))
     answers = box_sums(_decode(centred, grids, prior) + mean, squares.boxes.spans(grids.domain))
@@ -117,7 +116,7 @@ _NOISE: dict[tuple[object, ...], Floats] = {}
 
 
 def _noise_of_least_squares(squares: Squares, grids: Shifted, prior: Prior) -> Floats:
-    """Noise variance per size; it does not depend on the data, so that one figure serves all data sets."""
+    """Return the noise variance per size. It does not depend on the data, so one figure serves all data sets."""
     key = (grids.delta, grids.width, grids.cell, prior, squares.sizes, len(squares.truth))
     if key not in _NOISE:
         rng = np.random.default_rng(SEED)
@@ -130,7 +129,7 @@ def _noise_of_least_squares(squares: Squares, grids: Shifted, prior: Prior) -> F
 
 
 def _decode(values: Floats, grids: Shifted, prior: Prior) -> Floats:
-    """(AᵀA + λP)⁻¹ Aᵀ y by conjugate gradients: P the prior's penalty, λ noise over a cell's prior variance."""
+    """Return (AᵀA + λP)⁻¹ Aᵀ y by conjugate gradients; P is the prior's penalty, λ noise over prior variance."""
     A, shape, size = grids.strategy, grids.domain.shape, grids.domain.size
     ridge = grids.noise / (prior.spread / size)
     penalty = ridge * prior.penalty(shape[0]) if prior.length else np.full(shape, ridge)
@@ -144,7 +143,7 @@ def _decode(values: Floats, grids: Shifted, prior: Prior) -> Floats:
     def normal(x: Floats) -> Floats:
         return np.asarray(A.rmatmat(A.matmat(x.reshape(-1, 1))))[:, 0] + through(penalty, x)
 
-    # Every grid counts a cell once: AᵀA is m plus what cells share.
+    # Every grid counts a cell once, so AᵀA is m plus the cells they share.
     near_inverse = 1 / (penalty + len(A.starts))
     operator, guess = (
         LinearOperator((size, size), matvec=f, dtype=np.float64) for f in (normal, lambda x: through(near_inverse, x))

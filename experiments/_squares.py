@@ -1,7 +1,7 @@
-"""Random square queries on the stand-ins, and the equi-width histogram that answers them (section 5.4.2).
+"""Random square queries on the stand-in data sets, and the equi-width histogram that answers them (section 5.4.2).
 
-Errors are exact where they can be: an answer's mean square error is its squared bias on these points plus the variance
-of its noise, and both are computed instead of simulated. The noise is continuous Laplace noise, as in the paper.
+Errors are exact where possible: the mean square error of an answer is its squared bias on these points plus its noise
+variance, both computed rather than simulated. The noise is continuous Laplace noise, as in the paper.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StandIn:
-    """A stand-in for one of the paper's data sets, and the values of δ that the paper tries on it."""
+    """A stand-in for one of the paper's data sets, with the values of δ that the paper tries on it."""
 
     dataset: int
     what: str
@@ -44,7 +44,7 @@ STAND_INS = (
 
 @dataclass(frozen=True, eq=False)
 class Squares:
-    """Random squares inside [0, 1]², the same number of each size, and the true number of points in each."""
+    """Random squares inside [0, 1]², equally many of each size, and the true number of points in each."""
 
     sizes: tuple[float, ...]
     boxes: Boxes
@@ -52,18 +52,18 @@ class Squares:
 
     @classmethod
     def of(cls, points: Floats, sizes: Sequence[float], number: int) -> Squares:
-        """Draw the squares from a fixed seed and count."""
+        """Draw the squares from a fixed seed and count the points."""
         parts = [dh.workloads.random_squares(s, number, UNIT, seed=SEED).corners for s in sizes]
         boxes = Boxes(np.concatenate(parts))
         return cls(tuple(sizes), boxes, true_counts(points, boxes.corners))
 
     def mean(self, figures: Floats) -> Floats:
-        """Mean per size (sizes,) of figures (queries,)."""
+        """Return the mean per size (sizes,) of figures per query (queries,)."""
         return np.asarray(figures.reshape(len(self.sizes), -1).mean(axis=1))
 
 
 def true_counts(points: Floats, corners: Floats) -> Floats:
-    """Number of points in each box [west, east) × [south, north)."""
+    """Return the number of points in each box [west, east) × [south, north)."""
     x, y = points[np.argsort(points[:, 0])].T
     first, last = np.searchsorted(x, corners[:, 0]), np.searchsorted(x, corners[:, 2])
     inside = [
@@ -74,7 +74,7 @@ def true_counts(points: Floats, corners: Floats) -> Floats:
 
 
 def block_counts(cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]) -> Floats:
-    """Points per block of one grid, straight from the points' cells (n, 2): no array of all fine cells."""
+    """Return the points per block of one grid from the points' cells (n, 2), without an array of all cells."""
     x, y = (
         (np.searchsorted(first, np.arange(n), side="right") - 1)[cells[:, axis]]
         for axis, (first, n) in enumerate(zip(starts, shape, strict=True))
@@ -84,7 +84,7 @@ def block_counts(cells: NDArray[np.int64], starts: Sequence[NDArray[np.int64]], 
 
 
 def block_spans(spans: Sequence[Span], starts: Sequence[NDArray[np.int64]], shape: Sequence[int]) -> list[Span]:
-    """Spans in cells as spans in blocks, which may differ in width: linear within each block."""
+    """Convert spans in cells to spans in blocks, linearly within each block; blocks may differ in width."""
     out = []
     for (low, high), first, n in zip(spans, starts, shape, strict=True):
         edges, place = np.append(first, n), np.arange(len(first) + 1)
@@ -98,9 +98,9 @@ def grid_answers(
     shape: Sequence[int],
     spans: Sequence[Span],
 ) -> tuple[Floats, Floats]:
-    """Answers of one grid by shares of area, eq. (8), and the sum of the squared shares (both (queries,)).
+    """Return one grid's answers by shares of area, eq. (8), and the sums of the squared shares (both (queries,)).
 
-    The latter times the variance of one block's noise is the variance of the answer.
+    That sum times the noise variance of one block is the variance of the answer.
     """
     within = block_spans(spans, starts, shape)
     answers = box_sums(block_counts(cells, starts, shape), within)
@@ -108,16 +108,16 @@ def grid_answers(
 
 
 def squared_shares(low: Floats, high: Floats) -> Floats:
-    """Sum over unit blocks of the squared share that lies in [low, high)."""
+    """Return the sum over unit blocks of the squared share that lies in [low, high)."""
     first, last = np.ceil(low), np.floor(high)
     apart = (first - low) ** 2 + (last - first) + (high - last) ** 2
     return np.where(first > last, (high - low) ** 2, apart)
 
 
 def equi_width(points: Floats, squares: Squares, width: float, epsilon: float = 1.0) -> tuple[Floats, Floats]:
-    """Squared bias and noise variance per size of an equi-width histogram with Laplace noise of scale 2/ε.
+    """Return squared bias and noise variance per size of an equi-width histogram with Laplace noise of scale 2/ε.
 
-    A width that does not divide 1 puts the last bins partly outside the square.
+    If the width does not divide 1, the last bins lie partly outside the square.
     """
     domain = dh.Domain.from_cell((0, 0, 1, 1), width)
     starts = tuple(np.arange(n) for n in domain.shape)

@@ -1,12 +1,12 @@
-"""Range queries on a 2-D histogram: ours under δ-neighbourhood against published mechanisms under any move.
+"""Range queries on a 2-D histogram: our mechanisms under δ-neighbourhood against published ones under any move.
 
-All mechanisms answer the same random rectangles (uniform over all ranges) of one histogram, whose total is public. The
-neighbour relations differ, and are named: `delta` protects moves of up to δ cells, `any` moves of any length. A peer's
-guarantee does not depend on δ, which is why its line in the picture is flat. `pure` is ε-differential privacy, `approx`
-(ε, 10⁻⁶). Non-negative decoding is post-processing: peers that are linear get it as well, and are listed both ways.
+All mechanisms answer the same random rectangles (uniform over all ranges) on one histogram with a public total. Their
+neighbour relations differ, so each row names its own: `delta` protects moves of up to δ cells, `any` protects moves of
+any length. A peer's guarantee does not depend on δ, so its line in the picture is flat. `pure` is ε-differential
+privacy, `approx` is (ε, 10⁻⁶). Non-negative decoding is post-processing, so linear peers get it too; both are listed.
 
-What a move of any length costs stands beside every figure, in times ε (for Gaussian noise in its unit). Ours are
-measured with limits for it as well, and peers at so many times ε: that is the honest rival of a limit.
+Every row also states the cost of a move of any length, in multiples of ε (for Gaussian noise, in its unit). Our
+mechanisms are also measured with a limit on that cost, and peers at the same multiple of ε: the fair rival of a limit.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from experiments.peers import LINEAR, PEERS, STRATEGIES, Peer
 
 PROBABILITY = 1e-6
 QUERIES, TRIALS, SEED = 5000, 10, 20150331
-#: What any move may cost, in times ε.
+#: Limits on the cost of any move, in multiples of ε.
 LIMITS = (1.0, 1.5, 2.0, 4.0, 8.0)
-#: Pure strategies whose expected error is larger than the best one's times this are not measured under a limit.
+#: Under a limit, skip pure strategies whose expected error exceeds the best by this factor.
 _CLOSE = 1.3
 _DECODED = ", non-negative"
 
@@ -47,10 +47,10 @@ Cells = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Result:
-    """One mechanism, measured: RMSE per query in points, and seconds per release with its decoding.
+    """One measured mechanism: RMSE per query in points, and seconds per release including decoding.
 
-    `limit` is what any move was allowed to cost, `any_move` what it does cost, in times ε or the noise's unit;
-    `epsilon` what the mechanism was given: for a peer the contest's ε, times the limit.
+    `limit` caps the cost of any move and `any_move` is the actual cost, both in multiples of ε or of the noise's unit.
+    `epsilon` is the mechanism's budget: for a peer the contest's ε times the limit.
     """
 
     mechanism: str
@@ -66,7 +66,7 @@ class Result:
 
     @property
     def decoded(self) -> bool:
-        """Whether its estimates are made not negative."""
+        """Whether estimates are non-negative."""
         return self.mechanism.endswith(_DECODED)
 
 
@@ -81,20 +81,20 @@ class Contest:
 
     @functools.cached_property
     def domain(self) -> dh.Domain:
-        """One unit per cell."""
+        """The domain, one unit per cell."""
         return dh.Domain((0, 0, *self.counts.shape), self.counts.shape)
 
     @functools.cached_property
     def spans(self) -> Any:
-        """The rectangles, in cells."""
+        """The rectangles in cells."""
         return dh.workloads.all_ranges(self.domain).sample(self.queries, SEED).spans(self.domain)
 
     def near(self, delta: float, limit: float | None = None) -> dh.Neighbourhood:
-        """Moves of up to so many cells, with a public number of points, and perhaps a limit for any move."""
+        """Return moves of up to `delta` cells, with a public number of points and perhaps a limit on any move."""
         return dh.Neighbourhood(self.domain, delta, limits=() if limit is None else [(math.inf, limit)])
 
     def measure(self, run: Callable[[np.random.Generator], Cells]) -> tuple[float, float]:
-        """RMSE over all trials, and seconds per trial."""
+        """Return the RMSE over all trials, and seconds per trial."""
         truth = box_sums(self.counts.astype(np.float64), self.spans)
         squares = []
         start = time.perf_counter()
@@ -106,9 +106,9 @@ class Contest:
 
 
 def ours(contest: Contest, deltas: Sequence[int], limits: Sequence[float] = LIMITS) -> Iterator[Result]:
-    """Flows and tents at pure ε, spectral strategies at (ε, 10⁻⁶), each decoded both ways, for every δ and limit.
+    """Measure flows and tents at pure ε and spectral strategies at (ε, 10⁻⁶), decoded both ways, for every δ and limit.
 
-    Of the pure ones with a limit that are far from the best by their expected error are left out.
+    Pure strategies with a limit whose expected error is far from the best are skipped.
     """
     for delta, limit in itertools.product(deltas, (None, *limits)):
         near = contest.near(delta, limit)
@@ -123,7 +123,7 @@ def ours(contest: Contest, deltas: Sequence[int], limits: Sequence[float] = LIMI
 
 
 def peers(contest: Contest, limits: Sequence[float] = LIMITS) -> Iterator[Result]:
-    """The published mechanisms under any move, at ε times each limit; the Gaussian optimum is the approximate one."""
+    """Measure published mechanisms under any move, at ε times each limit; the Gaussian optimum is approximate."""
     anywhere = contest.near(1).anywhere()
     optimum = Spectral(anywhere)
     for limit in dict.fromkeys((1.0, *limits)):
@@ -145,7 +145,7 @@ def _linear(
     times = kind[4] if kind[0] == "peer" and kind[4] is not None else 1.0
     budget: dict[str, Any] = {"epsilon": contest.epsilon * times}
     if kind[3] == "approx":
-        # A limit counts in the noise's unit.
+        # A limit is in the noise's unit.
         budget = dh.Budget(contest.epsilon, probability=PROBABILITY)
         rho = dh.Mechanism(near, strategy, budget).budget.rho
         budget = {"rho": rho * as_printed_fraction(times) ** 2}
@@ -168,7 +168,7 @@ def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Res
     def run(rng: np.random.Generator) -> Cells:
         return peer(contest.counts, epsilon, rng=rng)
 
-    peer(contest.counts, epsilon, rng=np.random.default_rng(0))  # strategies are optimised once, untimed
+    peer(contest.counts, epsilon, rng=np.random.default_rng(0))  # optimise strategies once, untimed
     kind = ("peer", "any", None, "pure", limit, limit, epsilon)
     rmse, seconds = contest.measure(run)
     yield Result(name, *kind, rmse, seconds)
@@ -188,7 +188,7 @@ def _peer(contest: Contest, name: str, peer: Peer, limit: float) -> Iterator[Res
 
 
 def read_counts(file: Path, side: int | None = None) -> Counts:
-    """A square histogram of whole numbers from an NPY file, summed down to `side` cells a side if that is given.
+    """Read a square histogram of whole numbers from an NPY file, summed down to `side` cells a side if given.
 
     Raises InputError if the file holds something else.
     """
@@ -210,7 +210,7 @@ def read_counts(file: Path, side: int | None = None) -> Counts:
 
 
 def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """For every δ, and everything that any move may cost, our best against the best peer at so many times ε."""
+    """Compare our best with the best peer at the same multiple of ε, for every δ and limit."""
     rows = []
     own = [r for r in results if r.family == "ours"]
     limits = sorted({r.limit for r in results if r.limit is not None})
@@ -234,7 +234,7 @@ def verdict(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def draw(results: Sequence[Result], file: Path) -> None:
-    """RMSE against δ: one line per mechanism, peers flat, labelled at the right end."""
+    """Draw RMSE against δ: one line per mechanism, labelled at its right end. Peers are flat."""
     results = [r for r in results if (r.limit is None if r.family == "ours" else r.limit == 1)]
     drawn = figure(9.5, 6)
     axes = drawn.subplots()
@@ -269,14 +269,14 @@ def _budget(privacy: str) -> str:
 
 
 def _place(axes: Any, labels: Sequence[tuple[float, str, str]]) -> None:
-    """Labels to the right of the axes, moved apart where they would overlap."""
+    """Place labels to the right of the axes and move overlapping ones apart."""
     from scipy.optimize import isotonic_regression
 
     low, high = np.log(axes.get_ylim())
     ordered = sorted(labels)
     steps = np.arange(len(ordered)) / 30
     height = (np.log([value for value, _, _ in ordered]) - low) / (high - low)
-    # The nearest places to the lines that are a step apart.
+    # Find the positions nearest to the lines that are at least one step apart.
     places = isotonic_regression(height - steps).x + steps
     for (_, text, colour), start, place in zip(ordered, height, places, strict=True):
         axes.plot([1.0, 1.03], [start, place], color=colour, lw=0.7, transform=axes.transAxes, clip_on=False)
@@ -287,20 +287,23 @@ def main(arguments: Sequence[str] | None = None) -> list[Result]:
     """Measure all mechanisms, print the table, and write the JSON and the picture beside it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, metavar="FILE.npy", help="a 2-D histogram")
-    parser.add_argument("--side", type=int, help="sum the histogram down to so many cells a side")
+    parser.add_argument("--side", type=int, help="sum the histogram down to this many cells per side")
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta-cells", default="1,2,4,8", metavar="LIST", help="δ in cells")
-    parser.add_argument("--queries", type=int, default=QUERIES, help="random rectangles")
-    parser.add_argument("--trials", type=int, default=TRIALS, help="releases of each mechanism")
+    parser.add_argument("--queries", type=int, default=QUERIES, help="number of random rectangles")
+    parser.add_argument("--trials", type=int, default=TRIALS, help="number of releases per mechanism")
     parser.add_argument(
         "--json",
         type=Path,
         required=True,
         metavar="OUT",
-        help="the results; OUT.png and OUT-frontier.png are drawn beside",
+        help="results file; OUT.png and OUT-frontier.png go next to it",
     )
     parser.add_argument(
-        "--limits", default=",".join(f"{x:g}" for x in LIMITS), metavar="LIST", help="of any move, in times ε"
+        "--limits",
+        default=",".join(f"{x:g}" for x in LIMITS),
+        metavar="LIST",
+        help="limits on the cost of any move, in multiples of ε",
     )
     chosen = parser.parse_args(arguments)
     try:

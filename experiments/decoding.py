@@ -1,4 +1,4 @@
-"""One release decoded twice, unbiased and non-negative: both maps, and the intervals of some ranges, beside the truth.
+"""One release decoded twice, unbiased and non-negative: both maps, and intervals of some ranges next to the truth.
 
 `python -m experiments.decoding [--small] [--out DIR]`. The truth is a stand-in (docs/internals/datasets.md).
 """
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 CELLS, EPSILON, SEED = 64, 0.2, 5
 KINDS = {"unbiased": ORANGE, "non-negative": BLUE}
-#: Ranges, and their sides in cells from and to.
+#: Range queries by name, with their sides in cells (from, to).
 RANGES, SIDES = 20, (2, 24)
-#: Points per cell: the marks of the colours, which are proportional up to about the second number.
+#: Tick marks of the colour bar in points per cell. The scale is linear up to about the second.
 TICKS, LINEAR = (-100, -30, 0, 30, 100, 300, 1_000), 30
 Floats = NDArray[np.float64]
 
 
 def truth(cells: int) -> NDArray[np.int64]:
-    """Counts of the stand-in for Twitter users in North America, so many cells a side in the middle of 64."""
+    """Return counts of the stand-in for North American Twitter users: the middle `side` cells of 64."""
     everywhere = dh.Domain((0, 0, 1, 1), (CELLS, CELLS))
     counts = np.asarray(dh.count(datasets.twitter_like_north_america(), everywhere))
     part = slice((CELLS - cells) // 2, (CELLS + cells) // 2)
@@ -38,14 +38,14 @@ def truth(cells: int) -> NDArray[np.int64]:
 
 
 def squares(cells: int, rng: np.random.Generator) -> dh.Boxes:
-    """Random squares of whole cells, so that nothing but noise is off."""
+    """Return random squares of whole cells, so noise is the only error."""
     side = np.rint(np.geomspace(*SIDES, RANGES)).astype(int)
     corner = rng.integers(0, cells - side[:, None] + 1, (RANGES, 2))
     return dh.workloads.boxes(np.column_stack([corner, corner + side[:, None]]))
 
 
 def answers(release: dh.Release, counts: NDArray[np.int64], work: dh.Boxes) -> list[dict[str, Any]]:
-    """A row per range, in the order of what they truly hold: that, and the estimates with their intervals."""
+    """Return a row per range, ordered by true count: the truth, and the estimates with their intervals."""
     true = work.matrix(release.domain) @ counts.ravel()
     columns: dict[str, Floats] = {"side": work.corners[:, 2] - work.corners[:, 0], "truth": true}
     for kind in KINDS:
@@ -100,7 +100,7 @@ def _draw(release: dh.Release, counts: NDArray[np.int64], rows: Sequence[dict[st
 
 
 def _map(ax: Axes, cells: Floats) -> AxesImage:
-    """Cells below zero are blue, and all others from pale to dark."""
+    """Draw one map: cells below zero in blue, all others from pale to dark."""
     from matplotlib import colormaps
     from matplotlib.colors import AsinhNorm, ListedColormap
 

@@ -1,7 +1,7 @@
-"""Intervals of districts and of squares at any place: do they hold, and are they wider than need be?
+"""Intervals of districts and of squares anywhere: do they cover the truth, and are they wider than necessary?
 
-`python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`; the folder holds the public data sets by
-their own names (docs/internals/datasets.md), those that are not there are left out. Docs: docs/internals/placement.md.
+`python -m experiments.districts [--data FOLDER] [--small] [--out DIR]`. FOLDER holds the public data sets under
+their own names (docs/internals/datasets.md); missing ones are skipped. See docs/internals/placement.md.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import deltahist as dh
 from deltahist.planning import CellChoice
 from experiments._common import Found, parser_of, print_found, print_table, write_csv
 
-#: Cells, as parts of δ; districts are those nearest to so many random places, squares are as many.
+#: Cell sizes as fractions of δ, and the number of random districts (nearest to random places) and of squares.
 CELLS, DISTRICTS, SQUARES = (0.125, 0.25, 0.5, 1.0, 2.0), (5, 10, 20, 50, 100, 200), 400
-#: Sides of small squares, in cells.
+#: Sides of small squares in cells.
 SIDES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 4.0)
 EPSILON, LEVEL, MOST_PER_USER, SEED = 1.0, 0.95, 5, 11
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PointSet:
-    """Points on a plane and their users, if they are known; δ in the plane's units."""
+    """Points on a plane with their users, if known; δ is in the plane's units."""
 
     name: str
     points: Floats
@@ -41,14 +41,14 @@ class PointSet:
     users: NDArray[Any] | None = None
 
     def bounded(self) -> PointSet:
-        """At most five points of each user, chosen at random."""
+        """Keep at most five random points of each user."""
         order = np.random.default_rng(SEED).permutation(len(self.points))
         kept = pd.Series(self.users[order]).groupby(self.users[order]).cumcount().to_numpy() < MOST_PER_USER
         return PointSet(f"{self.name}, users", self.points[order[kept]], self.delta, self.users[order[kept]])
 
 
 def sets(folder: Path | None, small: bool) -> Iterator[PointSet]:
-    """What is measured: an invented city, evenly spread points, a stand-in, and whatever public data are there."""
+    """Yield an invented city, evenly spread points, a stand-in, and the public data sets in the folder."""
     city = datasets.sample_points(seed=7)
     yield PointSet("invented city", projected(city["lon"], city["lat"], 32618), 500.0, city["user"].to_numpy())
     if small:
@@ -87,7 +87,7 @@ def projected(lon: Any, lat: Any, crs: int) -> Floats:
 
 
 def regions(domain: dh.Domain, rng: np.random.Generator) -> dict[str, list[Any]]:
-    """Random districts, each a part of the whole domain, and squares of a fortieth to half its shorter side."""
+    """Return random districts that cover the domain, and squares of a fortieth to half of its shorter side."""
     frame, low, high = shapely.box(*domain.bounds), np.array(domain.low), np.array(domain.high)
     districts = []
     for number in DISTRICTS:
@@ -101,7 +101,7 @@ def regions(domain: dh.Domain, rng: np.random.Generator) -> dict[str, list[Any]]
 
 
 def published(data: PointSet, part: float, rng: np.random.Generator, epsilon: float = EPSILON) -> dh.Release:
-    """Publish one data set at cells of a part of δ."""
+    """Publish one data set with cells of a fraction of δ."""
     low, high, cell = data.points.min(axis=0), data.points.max(axis=0), data.delta * part
     shape = tuple(int(math.ceil(side / data.delta) * data.delta / cell + 1e-9) for side in high - low)
     domain = dh.Domain((*low, *(low + np.array(shape) * cell)), shape)
@@ -111,14 +111,14 @@ def published(data: PointSet, part: float, rng: np.random.Generator, epsilon: fl
 
 
 def covered(found: pd.DataFrame, truth: Any) -> NDArray[np.bool_]:
-    """Whether intervals hold the truth, up to rounding."""
+    """Return whether the intervals hold the truth, up to rounding."""
     return ((found["low"] - 1e-6 <= truth) & (truth <= found["high"] + 1e-6)).to_numpy()
 
 
 def small_squares(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
-    """Coverage and width for squares about random points, the busiest tenth of these, and random places.
+    """Measure coverage and width for squares around random points, the busiest tenth of them, and random places.
 
-    With noise and almost without.
+    Each is measured with noise and almost without.
     """
     tree = scipy.spatial.cKDTree(data.points)
     for noise, epsilon in (("with noise", EPSILON), ("without", 2000.0)):
@@ -154,7 +154,7 @@ def small_squares(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
 
 
 def measured(data: PointSet, part: float) -> Iterator[dict[str, Any]]:
-    """Coverage, error and width on one data set, at cells of a part of δ."""
+    """Measure coverage, error and width on one data set, with cells of a fraction of δ."""
     rng = np.random.default_rng(SEED)
     release = published(data, part, rng)
     domain = release.domain

@@ -1,7 +1,7 @@
-"""One bit shared in an ego network: accuracy at a distance, and what coalitions gain (2018, section IV-B).
+"""Share one bit in an ego network: accuracy at a distance, and the gain of coalitions (2018, section IV-B).
 
-`python -m experiments.ego_network [--data FOLDER] [--ego ID] [--small] [--out DIR]`; the folder holds
-facebook_combined.txt (docs/internals/datasets.md). Without it there is a made-up network of four circles of friends.
+`python -m experiments.ego_network [--data FOLDER] [--ego ID] [--small] [--out DIR]`. FOLDER holds
+facebook_combined.txt (docs/internals/datasets.md). Without it the network is artificial: four circles of friends.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from experiments._common import (
 )
 
 EGO, FILE = "0", "facebook_combined.txt"
-#: ε(d) as printed, and the range of ε that is said to follow from it.
+#: ε(d) as printed, and the range of ε that the paper derives from it.
 EPSILON, LEAST, MOST = "exp(4-3.3d)", 0.5, 15.0
 DRAWS, SEED, BINS = 2000, 3, 8
-#: Lattice steps between 0 and 1, for the projection.
+#: Lattice steps between 0 and 1 for the projection.
 LATTICE = 10_000
 Floats = NDArray[np.float64]
 
 
 def ego_network(data: Path | None, ego: str) -> dh.Network:
-    """The ego and her friends, with all friendships among them; she is the first of the nodes."""
+    """Return the ego, her friends and all friendships among them. She is the first node."""
     whole = made_up() if data is None else read_network(data / FILE)
     centre = int(whole.index([ego], "ego")[0])
     members = np.concatenate([[centre], whole.adjacency[[centre]].indices])
@@ -53,7 +53,7 @@ def ego_network(data: Path | None, ego: str) -> dh.Network:
 
 
 def made_up() -> dh.Network:
-    """The ego, called 0, with four circles of 15 friends each, some of whom know others."""
+    """Return an ego, called 0, with four circles of 15 friends each; some circles know each other."""
     rng = np.random.default_rng(SEED)
     friends = np.arange(1, 61)
     edges = [(0, friend) for friend in friends]
@@ -64,7 +64,7 @@ def made_up() -> dh.Network:
 
 
 def fitted(distance: Floats) -> str:
-    """ε(d) that falls exponentially from MOST at the least of the distances to LEAST at the largest."""
+    """Return ε(d) that falls exponentially from MOST at the smallest distance to LEAST at the largest."""
     rate = math.log(MOST / LEAST) / float(np.ptp(distance))
     return f"exp({math.log(MOST) + rate * distance.min():.9f}-{rate:.9f}d)"
 
@@ -87,7 +87,7 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
     for name, table in (("ego_network", rows), ("ego_coalitions", gains)):
         write_csv(out / f"{name}.csv", table)
     print_table(rows)
-    # Two samples for the picture, of ε over the range that the paper states.
+    # Draw two samples of ε for the picture, over the range that the paper states.
     signals = []
     for bit, seed in ((1, SEED), (0, SEED + 1)):
         shared = dh.Diffusion({network.nodes[0]: bit}, mechanism, rng=np.random.default_rng(seed))
@@ -115,10 +115,10 @@ def run(out: Path, small: bool, data: Path | None = None, ego: str = EGO) -> Fou
 
 
 def _right(levels: NDArray[np.int64], draws: int) -> dict[str, NDArray[np.bool_]]:
-    """Whether responses (draws, friends) are right: of the chain, of the paper's projection, of independent bits."""
+    """Return whether responses (draws, friends) are right: chain, the paper's projection, independent bits."""
     rng = np.random.default_rng(SEED)
     key, truth = rng.bytes(32), rng.integers(0, 2, draws)
-    # The paths of as many users as there are draws.
+    # Give each draw the path of a different user.
     user, level, bit = (
         np.repeat(np.arange(draws), len(levels)),
         np.tile(levels, draws),
@@ -134,7 +134,7 @@ def _right(levels: NDArray[np.int64], draws: int) -> dict[str, NDArray[np.bool_]
 
 
 def _by_distance(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool_]]) -> list[dict[str, Any]]:
-    """Accuracies of friends in ranges of distances, with those of the laws."""
+    """Return the accuracies of friends by range of distance, next to the theoretical ones."""
     rows = []
     width = float(np.ptp(distance)) / BINS
     place = np.minimum((distance - distance.min()) / width, BINS - 1).astype(int)
@@ -157,13 +157,13 @@ def _by_distance(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.
 
 
 def _by_size(distance: Floats, epsilon: Floats, right: dict[str, NDArray[np.bool_]]) -> list[dict[str, Any]]:
-    """How often coalitions of the furthest are right: by the nearest's bit, or by a vote of independent ones."""
+    """Return how often coalitions of the furthest are right, by the nearest member's bit or an independent vote."""
     furthest = np.argsort(-distance, kind="stable")
     rows = []
     for size in (1, 2, 3, 5, 8, 12, 18, 27, 40):
         members = furthest[:size]
         nearest = members[np.argmax(epsilon[members])]
-        # The likelier bit: every member's vote weighs as much as its ε.
+        # Take the likelier bit: every member's vote weighs as much as its ε.
         vote = np.where(right["independent"][:, members], 1, -1) @ epsilon[members]
         rows.append(
             {
@@ -232,7 +232,7 @@ def _draw_ego(
     grid: Floats,
     law: Floats,
 ) -> None:
-    """Friends at their distance from the ego, who is in the corner."""
+    """Draw friends at their distance from the ego, who is in the corner."""
     among = network.adjacency[1:][:, 1:]
     angle = np.pi / 2 * (np.random.default_rng(SEED).permutation(len(distance)) + 0.5) / len(distance)
     places = distance[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
@@ -250,10 +250,10 @@ def _draw_ego(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help=f"holds {FILE}")
-    parser.add_argument("--ego", default=EGO, metavar="ID", help="whose friends they are")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help=f"a folder with {FILE}")
+    parser.add_argument("--ego", default=EGO, metavar="ID", help="the user at the centre")
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.out, chosen.small, chosen.data, chosen.ego))
 

@@ -1,4 +1,4 @@
-"""Real noise of density ∝ e^(−ε|v|) in n dimensions, for simulations and pictures; releases use `noise/paths.py`."""
+"""Real-valued noise of density ∝ e^(−ε|v|) in n dimensions, for simulations and pictures. Releases use `noise`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from deltahist.noise import paths
 from deltahist.noise.exact import Uniforms, Words, norm, source
 
-#: Rows that are worked on at a time: their arrays fit into a processor's cache.
+#: Rows to work on at a time, so that their arrays fit into the processor's cache.
 _BLOCK = 1 << 14
 
 Rows = NDArray[np.float64]
@@ -20,21 +20,21 @@ Rng = np.random.Generator | None
 
 @dataclass(frozen=True)
 class Euclidean:
-    """Noise of density ∝ e^(−ε|v|) in n dimensions, for all levels ε > 0 at once; n = 1 is Laplace's law.
+    """Noise of density ∝ e^(−ε|v|) in n dimensions, for all levels ε > 0 at once. For n = 1 it is Laplace noise.
 
-    A level is a rate, 1/scale: the larger, the less noise. Values are float64, the laws exact up to their rounding.
+    A level is a rate, 1/scale: a larger level means less noise. Values are float64, and exact up to rounding.
 
     >>> noise, rng = Euclidean(2), np.random.default_rng(1)
     >>> first = noise.start(0.5, 4, rng=rng)
     >>> second = noise.refine(first, 0.5, 0.6, rng=rng)
-    >>> (first == second).all(axis=1)  # few jumps between levels so near
+    >>> (first == second).all(axis=1)  # few jumps between such close levels
     array([ True, False, False,  True])
     """
 
     dimension: int
 
     def start(self, level: float, rows: int, *, rng: Rng = None) -> Rows:
-        """Noise (rows, n) at a level."""
+        """Draw noise (rows, n) at a level."""
         words, slots = source(rng), paths.first_value_slots(self.dimension) + self._pairs
 
         def draw(part: Rows) -> None:
@@ -43,17 +43,17 @@ class Euclidean:
         return _in_blocks(np.empty((rows, self.dimension)), draw)
 
     def refine(self, values: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> Rows:
-        """Noise at the level `finer` given values (rows, n) at `level`; unchanged where the process does not jump."""
+        """Return noise at level `finer` given values (rows, n) at `level`; rows without a jump stay the same."""
         words = source(rng)
         return _in_blocks(np.array(values, dtype=float), lambda part: self._refined(part, level, finer, words))
 
     def tighten(self, values: ArrayLike, level: float, coarser: float, *, rng: Rng = None) -> Rows:
-        """Noise at the level `coarser` given values (rows, n) at `level`: needs nothing but the values."""
+        """Return noise at level `coarser` given values (rows, n) at `level`, and nothing else."""
         words = source(rng)
         return _in_blocks(np.array(values, dtype=float), lambda part: self._tightened(part, level, coarser, words))
 
     def jumps(self, value: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> tuple[Rows, Rows]:
-        """All jumps of one vector (n,) from `level` up to `finer`: their levels (K,) and the values (K, n) above them.
+        """Return all jumps of one vector (n,) from `level` up to `finer`: levels (K,) and the values (K, n) above them.
 
         >>> levels, values = Euclidean(3).jumps([1, 0, 0], 1, 10, rng=np.random.default_rng(3))
         >>> levels.round(1), values.shape
@@ -70,7 +70,7 @@ class Euclidean:
     def _refined(
         self, rows: Rows, low: float, high: float, words: Words, met: list[tuple[float, Rows]] | None = None
     ) -> None:
-        """Change the rows in place, round by round those that still jump; note the jumps of a single one."""
+        """Change the rows in place, in rounds, until none jumps any more. Record the jumps if there is one row."""
         going, level = np.arange(len(rows)), np.full(len(rows), float(low))
         while len(going):
             first, second = paths.next_level_above(level * norm(rows[going]), _uniforms(words, len(going), 2))
@@ -94,7 +94,7 @@ class Euclidean:
 
 
 def _in_blocks(rows: Rows, change: Callable[[Rows], None]) -> Rows:
-    """Change rows in place, some at a time."""
+    """Change rows in place, a block at a time."""
     for first in range(0, len(rows), _BLOCK):
         change(rows[first : first + _BLOCK])
     return rows

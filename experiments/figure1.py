@@ -1,8 +1,8 @@
-"""2014, Figure 1: greedy augmentation adds the shifted squares for nothing.
+"""2014, Figure 1: greedy augmentation adds the shifted squares at no cost.
 
-Bins are vertices, neighbours differ by one along one axis (the paper's example; points on a plane also move
-diagonally). The base counts the aligned 2 × 2 squares. Offered every 2 × 2 square, the greedy algorithm of
-section 5.3 adds those shifted by one along both axes, and no others: the sensitivity stays 2.
+Bins are vertices and neighbours differ by one along one axis (the paper's example; points on a plane also move
+diagonally). The base counts the aligned 2 × 2 squares. From all 2 × 2 squares, the greedy algorithm of section 5.3 adds
+exactly those shifted by one along both axes. The sensitivity stays 2.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Corner = tuple[int, int]
 
 
 def moves(n: int) -> NDArray[np.int64]:
-    """The edges (M, 2) of the n × n grid graph, as flat indices."""
+    """Return the edges (M, 2) of the n × n grid graph, as flat indices."""
     index = np.arange(n * n).reshape(n, n)
     along = np.column_stack([index[:-1].ravel(), index[1:].ravel()])
     across = np.column_stack([index[:, :-1].ravel(), index[:, 1:].ravel()])
@@ -31,7 +31,7 @@ def moves(n: int) -> NDArray[np.int64]:
 
 
 def incidence(n: int) -> scipy.sparse.csc_array:
-    """E (n², M): −1 where an edge starts and +1 where it ends."""
+    """Return E (n², M): −1 where an edge starts and +1 where it ends."""
     ends = moves(n)
     column = np.arange(len(ends))
     values = np.repeat(np.array([-1, 1]), len(ends))
@@ -39,7 +39,7 @@ def incidence(n: int) -> scipy.sparse.csc_array:
 
 
 def squares(n: int, corners: Sequence[Corner]) -> NDArray[np.int64]:
-    """One binary row per 2 × 2 square, given its lower left bin."""
+    """Return one binary row per 2 × 2 square, given its lower left bin."""
     index = np.arange(n * n).reshape(n, n)
     rows = np.zeros((len(corners), n * n), dtype=np.int64)
     for row, (i, j) in zip(rows, corners, strict=True):
@@ -48,7 +48,7 @@ def squares(n: int, corners: Sequence[Corner]) -> NDArray[np.int64]:
 
 
 def sensitivity(rows: NDArray[np.int64], edges: scipy.sparse.csc_array) -> int:
-    """Most rows that cut one edge."""
+    """Return the largest number of rows that cut one edge."""
     return int(np.abs(rows @ edges).sum(axis=0).max())
 
 
@@ -83,7 +83,7 @@ def _draw(n: int, base: Sequence[Corner], added: Sequence[Corner], what: str, fi
         axes.plot([u // n, v // n], [u % n, v % n], ":", color=RED, linewidth=1, zorder=1)
     place = np.arange(n * n)
     axes.plot(place // n, place % n, "o", color=BLUE, markersize=4.5, zorder=3)
-    # The two kinds differ a little in size, so that their sides do not hide each other.
+    # Draw the two kinds at slightly different sizes, so that their sides do not hide each other.
     for corners, margin, colour, line, label in (
         (base, 0.28, BLUE, "-", "base: solid squares"),
         (added, 0.18, "black", "--", "added by the algorithm"),
@@ -101,7 +101,7 @@ def _draw(n: int, base: Sequence[Corner], added: Sequence[Corner], what: str, fi
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,7 +1,7 @@
 """2014, Figure 2: the matrices H_4, Y_4, I_4 and C_4, computed from the strategies.
 
-The paper prints the identity under H_4; the hierarchy has seven rows. Y_4 is unnormalised Haar with its rows in
-another order. The other two agree with the printed page.
+Under H_4 the paper prints the identity; the hierarchy has seven rows. Y_4 is unnormalised Haar with its rows in
+another order. The other two agree with the paper.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import deltahist as dh
 from experiments._common import Found, command, figure, save, write_csv
 
 DOMAIN = dh.Domain((0, 1), (4,))
-#: As printed in the paper.
+#: The matrices as printed in the paper.
 PRINTED = {
     "H_4": np.eye(4, dtype=int),
     "Y_4": np.array([[0, 0, 1, -1], [1, -1, 0, 0], [1, 1, -1, -1], [1, 1, 1, 1]]),
@@ -26,7 +26,7 @@ PRINTED = {
 
 
 def matrices() -> dict[str, NDArray[np.int64]]:
-    """The rows of the four strategies."""
+    """Return the rows of the four strategies."""
     kinds = dh.strategies
     made = (
         kinds.Hierarchical(DOMAIN),
@@ -38,7 +38,7 @@ def matrices() -> dict[str, NDArray[np.int64]]:
 
 
 def verdict(name: str, rows: NDArray[np.int64]) -> str:
-    """How the computed matrix relates to the printed one."""
+    """Say how the computed matrix relates to the printed one."""
     if np.array_equal(rows, PRINTED[name]):
         return "as printed"
     if sorted(rows.tolist()) == sorted(PRINTED[name].tolist()):
@@ -78,13 +78,13 @@ def _draw(made: dict[str, NDArray[np.int64]], found: dict[str, str], file: Path)
 
 
 def _wrapped(text: str) -> str:
-    """Two lines, so that titles of neighbouring panels keep apart and line up."""
+    """Break a title into two lines, so that titles of neighbouring panels line up without touching."""
     first, _, rest = text.partition(", " if ", " in text else "prints ")
     return f"{first}prints\n{rest}" if "prints" in text else f"{first}\n{rest}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

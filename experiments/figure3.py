@@ -1,4 +1,4 @@
-"""2014, Figure 3: the distributions of the three data sets, drawn from the stand-ins (5 % of the points)."""
+"""2014, Figure 3: the distributions of the three data sets, drawn from the stand-ins (5% of the points)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import datasets
 from datasets.picture import draw
 from experiments._common import Found, command, write_csv
 
-#: Points in the paper's sets.
+#: The number of points in the paper's sets.
 PRINTED = {"1": 193_841, "2": 183_072, "3": 164_860}
 
 
 def run(out: Path, small: bool) -> Found:
-    """Write figure3.csv (how the points spread over 100 × 100 cells) and figure3.png."""
+    """Write figure3.csv (the distribution of points over 100 × 100 cells) and figure3.png."""
     draw(out / "figure3.png")
     sets = {
         "1": datasets.twitter_like_world(),
@@ -41,7 +41,7 @@ def _spread(name: str, points: np.ndarray) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

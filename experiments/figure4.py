@@ -1,9 +1,9 @@
-"""2014, Figure 4: shifted grids under δ-neighbourhood against the best equi-width histogram, by size of query.
+"""2014, Figure 4: shifted grids under δ-neighbourhood against the best equi-width histogram, by query size.
 
-The baseline has its bin width chosen with hindsight, for each size apart, as in the paper. The shifted grids are one
-release for all sizes; its width is chosen before any data is seen: the one with the least mean square error (geometric
-mean over the sizes from 0.02 on) on a made-up clustered set. The paper does not say which width it used. ε = 1,
-membership is fixed, noise is continuous Laplace noise of scale Δ = 2 and 4.
+As in the paper, the baseline gets the best bin width for each query size, in hindsight. The shifted grids are one
+release for all sizes. Their width is chosen before any data are seen: the one with the least mean square error
+(geometric mean over the sizes from 0.02 on) on an artificial clustered set. The paper does not say which width it used.
+ε = 1, membership is fixed, and noise is continuous Laplace noise of scale Δ = 2 and 4.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from experiments._shifted import Prior, Shifted, averaged, least_squares
 from experiments._squares import STAND_INS, WIDTHS, Floats, Squares, StandIn, equi_width
 
 SIZES = (0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3)
-#: The target is about these.
+#: The target applies to these sizes.
 LEAST = 0.02
-#: What is publicly known of each set. People live in cities, whose sizes follow Zipf's law: over 30,000 cities the sum
-#: of the squared shares is 1/72, as for about a hundred equal ones, and many share one address. Indoors a position is
+#: Public knowledge about each set. People live in cities, whose sizes follow Zipf's law: over 30,000 cities the squared
+#: shares add up to 1/72, as for about a hundred equal cities, and many people share one address. Indoors, a position is
 #: known to within some centimetres, a hundredth of the room.
 PRIORS = {1: Prior(100), 2: Prior(100), 3: Prior(1000, length=0.01)}
 AVERAGE, LEAST_SQUARES = "average", "least squares"
-#: One histogram with the same decoder and prior, to tell what the grids gain from what the decoder gains.
+#: One histogram with the same decoder and prior, to separate the gain of the grids from the gain of the decoder.
 PLAIN = "one histogram, least squares"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A neighbourhood, a way to decode, and the widths to choose from, on cells of one size.
+    """A neighbourhood, a decoder, and the candidate widths on cells of one size.
 
-    One histogram costs 2 whatever δ is: its δ is 0.
+    A single histogram costs 2 for every δ; its δ is given as 0.
     """
 
     dataset: int
@@ -46,11 +46,11 @@ class Trial:
     cell: float
 
     def grids(self, width: float) -> Shifted:
-        """The grids of one width."""
+        """Return the grids of one width."""
         return Shifted(self.delta or width, width, self.cell)
 
     def errors(self, points: Floats, squares: Squares, width: float, scale: float = 1.0) -> Floats:
-        """Mean square error per size, the squared bias multiplied by `scale`."""
+        """Return the mean square error per size, with the squared bias multiplied by `scale`."""
         grids = self.grids(width)
         if self.decoder == AVERAGE:
             bias, noise = averaged(points, squares, grids)
@@ -59,7 +59,7 @@ class Trial:
         return scale * bias + noise
 
     def planned(self, squares: Squares) -> int:
-        """Which width to take, from public knowledge alone: that of the squares' places and of the prior."""
+        """Choose the width from public knowledge alone: the positions of the squares and the prior."""
         points, scale, own = _made_up(PRIORS[self.dataset], squares.sizes, len(squares.truth))
         counted = np.array(squares.sizes) >= LEAST
         score = [np.log(self.errors(points, own, w, scale)[counted]).mean() for w in self.widths]
@@ -68,7 +68,7 @@ class Trial:
 
 @functools.lru_cache(maxsize=4)
 def _made_up(prior: Prior, sizes: tuple[float, ...], queries: int) -> tuple[Floats, float, Squares]:
-    """The prior's made-up points, the factor of their squared bias, and the squares counted on them."""
+    """Return the prior's artificial points, the weight of their squared bias, and the squares counted on them."""
     points, scale = prior.made_up()
     return points, scale, Squares.of(points, sizes, queries // len(sizes))
 
@@ -154,7 +154,7 @@ def _rows(
 
 
 def _summary(rows: Sequence[dict[str, object]]) -> Found:
-    """The least gain over the sizes of the target, for each trial."""
+    """Return the least gain over the target sizes, for each trial."""
     found: Found = {}
     for key in dict.fromkeys((r["dataset"], r["delta"], r["decoder"]) for r in rows):
         part = [r for r in rows if (r["dataset"], r["delta"], r["decoder"]) == key]
@@ -169,7 +169,7 @@ def _summary(rows: Sequence[dict[str, object]]) -> Found:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -13,16 +13,16 @@ import deltahist as dh
 from deltahist.kinds.sorted import SortedRelease, group_size
 from experiments._common import BLUE, GREEN, GREY, ORANGE, RED, Found, command, figure, save, write_csv
 
-#: δ as a share of the domain; 1 is the standard neighbourhood.
+#: δ as a fraction of the domain; 1 is the standard neighbourhood.
 DELTAS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02)
 SIZES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-#: Points per sum for all δ of the comparison at equal grouping: the noise then stays below the groups' spacing.
+#: Points per sum in the comparison at equal grouping, for all δ. The noise stays below the spacing of the groups.
 GROUP = 2_000
 EPSILON = 1.0
 
 
 def run(out: Path, small: bool) -> Found:
-    """Write figure5.csv (errors by data set, δ and range size) and figure5.png; 10,000 runs for each size."""
+    """Write figure5.csv (errors by data set, δ and range size) and figure5.png, from 10,000 runs for each size."""
     rng = np.random.default_rng(5)
     releases, ranges = (6, 50) if small else (100, 100)
     world = datasets.twitter_like_world()[:, 0]
@@ -56,8 +56,8 @@ def _measured(
     ranges: int,
     rng: np.random.Generator,
 ) -> list[dict[str, object]]:
-    """Mean square errors of random ranges of each size: against the data, and against the release without noise."""
-    # The same ranges for every δ, so that the curves can be compared.
+    """Return mean square errors of random ranges per size, against the data and the release without noise."""
+    # Use the same ranges for every δ, so that the curves can be compared.
     same = np.random.default_rng(50)
     places = {size: same.random(ranges) * (1 - size) for size in SIZES}
     low = np.concatenate([places[s] for s in SIZES])
@@ -87,7 +87,7 @@ def _measured(
 
 
 def _without_noise(points: NDArray[np.float64], near: dh.Neighbourhood, group: int) -> SortedRelease:
-    """The release as it would be without noise, to tell the noise's error from the grouping's."""
+    """Return the release without noise, to separate the noise error from the grouping error."""
     steps = np.sort(near.domain.lattice(points)[:, 0])
     release = dh.publish_sorted(points, near, EPSILON, group=group, rng=np.random.default_rng(0))
     sums = np.add.reduceat(steps, np.arange(0, len(steps), group))
@@ -97,14 +97,14 @@ def _without_noise(points: NDArray[np.float64], near: dh.Neighbourhood, group: i
 def _histogram_answers(
     release: SortedRelease, low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Counts between coordinates, from the estimated ranks."""
+    """Estimate counts between coordinates from the estimated ranks."""
     below = np.concatenate([[0.0], np.cumsum(release.cells())])
     edges = release.domain.edges(0)
     return np.asarray(np.interp(high, edges, below) - np.interp(low, edges, below))
 
 
 def _power(rows: Sequence[dict[str, object]], name: str) -> float:
-    """Slope of log(noise error) over log δ at equal groups, over all sizes."""
+    """Return the slope of log(noise error) over log δ at equal groups, over all sizes."""
     chosen = [r for r in rows if r["points"] == name and r["grouping"] == "equal groups"]
     x, y = (np.log([float(str(r[k])) for r in chosen]) for k in ("delta", "mse of the noise"))
     return round(float(np.polyfit(x, y, 1)[0]), 3)
@@ -141,7 +141,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,4 +1,4 @@
-"""2014, Figure 6: smooth sensitivity of the median of exponential points, standard and δ-neighbourhoods, and errors."""
+"""2014, Figure 6: smooth sensitivity and error of the median of exponential points, standard and δ-neighbourhoods."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from experiments._common import BLUE, GREEN, ORANGE, RED, Found, command, figure
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)
 NUMBERS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 EPSILON = 1
-#: How the error of the median is measured: by the noise of the smooth sensitivity, and by drawn places.
+#: Two mechanisms for the median: noise scaled by the smooth sensitivity, and the inverse sensitivity mechanism.
 METHODS = ("smooth", "inverse")
 
 
 def run(out: Path, small: bool) -> Found:
-    """Write figure6.csv and figure6.png: 300 data sets of each size, mean smooth sensitivity and absolute errors."""
+    """Write figure6.csv and figure6.png: mean smooth sensitivity and absolute errors of 300 data sets of each size."""
     rng = np.random.default_rng(6)
     repetitions = 30 if small else 300
     numbers = NUMBERS[::3] if small else NUMBERS
@@ -88,7 +88,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,4 +1,4 @@
-"""2014, Figure 7: error of the offline optimum against equal shares, weights of 0 and 1, for δ = 4 (and 7)."""
+"""2014, Figure 7: error of the offline optimum against equal shares, for weights of 0 and 1 and δ = 4 (and 7)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(out: Path, small: bool) -> Found:
 
 
 def error(weights: np.ndarray, amounts: np.ndarray) -> float:
-    """Σ w ε^−2 over the steps with weight."""
+    """Return Σ w ε^−2 over the steps with weight."""
     on = weights > 0
     return float((weights[on] / amounts[on] ** 2).sum())
 
@@ -74,7 +74,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

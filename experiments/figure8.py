@@ -1,4 +1,4 @@
-"""2014, Figure 8: errors of equal shares, online and offline allocation, and of the best policy there is."""
+"""2014, Figure 8: errors of equal shares, online and offline allocation, and the best possible policy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from experiments._common import BLUE, GREEN, GREY, ORANGE, Found, command, figur
 from experiments._policy import best_policy
 from experiments.figure7 import error
 
-#: The paper's panels are the first three.
+#: The first three panels are the paper's.
 PANELS = ((4, 0.5), (7, 0.5), (4, 0.75), (7, 0.75))
 STEPS = 50
-#: Parts of the limit in which the best policy is sought.
+#: The best policy is sought among multiples of the limit over this number.
 PARTS = {4: 60, 7: 42}
 
 
@@ -37,7 +37,7 @@ def run(out: Path, small: bool) -> Found:
         offline = np.array([error(w, allocate_offline(w, length=window, epsilon=1.0)) for w in weights])
         made = np.array([error(w, e) for w, e in zip(weights, spent, strict=True)])
         gap = equal.mean() - offline.mean()
-        # The best policy's expected error, against this sample's own number of weights.
+        # Weight the best policy's expected error by this sample's own number of weights.
         expected = float(policy[-1]) * equal.mean() / (STEPS * chance * window**2)
         name = f"δ = {window}, p = {chance:g}"
         rows.append(
@@ -67,7 +67,7 @@ def run(out: Path, small: bool) -> Found:
 def online(
     weights: NDArray[np.float64], window: int, chance: float, scenarios: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """What the online allocation spends (R, n) for all draws of the weights at once."""
+    """Return the amounts (R, n) that online allocation spends, for all draws of the weights at once."""
     steps = weights.shape[1]
     spent = np.zeros(weights.shape)
     for step in range(steps):
@@ -102,7 +102,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

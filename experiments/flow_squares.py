@@ -1,9 +1,9 @@
 """Flows against shifted grids: squares on the stand-ins for the Twitter sets, 1000 × 1000 cells, δ = one cell.
 
-Both have pure ε = 1 under the same neighbourhood, membership fixed. The shifted grids are averaged as in the paper and
-have, at each size of query, the width that turns out best on the data, which no release could know; the flow is one
-release, tuned for squares of side 0.1. Squares consist of whole cells; the last column has squares at any place, whose
-error is mostly that nobody knows where in a cut cell its points lie. All figures are exact.
+Both have pure ε = 1 under the same neighbourhood with fixed membership. The shifted grids are averaged as in the paper
+and use, for each query size, the width that turns out best on the data, which no release could know. The flow is a
+single release, tuned for squares of side 0.1. Squares consist of whole cells. The last column has squares anywhere:
+their error is mostly due to the unknown positions of points within cut cells. All figures are exact.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def _compare(stand_in: StandIn, sizes: Sequence[float], widths: Sequence[float],
 
 
 def _whole(points: Floats, squares: Squares) -> Squares:
-    """The squares moved to the nearest edges of cells."""
+    """Move the squares to the nearest cell edges."""
     low = np.rint(squares.boxes.corners[:, :2] / CELL) * CELL
     side = np.repeat(np.rint(np.array(squares.sizes) / CELL) * CELL, len(low) // len(squares.sizes))
     corners = np.minimum(np.column_stack([low, low + side[:, None]]), 1.0)
     boxes = Boxes(corners)
-    # Counted in cells, as a coordinate on an edge would be.
+    # Count in cells, as for a coordinate on an edge.
     domain = Shifted(CELL, CELL, CELL).domain
     counts = dh.count(points, domain).array.astype(np.float64)
     return Squares(squares.sizes, boxes, box_sums(counts, boxes.spans(domain)))

@@ -1,4 +1,4 @@
-"""Years of daily maps at a constant budget per window, against one budget for all days (needs the check-ins' file).
+"""Years of daily maps at a constant budget per window, against one budget for all days (needs the Gowalla file).
 
 `python -m experiments.gowalla_years --data gowalla_events.tsv.gz [--small] [--out DIR]`
 """
@@ -32,7 +32,7 @@ from experiments._common import (
 
 BOUNDS, CELL, DELTA = (563_000, 4_480_000, 613_000, 4_532_000), "5km", "5km"
 START, UNTIL, LENGTH, EPSILON = "2009-04-01", "2010-10-22", 7, Fraction(1)
-#: Random squares of so many cells a side, the same every day.
+#: Random squares of these sides in cells, the same every day.
 SIDE, BOXES = 2, 60
 
 
@@ -44,12 +44,12 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
     days = clock.step(until) + 1
     if small:
         days = min(days, 2 * length)
-    # One check-in a day of each person: an entity's sequence has one element per step.
+    # Keep one check-in per user and day: a user's sequence has one element per step.
     stepped = count_file(
         data, domain, clock=clock, steps=days, time=1, x=3, y=2, crs="EPSG:4326", user=0, max_per_user=1
     )
     window = dh.Window(length=length, epsilon=EPSILON)
-    # The strategy is chosen for a day's share, from public figures.
+    # Choose the strategy for one day's share, from public figures.
     by_window = mechanism_for(near, epsilon=window.equal_share).strategy
     once = Fraction(EPSILON, days)
     by_day = mechanism_for(near, epsilon=once).strategy
@@ -77,7 +77,7 @@ def run(data: Path, out: Path, small: bool, *, start: str = START, until: str = 
                 "check-ins a day": float(sizes[held, 0].mean()),
                 "rms count of a box": float(np.sqrt(sizes[held, 1].mean())),
                 "rmse, window": float(np.sqrt(squares[held, 0].mean())),
-                # Unbiased estimates of many days average out.
+                # Average over many days: unbiased estimates average out.
                 "rmse of the month's mean, window": float(np.sqrt((np.array(plain)[held].mean(axis=0) ** 2).mean())),
                 "rmse, one budget": float(np.sqrt(squares[held, 1].mean())),
             }
@@ -125,9 +125,11 @@ def _draw(rows: Sequence[dict[str, object]], days: int, length: int, file: Path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     parser = parser_of(__doc__)
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="user, UTC time, latitude, longitude")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="a file of user, UTC time, latitude and longitude"
+    )
     chosen = parser.parse_args(arguments)
     print_found(run(chosen.data, chosen.out, chosen.small))
 

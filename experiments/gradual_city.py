@@ -1,7 +1,7 @@
-"""A city map that is refined in steps: error against all that has been spent, beside composition and a fresh release.
+"""Refine a city map in steps: error against the total budget spent, compared with composition and a fresh release.
 
-`python -m experiments.gradual_city [--small] [--out DIR]`. The noise does not depend on the data, and neither do
-the errors. Docs: docs/internals/gradual.md.
+`python -m experiments.gradual_city [--small] [--out DIR]`. Neither noise nor errors depend on the data.
+See docs/internals/gradual.md.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from experiments.districts import projected
 
 BOUNDS, CELL, DELTA = (560_000, 4_480_000, 610_000, 4_530_000), 500.0, 500.0
 EPSILONS = tuple(Fraction(e, 20) for e in (2, 4, 8, 14, 20, 30))
-#: Squares of 2 to 40 cells a side, at whole cells, so that nothing but noise is off.
+#: Squares of 2 to 40 whole cells a side, so noise is the only error.
 SQUARES, RUNS = 400, 60
 Floats = NDArray[np.float64]
 
 
 def city() -> NDArray[np.int64]:
-    """Counts of an invented city."""
+    """Return counts of an invented city."""
     visits = datasets.sample_points(seed=7)
     return np.asarray(dh.count(projected(visits["lon"], visits["lat"], 32618), near().domain, outside="clamp"))
 
 
 def near() -> dh.Neighbourhood:
-    """The neighbourhood, public."""
+    """Return the public neighbourhood."""
     return dh.Neighbourhood(dh.Domain.from_cell(BOUNDS, CELL), DELTA)
 
 
 def squares(domain: dh.Domain) -> dh.Boxes:
-    """Random squares of whole cells."""
+    """Return random squares of whole cells."""
     rng = np.random.default_rng(3)
     side = np.rint(np.geomspace(2, 40, SQUARES)).astype(int)
     corner = rng.integers(0, np.array(domain.shape) - side[:, None] + 1)
@@ -61,7 +61,7 @@ def squares(domain: dh.Domain) -> dh.Boxes:
 
 
 def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dict[str, Any]]:
-    """Root mean square errors over squares and runs after each step, by what was done to get there."""
+    """Return root mean square errors over squares and runs after each step, by method."""
     relation = near()
     first = mechanism_for(relation, workload=work, epsilon=EPSILONS[-1])
     truth = work.matrix(relation.domain) @ counts.ravel().astype(float)

@@ -1,9 +1,9 @@
-"""A live city under budgets of its people: how many questions until the median person can pay for no more.
+"""A live city under personal budgets: how many questions can be asked until the median user has no budget left?
 
-`python -m experiments.live_city [--small] [--out DIR]`. People of an invented city come and go through a year, visits
-are inserted day by day, and every day some questions are asked about the day's visits: how many there were of one kind,
-in the whole city or in one district. Under a global budget (PINQ) every question costs everyone; under personal budgets
-it costs those whose visits it counted. Docs: docs/internals/personal.md.
+`python -m experiments.live_city [--small] [--out DIR]`. Users of an invented city come and go through a year. Visits
+arrive day by day, and every day brings questions about that day's visits: the number of one kind, in the whole city or
+in one district. Under a global budget (PINQ) a question costs everyone. Under personal budgets it costs only the users
+whose visits it counted. See docs/internals/personal.md.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, prin
 
 KINDS = ("cafe", "shop", "gym", "office", "school", "park", "clinic", "bus", "cinema", "library")
 DISTRICTS = 40
-#: Of a person, altogether; and of a question.
+#: ε of a user in total, and of one question.
 BUDGET, EPSILON = Fraction(1), Fraction(1, 20)
 
 
 @dataclass(frozen=True)
 class City:
-    """Who lives there, from when on, and what they do."""
+    """The users of the city, the day each arrives, and their habits."""
 
     people: int
     days: int
     questions: int
 
     def residents(self, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """Three in five are there from the beginning; some go out a lot, most of them in their own district."""
+        """Draw the users. Three in five live there from the start; some go out a lot, mostly in their own district."""
         start = np.where(rng.random(self.people) < 0.6, 0, rng.integers(0, self.days, self.people))
         weights = 1 / np.arange(1, DISTRICTS + 1)
         return {
@@ -49,7 +49,7 @@ class City:
         }
 
     def day(self, day: int, residents: dict[str, NDArray[Any]], rng: np.random.Generator) -> pd.DataFrame:
-        """The visits of a day."""
+        """Return the visits of a day."""
         there = np.flatnonzero(residents["from"] <= day)
         who = np.repeat(there, rng.poisson(residents["visits"][there]))
         kind = (rng.random(len(who))[:, None] > residents["liking"][who]).sum(axis=1).clip(max=len(KINDS) - 1)
@@ -65,7 +65,7 @@ class City:
         )
 
     def asked(self, rng: np.random.Generator) -> list[tuple[str, int | None]]:
-        """The questions of a day: a kind, half of them in one district."""
+        """Yield the questions of a day: each asks for one kind, half of them in one district."""
         return [
             (str(rng.choice(KINDS)), int(rng.integers(DISTRICTS)) if number % 2 else None)
             for number in range(self.questions)
@@ -73,7 +73,7 @@ class City:
 
 
 def simulate(city: City) -> list[dict[str, Any]]:
-    """A row for each day: questions so far, who can pay for no more, what is left out of the answers."""
+    """Yield a row per day: questions so far, users without budget, and the share of records left out of the answers."""
     rng = np.random.default_rng(1)
     residents = city.residents(rng)
     rows: list[dict[str, Any]] = []
@@ -102,7 +102,7 @@ def simulate(city: City) -> list[dict[str, Any]]:
             spent = _spent(people)
             used, left = round((spent.sum() - before) / float(EPSILON)), float(BUDGET) - spent
             there = int((residents["from"] <= day).sum())
-            # Who has not been anywhere has not come into the table yet, and spent nothing.
+            # Users who have not been anywhere are not in the table yet and have spent nothing.
             left = np.concatenate([left, np.full(there - len(left), float(BUDGET))])
             rows.append(
                 {
@@ -125,7 +125,7 @@ def _found(folder: str) -> tuple[Any, People]:
 
 
 def _spent(people: People) -> NDArray[np.float64]:
-    """What each person has spent, for the experiment: nobody else may look."""
+    """Return the spent budget of each user. Only the experiment may look at it."""
     with people.purses.turn() as turn:
         return turn.spent / 1e9
 

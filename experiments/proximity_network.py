@@ -1,4 +1,4 @@
-"""Places shared over a network of neighbours: the error at a distance, and what coalitions gain (2018, section IV-A).
+"""Share places over a network of neighbours: the error at a distance, and the gain of coalitions (2018, section IV-A).
 
 `python -m experiments.proximity_network [--small] [--out DIR]`
 """
@@ -24,14 +24,14 @@ from experiments._common import BLUE, GREY, ORANGE, RED, Found, command, figure,
 
 #: As in the paper: users, friendships, and ε from the nearest to the furthest.
 USERS, EDGES, NEAREST, FURTHEST = 150, 1256, 15.0, 0.5
-#: Metres: a side of the square in which people live, and α. A unit of the paper's error is one α.
+#: In metres: the side of the square in which users live, and α. The paper measures errors in units of α.
 SIDE, ALPHA = 10_000, 100.0
 DRAWS, SEED = 400, 1
 Floats = NDArray[np.float64]
 
 
 def proximity(seed: int) -> tuple[Floats, dh.Network]:
-    """Places (USERS, 2) and the network of the EDGES closest pairs: the first one after `seed` that is connected."""
+    """Draw places (USERS, 2) and the network of the EDGES closest pairs, from the first connected draw after `seed`."""
     while True:
         places = np.random.default_rng(seed).uniform(0, SIDE, (USERS, 2))
         first, second = np.triu_indices(USERS, 1)
@@ -52,7 +52,7 @@ def run(out: Path, small: bool) -> Found:
     """Write proximity_network.csv (a row per distance), proximity_coalitions.csv and proximity_network.png."""
     places, network = proximity(SEED)
     hops = np.array([_hops(network, place) for place in range(USERS)])
-    # The star lives at one end of the network; the coalition around whoever is furthest from them.
+    # The star lives at one end of the network, the coalition around the user who is furthest away.
     star, diamond = (int(place) for place in np.unravel_index(np.argmax(hops), hops.shape))
     distance, furthest = hops[star], int(hops.max())
     rate = math.log(NEAREST / FURTHEST) / (furthest - 1)
@@ -94,7 +94,7 @@ def run(out: Path, small: bool) -> Found:
 
 
 def _noise(epsilon: Floats, rng: np.random.Generator) -> Floats:
-    """Independent noise of the same law for each: a direction, and a Gamma distributed length."""
+    """Draw independent noise of the same law for each user: a direction and a Gamma distributed length."""
     way = rng.normal(size=(len(epsilon), 2))
     way /= np.linalg.norm(way, axis=1)[:, None]
     return way * rng.gamma(2, ALPHA / epsilon)[:, None]
@@ -126,7 +126,7 @@ def _by_distance(
 def _by_size(
     ours: Floats, independent: Floats, epsilon: Floats, coalition: NDArray[np.int64]
 ) -> list[dict[str, float]]:
-    """Errors of the coalitions of the first so many members."""
+    """Return the errors of coalitions of the first members, by size."""
     rows = []
     for size in (1, 2, 3, 5, 8, 12, 18, 27, 40, 60):
         members = coalition[:size]
@@ -211,14 +211,14 @@ def _draw_network(axes: Axes, places: Floats, network: dh.Network, star: int, di
 
 
 def _plain(axis: Axis) -> None:
-    """Figures such as 20 and 500 on a logarithmic axis, instead of powers."""
+    """Write figures such as 20 and 500 on a logarithmic axis, instead of powers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,8 +1,8 @@
-"""Reports whose noise is relaxed step by step: what is found at which cumulative ε, in three ways.
+"""Relax the noise of reports step by step: what is detected at which cumulative ε, by three methods.
 
-A hundred texts of falling frequency, and as many that nobody has. "channels" refines a report at equal ε,
-"composition" adds independent reports whose ε add up, and "fresh" asks once, at the last ε. Docs:
-docs/internals/rappor.md.
+The data are a hundred texts of falling frequency, among as many that nobody has. "channels" refines one report at equal
+ε, "composition" adds independent reports whose ε add up, and "fresh" asks once, at the last ε.
+See docs/internals/rappor.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WAYS = {
 
 
 def refined(texts: list[str], levels: Sequence[float], rng: np.random.Generator) -> Iterator[Reports]:
-    """One report at each level, each a finer version of the one before."""
+    """Return one report at each level, each a finer version of the one before."""
     clients = Clients(texts, Rappor.costing(levels[0], **FILTER), rng=rng)
     yield clients.report(rng=rng)
     for epsilon in levels[1:]:
@@ -39,7 +39,7 @@ def refined(texts: list[str], levels: Sequence[float], rng: np.random.Generator)
 
 
 def together(reports: Sequence[Reports]) -> Any:
-    """Independent reports as one: weighted by their variances, through the channel that has the sum's variance."""
+    """Combine independent reports, weighted by variance, and find the channel of the combined variance."""
     weights, counts = [], []
     users = reports[0].users
     for each in reports:
@@ -47,7 +47,7 @@ def together(reports: Sequence[Reports]) -> Any:
         rise = float(channel.one - channel.zero)
         weights.append(rise**2 / float(channel.zero * (1 - channel.zero)))
         counts.append((each.ones - float(channel.zero) * users[:, None]) / rise)
-    # Flips π have the variance π (1 − π)/(1 − 2π)² in an unset bit: solved for π.
+    # Flips with probability π give an unset bit the variance π (1 − π)/(1 − 2π)²; solve for π.
     variance = 1 / sum(weights)
     flips = (1 - 1 / np.sqrt(1 + 4 * variance)) / 2
     mean = np.average(counts, axis=0, weights=weights)
@@ -58,7 +58,7 @@ def together(reports: Sequence[Reports]) -> Any:
 
 
 def measured(texts: list[str], true: NDArray[np.int64], seed: int, levels: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """A row for each way and level."""
+    """Return a row for each method and level."""
     rng = np.random.default_rng((seed, 1))
     cohorts = rng.integers(0, FILTER["cohorts"], len(texts))
     chain = refined(texts, levels, rng)
@@ -108,7 +108,7 @@ def run(out: Path, small: bool) -> Found:
 
 
 def mean(rows: Sequence[dict[str, Any]], way: str, epsilon: float, what: str) -> float:
-    """Mean over the seeds."""
+    """Return the mean over the seeds."""
     return float(np.mean([row[what] for row in rows if (row["way"], row["epsilon"]) == (way, epsilon)]))
 
 
@@ -131,7 +131,7 @@ def _draw(rows: Sequence[dict[str, Any]], levels: Sequence[float], users: int, f
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,4 +1,4 @@
-"""Sample paths of the real noise process in 1, 2 and 20 dimensions, as drawn in 2018, Figure 2, Figure 3."""
+"""Sample paths of the real-valued noise process in 1, 2 and 20 dimensions, as in 2018, Figures 2 and 3."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 LEAST, MOST = 0.1, 20.0
 DIMENSIONS = (1, 2, 20)
-#: Levels and the values (K, n) from each on; the last value holds up to MOST.
+#: A path: levels, and the value (K, n) from each on. The last value holds up to MOST.
 Path_ = tuple[np.ndarray, np.ndarray]
 
 
 def run(out: Path, small: bool) -> Found:
-    """Write sample_paths.csv (two paths for each dimension) and .png; count the jumps of many more."""
+    """Write sample_paths.csv (two paths for each dimension) and sample_paths.png, and count the jumps of many more."""
     rng = np.random.default_rng(2018)
     drawn = {n: [path(n, rng) for _ in range(2)] for n in DIMENSIONS}
     rows = [
@@ -49,7 +49,7 @@ def run(out: Path, small: bool) -> Found:
 
 
 def path(dimension: int, rng: np.random.Generator) -> Path_:
-    """One path from LEAST up to MOST."""
+    """Draw one path from LEAST up to MOST."""
     noise = Euclidean(dimension)
     first = noise.start(LEAST, 1, rng=rng)[0]
     levels, values = noise.jumps(first, LEAST, MOST, rng=rng)
@@ -89,7 +89,7 @@ def _mean(axes: Axes, n: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

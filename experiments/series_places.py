@@ -1,7 +1,7 @@
-"""Sums over days: what is not known of where in their cells points lie, added up in three ways, and what was wrong.
+"""Sums over days: three ways to add up the uncertainty of positions within cells, and the error each makes.
 
-`python -m experiments.series_places [--data FILE] [--small] [--out DIR]`; the file is gowalla_events.tsv.gz
-(docs/internals/datasets.md); without it, an invented city of which a part is seen every day. Docs: docs/streams.md.
+`python -m experiments.series_places [--data FILE] [--small] [--out DIR]`. FILE is gowalla_events.tsv.gz
+(docs/internals/datasets.md). Without it the data are an invented city, part of which is seen each day.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from experiments.districts import projected, regions
 
 LOW, HIGH, SEED = np.array((563_000, 4_480_000)), np.array((613_000, 4_532_000)), 1
 DAYS = Clock.of("2010-08-01", "1d")
-#: Side of a cell, which is δ, in metres; ε of a day; points of a user and day (None: all of them); days.
+#: The side of a cell in metres (equal to δ), ε per day, points per user and day (None: all), and the number of days.
 CASES = [
     (1000, 5.0, None, 31),
     (1000, 5.0, 1, 31),
@@ -38,7 +38,7 @@ CASES = [
 
 
 def visits(file: Path | None, small: bool) -> pd.DataFrame:
-    """Columns day, user, x, y in metres of EPSG:32618; days count from the first of August 2010."""
+    """Return columns day, user, x, y in metres of EPSG:32618, with days counted from 1 August 2010."""
     if file is None:
         city = datasets.sample_points(seed=7).head(4_000 if small else None)
         rng = np.random.default_rng(SEED)
@@ -54,7 +54,7 @@ def visits(file: Path | None, small: bool) -> pd.DataFrame:
 
 
 def measured(rows: pd.DataFrame, cell: int, epsilon: float, most: int | None, days: int) -> Iterator[dict[str, Any]]:
-    """Coverage of the sum over some days, and the stated error by that which was made."""
+    """Return the coverage of sums over some days, and the stated error over the actual one."""
     rng = np.random.default_rng(SEED)
     domain = dh.Domain.from_cell((*LOW, *HIGH), cell)
     near = dh.Neighbourhood(domain, cell, "boundary")
@@ -96,7 +96,7 @@ def measured(rows: pd.DataFrame, cell: int, epsilon: float, most: int | None, da
 
 
 def variance_within_cells(placement: Placement, cover: RegionCover) -> NDArray[np.float64]:
-    """Return the variance (m,) of what is not known of where in their cells the points of queries lie."""
+    """Return the variance (m,) due to the unknown positions of points within their cells."""
     (spread,) = placement.spreads((slice(None),) * placement.cells.ndim)
     rows = cover.rows
     return placement_variance(rows @ spread.ravel(), rows.power(2) @ spread.ravel())

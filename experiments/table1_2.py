@@ -1,7 +1,7 @@
-"""2014, Table 1, Table 2: four counts published as they are, or as suffix sums; simulated beside exact variances.
+"""2014, Tables 1 and 2: four counts published directly and as suffix sums, simulated and by exact variance.
 
-The example of section 5.1: values 1/4, 2/4, 3/4, 1, a source at the left end, δ = 0.25, ε = 1. The noise is the
-discrete one of releases; the paper's continuous figure stands beside it.
+The example of section 5.1: values 1/4, 2/4, 3/4, 1, a source at the left end, δ = 0.25, ε = 1. Releases use discrete
+noise; the table also shows the paper's figure for continuous noise.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _show_one(name: str, strategy: dh.Strategy, rng: np.random.Generator) -> Non
 
 
 def _variances(name: str, strategy: dh.Strategy, repetitions: int, rng: np.random.Generator) -> list[dict[str, object]]:
-    """One row per range: its exact variance, and that of many releases made at once."""
+    """Return one row per range: its exact variance, and the variance over many releases made at once."""
     work = dh.workloads.all_ranges(DOMAIN)
     scale = dh.sensitivity(strategy, NEAR)
     published = strategy.measure(COUNTS)[:, None] + dh.noise.discrete_laplace(scale, (4, repetitions), rng=rng)
@@ -89,7 +89,7 @@ def _draw(rows: Sequence[dict[str, object]], repetitions: int, file: Path) -> No
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,9 +1,9 @@
-"""2014, Table 3: variance by size of range for I_4 and C_4, and the search through all binary strategies on 4 cells.
+"""2014, Table 3: variance by range size for I_4 and C_4, and a search through all binary strategies on 4 cells.
 
-The paper prints the worst range of each size (8, 16, 24, 32 and 4, 4, 4, 2). Its claim of optimality is about the
-total over all ten ranges, which those figures do not give: ranges that end at the right end need one row of C_4
-instead of two. Printed here: the paper's figures, the exact means, the totals, and the best of all 32,768 sets of
-distinct binary rows.
+The paper prints the worst range of each size (8, 16, 24, 32 and 4, 4, 4, 2). Its claim of optimality concerns the total
+over all ten ranges, which those figures do not give: ranges that end at the right end need one row of C_4 instead of
+two. This prints the paper's figures, the exact means, the totals, and the best of all 32,768 sets of distinct binary
+rows.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from experiments._common import BLUE, GREY, ORANGE, Found, command, figure, prin
 DOMAIN = dh.Domain((0, 1), (4,))
 STRATEGIES = {"I_4": dh.strategies.Identity(DOMAIN), "C_4": dh.strategies.Cumulative(DOMAIN)}
 PRINTED = {"I_4": (8, 16, 24, 32), "C_4": (4, 4, 4, 2)}
-#: The nonzero binary rows on four cells; row r - 1 is r in binary, first cell first.
+#: The nonzero binary rows on four cells. Row r − 1 is r in binary, first cell first.
 ROWS = np.array([[r >> (3 - cell) & 1 for cell in range(4)] for r in range(1, 16)])
-#: Which rows each of the 2^15 sets holds.
+#: Membership of rows in each of the 2^15 sets.
 SETS = np.arange(1 << 15)[:, None] >> np.arange(15) & 1
 
 
 def neighbourhood(sources: str | None) -> dh.Neighbourhood:
-    """Moves by one cell, with or without arrivals at the left end."""
+    """Return moves by one cell, with or without arrivals at the left end."""
     return dh.Neighbourhood(DOMAIN, delta=0.25, sources=sources)
 
 
 @dataclass(frozen=True)
 class Search:
-    """Totals (32768,) over all ranges for every set of rows; infinite where the ranges are not determined."""
+    """Totals (32768,) over all ranges for every set of rows, infinite where some range is undetermined."""
 
     name: str
     totals: NDArray[np.float64]
@@ -54,7 +54,7 @@ class Search:
         ]
 
     def row(self) -> dict[str, object]:
-        """For the table."""
+        """Return a row of the table."""
         distinct = np.unique(self.totals[np.isfinite(self.totals)].round(6))
         return {
             "neighbourhood": self.name,
@@ -67,10 +67,10 @@ class Search:
 
 
 def search(sources: str | None, public_total: bool) -> NDArray[np.float64]:
-    """Total variance 2 Δ² tr(Q (AᵀA)⁻¹ Qᵀ) of every set of rows at ε = 1, with continuous Laplace noise.
+    """Return the total variance 2 Δ² tr(Q (AᵀA)⁻¹ Qᵀ) of every set of rows at ε = 1, with continuous Laplace noise.
 
-    With a public total the estimate is confined to counts that add up to it: with B an orthonormal basis of
-    the vectors that add up to zero, (AᵀA)⁻¹ becomes B (BᵀAᵀAB)⁻¹ Bᵀ.
+    A public total confines the estimate to counts that add up to it. With B an orthonormal basis of the vectors that
+    add up to zero, (AᵀA)⁻¹ becomes B (BᵀAᵀAB)⁻¹ Bᵀ.
     """
     cuts = np.abs(ROWS @ neighbourhood(sources).incidence())
     sensitivity = (SETS @ cuts).max(axis=1)
@@ -80,7 +80,7 @@ def search(sources: str | None, public_total: bool) -> NDArray[np.float64]:
     if public_total:
         basis = np.linalg.qr(np.column_stack([np.ones(4), np.eye(4)[:, :3]]))[0][:, 1:]
         gram, workload = basis.T @ gram @ basis, basis.T @ workload @ basis
-    # Both determinants are multiples of 1/4 in exact arithmetic: anything smaller is rounding.
+    # In exact arithmetic both determinants are multiples of 1/4, so anything smaller is rounding.
     full = np.linalg.det(gram) > 0.1
     totals = np.full(len(SETS), np.inf)
     trace = np.einsum("ij,kji->k", workload, np.linalg.inv(gram[full]))
@@ -110,7 +110,7 @@ def run(out: Path, small: bool) -> Found:
 
 
 def _compare() -> tuple[list[dict[str, object]], dict[str, tuple[float, float]]]:
-    """Table 3 with means and totals; and the totals with continuous and discrete noise."""
+    """Return Table 3 with means and totals, for continuous and discrete noise."""
     work, near = dh.workloads.all_ranges(DOMAIN), neighbourhood("left")
     low, high = work.spans(DOMAIN)[0]
     size = (high - low).astype(int)
@@ -166,7 +166,7 @@ def _draw(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

@@ -1,8 +1,8 @@
-"""2014, Table 4: how the largest and the total error over all ranges grow, measured and fitted.
+"""2014, Table 4: growth of the largest and the total error over all ranges, measured and fitted.
 
 Errors are `expected_error` over all ranges at ε = 1 with continuous Laplace noise, a source at the left end and δ of
-whole bins; Y_n is unnormalised Haar. Powers of n and δ are slopes on double logarithmic axes over the last doubling;
-powers of log n are p in a (log₂ n + b)^p, whose offset b absorbs the lower terms. The paper prints δ for C_{n,δ}; it is
+whole bins. Y_n is unnormalised Haar. Powers of n and δ are slopes on double logarithmic axes over the last doubling.
+Powers of log n are p in a (log₂ n + b)^p, where b absorbs the lower terms. The paper prints δ for C_{n,δ}; it should be
 δ², since δ is the sensitivity and the variance is its square.
 """
 
@@ -40,7 +40,7 @@ SHIFTS = (1, 2, 4, 8, 16)
 
 
 def errors(kind: str, n: int, delta: int) -> tuple[float, float]:
-    """Largest and total variance over all ranges of n bins when moves reach over δ bins."""
+    """Return the largest and the total variance over all ranges of n bins, for moves of up to δ bins."""
     domain = dh.Domain((0, 1), (n,))
     near = dh.Neighbourhood(domain, delta=delta / n, sources="left")
     work = dh.workloads.all_ranges(domain)
@@ -49,19 +49,19 @@ def errors(kind: str, n: int, delta: int) -> tuple[float, float]:
 
 
 def slope(x: Sequence[float], y: NDArray[np.float64]) -> float:
-    """Power of x in y over the last doubling."""
+    """Return the power of x in y over the last doubling."""
     return float(np.log(y[-1] / y[-2]) / np.log(x[-1] / x[-2]))
 
 
 def log_power(n: Sequence[int], error: NDArray[np.float64]) -> float:
-    """p in error = a (log₂ n + b)^p, by least squares on the logarithm."""
+    """Return p in error = a (log₂ n + b)^p, by least squares on the logarithm."""
     from scipy.optimize import curve_fit
 
     def model(x: NDArray[np.float64], a: float, b: float, p: float) -> NDArray[np.float64]:
         return a + p * np.log(x + b)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the fit is perfect to the last digit is no concern
+        warnings.simplefilter("ignore")  # ignore the warning that the fit is exact
         found, _ = curve_fit(model, np.log2(n), np.log(error), p0=(0.0, 0.5, 3.0), bounds=([-9, -3, 0], [9, 9, 9]))
     return float(found[2])
 
@@ -91,13 +91,13 @@ def _listed(
 def _fitted(
     sizes: Sequence[int], measured: dict[str, NDArray[np.float64]], by_delta: NDArray[np.float64]
 ) -> list[dict[str, object]]:
-    """One row per power in the paper's table."""
+    """Return one row per power in the paper's table."""
     ranges = np.array([n * (n + 1) / 2 for n in sizes])
     rows: list[tuple[str, str, str, str, float]] = []
     for kind in ("H_n", "Y_n"):
         worst, total = measured[kind].T
         rows.append((kind, "max", "log n", "3", log_power(sizes, worst)))
-        # Dividing by the number of ranges, which is of the order n², leaves the power of the logarithm.
+        # The number of ranges is of order n², so dividing by it leaves the power of the logarithm.
         rows.append((kind, "total / ranges", "log n", "3", log_power(sizes, total / ranges)))
     worst, total = measured["I_n"].T
     rows += [("I_n", "max", "n", "1", slope(sizes, worst)), ("I_n", "total", "n", "3", slope(sizes, total))]
@@ -135,7 +135,7 @@ def _draw(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

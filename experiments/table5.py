@@ -1,8 +1,8 @@
 """2014, Table 5: mean square error of random squares answered by equi-width histograms of several bin widths.
 
-On the stand-ins, beside the paper's figures. ε = 1, Laplace noise of scale 2, answers by shares of area, eq. (8).
-Nothing is simulated: squared bias and noise variance of every query are exact. The paper's sets are not public and its
-figures are mostly bias, which depends on where exactly the points are: only the pattern can be compared.
+Measured on the stand-ins, next to the paper's figures. ε = 1, Laplace noise of scale 2, answers by shares of area,
+eq. (8). Nothing is simulated: squared bias and noise variance of every query are exact. The paper's data sets are not
+public and its figures are mostly bias, which depends on the exact positions of points: only the pattern is comparable.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from experiments._squares import STAND_INS, WIDTHS, Squares, StandIn, equi_width
 
 SIZES = (0.01, 0.1, 0.2)
 SHOWN = (0.005, 0.01, 0.015, 0.02)
-#: The paper's mean square errors by dataset and size, for the widths shown.
+#: The paper's mean square errors by data set and size, for the widths shown.
 PRINTED = {
     (1, 0.01): (62.01, 86.16, 94.12, 100.69),
     (1, 0.1): (13218, 9895.7, 6726, 8901.6),
@@ -83,7 +83,7 @@ def _draw(rows: Sequence[dict[str, object]], file: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Command line."""
+    """Run the script from the command line."""
     command(run, __doc__, arguments)
 
 

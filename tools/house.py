@@ -13,7 +13,7 @@ from pathlib import Path
 
 HOUSE = Path(__file__).parent.parent / "deltahist"
 TESTS = HOUSE.parent / "tests"
-#: What a user does, and how many files of the package it may go through.
+#: User tasks, and the number of files each may run through.
 TRIPS = {
     "a publication by a named strategy (cells)": ('dh.publish(counts, near, "identity", epsilon=1)', 18),
     "a publication by a named strategy that is tuned (flow)": ('dh.publish(counts, near, "flow", epsilon=1)', 0),
@@ -35,7 +35,7 @@ print(sum("/deltahist/" in name for name in files))
 
 
 def main() -> None:
-    """Print lines per room, what is twice, Protocols, circles of rooms, and files per trip."""
+    """Print lines per room, duplicates, Protocols, circular imports between rooms, and files per task."""
     files = sorted(HOUSE.rglob("*.py"))
     trees = {file: ast.parse(file.read_text(encoding="utf-8")) for file in files}
     rooms: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def print_counts(rooms: dict[str, collections.Counter[str]]) -> None:
-    """Print how many files and lines of each kind a room has."""
+    """Print the files and lines of each room, by kind of line."""
     kinds = ("files", "code", "docstring", "comment", "blank")
     print(f"{'room':16}" + "".join(f"{kind:>11}" for kind in kinds) + f"{'lines':>11}")
     for room in sorted(rooms, key=lambda room: -lines_of(rooms[room])):
@@ -95,7 +95,7 @@ def print_habits(trees: dict[str, list[ast.Module]], rooms: dict[str, collection
 
 
 def habits_of(tree: ast.Module) -> collections.Counter[str]:
-    """Count what a file raises, its constants, its writes to frozen objects, and the names of its functions."""
+    """Count a file's raises, constants, writes to frozen objects and function names."""
     found = collections.Counter[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and node.exc is not None:
@@ -118,12 +118,12 @@ def room_of(file: Path) -> str:
 
 
 def lines_of(found: collections.Counter[str]) -> int:
-    """Return all lines of a count of kinds."""
+    """Return the total number of lines."""
     return found.total() - found["files"]
 
 
 def kinds_of_lines(file: Path, tree: ast.Module) -> collections.Counter[str]:
-    """Return how many lines are code, docstrings, comments and blank."""
+    """Count lines of code, docstrings, comments and blanks."""
     text = file.read_text(encoding="utf-8")
     kinds = ["code" if line.strip() else "blank" for line in text.splitlines()]
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -137,7 +137,7 @@ def kinds_of_lines(file: Path, tree: ast.Module) -> collections.Counter[str]:
 
 
 def imports_of(file: Path, tree: ast.Module) -> Iterator[str]:
-    """Yield the rooms that a file imports from when it is run, not only for its types."""
+    """Yield the rooms that a file imports from at run time; imports for types do not count."""
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("deltahist."):
             parts = node.module.split(".")  # type: ignore[union-attr]

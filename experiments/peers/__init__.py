@@ -1,8 +1,8 @@
-"""Published mechanisms for 2-D range queries, from their papers, under their own kind of neighbours: any move.
+"""Published mechanisms for 2-D range queries, from their papers, under their neighbour relation: any move.
 
-One point may move anywhere and the number of points is public, so that a histogram has sensitivity 2. Papers that let
-points appear or vanish (sensitivity 1) thereby get half of the ε they state. Guidelines for grids that name ε are read
-both ways, with the half and with the whole ("finer"); which is better depends on the data. All are pure ε.
+One point may move anywhere and the number of points is public, so a histogram has sensitivity 2. Papers that let
+points appear or vanish (sensitivity 1) therefore get half of their stated ε. Grid guidelines that contain ε are read
+both ways, with half of it and with all of it ("finer"); the better choice depends on the data. All are pure ε.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from experiments.peers.trees import hb2d, privtree, quadtree
 
 
 class Peer(Protocol):
-    """From counts (nx, ny) to estimates of all cells."""
+    """A function from counts (nx, ny) to estimates of all cells."""
 
     def __call__(self, counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
-        """One release, decoded."""
+        """Publish once and decode."""
 
 
-#: Mechanisms that look at the data, or that are no strategies of the toolkit.
+#: Mechanisms that look at the data, or that are not strategies of the toolkit.
 PEERS: Mapping[str, Peer] = {
     "uniform grid": uniform_grid,
     "uniform grid, finer": partial(uniform_grid, guide=1.0, equal=False),
@@ -38,12 +38,12 @@ PEERS: Mapping[str, Peer] = {
     "HDMM": hdmm,
 }
 
-#: Those among them whose noise does not depend on the data: they can have non-negative decoding as well.
+#: Those whose noise does not depend on the data; they can have non-negative decoding as well.
 LINEAR = ("HDMM",)
 
-#: Mechanisms that are strategies with Laplace noise and least squares. Privelet's weights make the noise of all
-#: unnormalised Haar coefficients alike (Xiao, Wang, Gehrke 2010, section IV): that is `Wavelet`, whose sensitivity is
-#: computed exactly and is a little below their bound 2 (1 + log₂ n)².
+#: Strategies with Laplace noise and least squares. Privelet's weights give all unnormalised Haar coefficients the same
+#: noise (Xiao, Wang, Gehrke 2010, section IV). That is `Wavelet`; its exact sensitivity is slightly below their bound 2
+#: (1 + log₂ n)².
 STRATEGIES: Mapping[str, Callable[[Domain], Strategy]] = {
     "identity": Identity,
     "quadtree": quadtree,
@@ -53,7 +53,7 @@ STRATEGIES: Mapping[str, Callable[[Domain], Strategy]] = {
 
 
 def from_strategy(make: Callable[[Domain], Strategy]) -> Peer:
-    """A strategy as a mechanism: published under any move, decoded by least squares."""
+    """Make a mechanism from a strategy: publish under any move, decode by least squares."""
 
     @cache
     def made(shape: tuple[int, ...]) -> Strategy:
@@ -67,7 +67,7 @@ def from_strategy(make: Callable[[Domain], Strategy]) -> Peer:
     return run
 
 
-#: Every peer alike: from counts to cells.
+#: All peers in one form: from counts to cells.
 MECHANISMS: Mapping[str, Peer] = {**{name: from_strategy(make) for name, make in STRATEGIES.items()}, **PEERS}
 
 __all__ = [

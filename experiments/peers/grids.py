@@ -1,10 +1,11 @@
 """Uniform and adaptive grids (Qardaji, Yang, Li 2013, "Differentially private grids for geospatial data").
 
-Theirs cut continuous space into blocks that are all alike; ours consist of whole cells, so that a side seldom divides
-as the guideline asks. `equal` blocks have the width rounded down, the last one the rest: about as many blocks as
-asked or more. Otherwise there are as many as asked, of widths that differ by one cell: then dense cells share blocks
-with their neighbours here and there, and this bias outweighs the noise on clumpy data. With the coarser reading of the
-guideline equal blocks are far better on such data and a little worse on smooth data; with the finer one they are worse.
+Their grids cut continuous space into equal blocks. Ours consist of whole cells, so a side seldom divides as the
+guideline asks. With `equal`, all blocks have the width rounded down and the last one takes the rest: about the number
+asked for, or more. Otherwise there are exactly as many as asked for, with widths that differ by one cell. Then dense
+cells sometimes share a block with their neighbours, and on clustered data this bias outweighs the noise. With the
+coarser reading of the guideline, equal blocks are far better on such data and slightly worse on smooth data. With the
+finer reading they are worse.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def uniform_grid(
 ) -> NDArray[np.float64]:
     """UG: m × m blocks, m = √(n ε / c), each spread evenly over its cells (guideline 1).
 
-    `guide` times ε stands for ε in the guideline: a half is the ε of their neighbours, who add or remove a point, that
-    has the same noise as ours; one is the letter.
+    The guideline uses ε times `guide`. A half converts to their neighbour relation: they add or remove a point, so
+    the same noise has half of the ε. One takes the guideline literally.
     """
     m = max(1, math.ceil(math.sqrt(counts.sum() * guide * epsilon / _C)))
     edges = [_edges(n, m, equal) for n in counts.shape]
@@ -52,7 +53,7 @@ def adaptive_grid(
 ) -> NDArray[np.float64]:
     """AG: m₁ × m₁ blocks, m₁ = max(10, √(n ε / c) / 4), each cut into m₂ × m₂, m₂ = √(n' (1 − α) ε / c₂).
 
-    n' is the block's noisy count. Both levels are joined by constrained inference (section IV-B). `guide` as above.
+    n' is the block's noisy count. Constrained inference (section IV-B) joins both levels. `guide` is as above.
     """
     own = guide * epsilon
     m = max(10, math.ceil(math.sqrt(counts.sum() * own / _C) / 4))
@@ -67,7 +68,7 @@ def adaptive_grid(
             fine_x, fine_y = (_edges(n, cut, equal) for n in (x1 - x0, y1 - y0))
             fine = _block_sums(counts[x0:x1, y0:y1], fine_x, fine_y).astype(np.float64)
             fine += any_move(second, fine.shape, rng=rng)
-            # Weights by precision: one noisy count of the block, fine.size of its parts.
+            # Weight by precision: one noisy count of the block, fine.size of its parts.
             weight = _ALPHA**2 * fine.size
             best = (weight * coarse[i, j] + (1 - _ALPHA) ** 2 * fine.sum()) / (weight + (1 - _ALPHA) ** 2)
             fine += (best - fine.sum()) / fine.size
@@ -76,7 +77,7 @@ def adaptive_grid(
 
 
 def _edges(n: int, parts: int, equal: bool) -> NDArray[np.int64]:
-    """Whole-cell edges of so many parts of n cells, at most n of them."""
+    """Return the whole-cell edges of `parts` parts of n cells, at most n."""
     if equal:
         return np.append(np.arange(0, n, max(1, n // parts)), n)
     return np.unique(np.rint(np.linspace(0, n, parts + 1)).astype(np.int64))
@@ -87,6 +88,6 @@ def _block_sums(counts: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np
 
 
 def _evenly(sums: NDArray[np.float64], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Cells that share their block's sum evenly."""
+    """Spread each block's sum evenly over its cells."""
     width, height = np.diff(xs), np.diff(ys)
     return np.repeat(np.repeat(sums / np.outer(width, height), width, axis=0), height, axis=1)

@@ -1,4 +1,4 @@
-"""Noise for integer counts under any move, exact as in the toolkit's own releases."""
+"""Exact noise for integer counts under any move, as in the toolkit's own releases."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ SENSITIVITY = 2
 
 
 def any_move(epsilon: float | Fraction, shape: int | Sequence[int], *, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Discrete Laplace noise of scale 2/ε for disjoint whole counts."""
+    """Draw discrete Laplace noise of scale 2/ε for disjoint counts."""
     return discrete_laplace(SENSITIVITY / Fraction(epsilon), shape, rng=rng)

@@ -1,4 +1,4 @@
-"""HDMM for all 2-D ranges: a p-identity strategy per axis, optimised, and their Kronecker product."""
+"""HDMM for all 2-D ranges: an optimised p-identity strategy per axis, and their Kronecker product."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from deltahist.noise import discrete_laplace
 from experiments.peers.noise import SENSITIVITY
 
-#: Half of the starts are spread as wide as the identity's rows, half are smaller. Wide starts end at the identity now
-#: and then (62 for n = 64), small ones at a single row (49): a good optimum (44) takes a few of both.
+#: Half of the random starts are as wide as the identity's rows and half are smaller. Wide starts sometimes end at the
+#: identity (62 for n = 64), small ones at a single row (49). A good optimum (44) takes a few of both.
 _RESTARTS, _STEPS, _SPREADS = 6, 600, (1.0, 0.3)
-#: Fixed-point strategy entries, so that integer noise hides everything: real rows would have fractions that no integer
-#: noise touches. Rounding down, columns have norm 1 at most.
+#: Fixed-point entries, so that integer noise hides the whole answer: real rows would leave fractions that no integer
+#: noise hides. Rounding down keeps the column norms at most 1.
 _ONE = 1 << 16
 
 
 def hdmm(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
     """HDMM (McKenna, Miklau, Hay, Machanavajjhala 2018, OPT₀ and OPT⊗) with Laplace noise of scale 2/ε.
 
-    For the workload of all 2-D ranges, a product of one factor per axis, OPT⊗ optimises each axis by itself.
+    The workload of all 2-D ranges is a product of one factor per axis, and OPT⊗ optimises each axis separately.
     """
     left, right = (fixed_point(n) for n in counts.shape)
     measured = left @ counts @ right.T
@@ -34,7 +34,7 @@ def hdmm(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator)
 
 @functools.cache
 def fixed_point(n: int) -> NDArray[np.int64]:
-    """`p_identity` in units of 2^−16, rounded down."""
+    """Return `p_identity` in units of 2^−16, rounded down."""
     return np.floor(p_identity(n) * _ONE).astype(np.int64)
 
 
@@ -47,7 +47,7 @@ def _inverse(n: int) -> NDArray[np.float64]:
 def p_identity(n: int) -> NDArray[np.float64]:
     """A = [I; Θ] D with columns of 1-norm one, Θ ≥ 0 of p = n/16 rows, for all ranges of n cells (section 5.2).
 
-    Minimises tr(W (AᵀA)⁻¹) by L-BFGS from several random starts; the best is kept.
+    Minimises tr(W (AᵀA)⁻¹) by L-BFGS from several random starts and keeps the best.
     """
     p = max(1, n // 16)
     cell = np.arange(n)
@@ -71,7 +71,7 @@ def p_identity(n: int) -> NDArray[np.float64]:
 
 
 def mean_error(n: int) -> float:
-    """tr(W (AᵀA)⁻¹) per range of one axis: the mean variance for unit noise."""
+    """Return tr(W (AᵀA)⁻¹) per range of one axis: the mean variance for unit noise."""
     rows = p_identity(n)
     cell = np.arange(n)
     gram = (np.minimum.outer(cell, cell) + 1.0) * (n - np.maximum.outer(cell, cell))

@@ -1,4 +1,4 @@
-"""Trees of boxes: quadtree with geometric budget, HB, PrivTree."""
+"""Trees of boxes: the quadtree with geometric budget, HB and PrivTree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiments.peers.noise import SENSITIVITY, any_move
 
 
 def quadtree(domain: Domain) -> Hierarchical:
-    """Full quadtree; each level has 2^(1/3) times the ε of the one above (Cormode et al. 2012, section IV-B).
+    """Full quadtree: each level gets 2^(1/3) times the ε of the one above (Cormode et al. 2012, section IV-B).
 
     Least squares over all levels is their post-processing (section V).
     """
@@ -27,9 +27,9 @@ def quadtree(domain: Domain) -> Hierarchical:
 
 
 def hb2d(domain: Domain) -> Hierarchical:
-    """HB: equal ε per level, branching chosen for the least mean error over all ranges (Qardaji, Yang, Li 2013).
+    """HB: equal ε per level, with the branching of least mean error over all ranges (Qardaji, Yang, Li 2013).
 
-    Their closed form for the best branching is an approximation of that mean; the mean itself is minimised here.
+    Their closed form for the best branching approximates that mean; this minimises the mean itself.
     """
     near = Neighbourhood(domain, 10.0 * max(domain.high))
     ranges = all_ranges(domain)
@@ -37,18 +37,18 @@ def hb2d(domain: Domain) -> Hierarchical:
     return min(tried, key=lambda s: Mechanism(near, s, Budget(1.0)).rmse(ranges))
 
 
-#: PrivTree: children of a split box, and the budget's half for the tree.
+#: PrivTree: the children of a split box, and half of the budget for the tree.
 _FANOUT, _TREE = 4, Fraction(1, 2)
 
 
 def privtree(counts: NDArray[np.int64], epsilon: float, *, rng: np.random.Generator) -> NDArray[np.float64]:
-    """PrivTree (Zhang, Xiao, Xie 2016, algorithm 2): boxes are split while their biased noisy count is above 0.
+    """PrivTree (Zhang, Xiao, Xie 2016, algorithm 2): split boxes while their biased noisy count is above 0.
 
-    λ = (2 β − 1) / (β − 1) / ε₁ and δ = λ ln β for β = 4 children (corollary 1), with ε₁ and the leaves' ε₂ halved
-    twice: once for the two parts, once for any move. Leaves' counts are spread evenly over their cells.
+    λ = (2 β − 1) / (β − 1) / ε₁ and δ = λ ln β for β = 4 children (corollary 1). ε₁ and the leaves' ε₂ are halved
+    twice: once for the two parts, once for any move. The counts of leaves are spread evenly over their cells.
 
-    Their Lemma needs P(b + noise > 0) to change by at most 1/λ · e^((1 − b)/λ) in the logarithm when a box loses a
-    point, 1/λ for b ≤ 1. Discrete noise keeps that: for whole b ≥ 2 the log ratio is at most
+    Their lemma needs ln P(b + noise > 0) to change by at most 1/λ · e^((1 − b)/λ) when a box loses a point, and by at
+    most 1/λ for b ≤ 1. Discrete noise satisfies it: for whole b ≥ 2 the log ratio is at most
     e^(−(b−1)/λ) tanh(1/2λ) · 2 ≤ e^(−(b−1)/λ) / λ, and it is 1/λ at b = 1.
     """
     side = 1 << max(n - 1 for n in counts.shape).bit_length()

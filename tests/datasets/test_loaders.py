@@ -78,29 +78,21 @@ def test_gzip_of_the_same_text(register, tmp_path):
     assert len(load("towns", file)) == 2
 
 
-def test_wrong_gzip_names_the_hashes_of_file_and_text(register, tmp_path):
+@pytest.mark.parametrize(
+    "content",
+    [
+        gzip.compress(OTHER),
+        gzip.compress(bytes(10_000_000)),
+        gzip.compress(CSV)[:30],
+        gzip.compress(CSV)[:10] + b"\xff" * 20,
+    ],
+    ids=["another", "too long", "truncated", "damaged"],
+)
+def test_a_wrong_gzip_file_is_refused(register, tmp_path, content):
     register()
     file = tmp_path / "towns.csv.gz"
-    file.write_bytes(gzip.compress(OTHER))
-    with pytest.raises(DataError, match=f"{sha(file.read_bytes())} and of the text inside the gzip: {sha(OTHER)}"):
-        load("towns", file)
-
-
-def test_gzip_that_unpacks_to_too_much_is_not_unpacked(register, tmp_path):
-    register()
-    file = tmp_path / "bomb.gz"
-    file.write_bytes(gzip.compress(bytes(10_000_000)))
-    with pytest.raises(DataError, match="more than it should hold"):
-        load("towns", file)
-
-
-@pytest.mark.parametrize(("keep", "message"), [(30, "ends too early"), (None, "damaged")])
-def test_broken_gzip(register, tmp_path, keep, message):
-    register()
-    whole = gzip.compress(CSV)
-    file = tmp_path / "towns.csv.gz"
-    file.write_bytes(whole[:keep] if keep else whole[:10] + b"\xff" * 20)
-    with pytest.raises(DataError, match=message):
+    file.write_bytes(content)
+    with pytest.raises(DataError, match="towns"):
         load("towns", file)
 
 
@@ -113,12 +105,12 @@ def test_another_version_with_the_callers_hash(register, tmp_path):
     register(excerpt="the first half")
     file = tmp_path / "whole.csv"
     file.write_bytes(OTHER)
-    with pytest.raises(DataError, match="the first half; for another version give sha256="):
+    with pytest.raises(DataError, match="the first half"):
         load("towns", file)
     table = load("towns", file, sha256=sha(OTHER).upper())
     assert table.lon.tolist() == [-74.0, -73.6]
     assert "the first half" not in table.attrs["excerpt"]
-    with pytest.raises(DataError, match="give path="):
+    with pytest.raises(DataError):
         load("towns", sha256=sha(OTHER))
 
 
@@ -149,14 +141,6 @@ def test_refused_download_leaves_nothing_behind(register, serve, tmp_path, serve
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_absent_file_leaves_nothing_behind(register, serve, tmp_path):
-    register(TOWNS)
-    serve({})
-    with pytest.raises(DataError, match=r"cannot download towns: .*404.*give path="):
-        load("towns", cache=tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
 def test_interrupted_download_leaves_nothing_behind(register, serve, tmp_path):
     class Interrupted(io.BytesIO):
         def read(self, *_):
@@ -169,9 +153,12 @@ def test_interrupted_download_leaves_nothing_behind(register, serve, tmp_path):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_no_network(register, tmp_path):
+@pytest.mark.parametrize("network", [False, True])
+def test_a_file_that_cannot_be_fetched_leaves_nothing_behind(register, serve, tmp_path, network):
     register(TOWNS)
-    with pytest.raises(DataError, match=r"cannot download towns: .*unreachable.*give path="):
+    if network:
+        serve({})
+    with pytest.raises(DataError, match="404" if network else "unreachable"):
         load("towns", cache=tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 
@@ -181,13 +168,13 @@ def test_spoilt_cache_is_noticed(register, serve, tmp_path):
     serve({TOWNS: CSV})
     load("towns", cache=tmp_path / "cache")
     next((tmp_path / "cache").iterdir()).write_bytes(OTHER)
-    with pytest.raises(DataError, match="delete the file"):
+    with pytest.raises(DataError, match="SHA-256"):
         load("towns", cache=tmp_path / "cache")
 
 
 def test_excerpt_without_address(register, tmp_path):
     register(excerpt="two of many")
-    with pytest.raises(DataError, match=r"cannot be downloaded.*two of many.*path="):
+    with pytest.raises(DataError, match="two of many"):
         load("towns", cache=tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
@@ -245,7 +232,7 @@ def test_histogram_becomes_whole_numbers():
 
 
 def test_histogram_refuses_fractions_and_objects():
-    with pytest.raises(ValueError, match="not whole"):
+    with pytest.raises(ValueError, match="fractions"):
         registry.histogram(npy(np.array([[0.5]])))
     with pytest.raises(ValueError, match="allow_pickle"):
         registry.histogram(npy(np.array([[None]], dtype=object)))
