@@ -16,8 +16,9 @@ from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from deltahist._memory import check_memory
 from deltahist._objects import is_stored_file, read_object
-from deltahist.errors import DamagedFile, InputError, check_whole, fits_memory
+from deltahist.errors import DamagedFile, InputError, check_whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -197,7 +198,7 @@ def check_header(description: dict[str, Any], file: Any, path: str, *, form: str
     if file is None:
         raise DamagedFile(f"file {path!r} describes a release, but has no values: it is no Parquet file")
     size = math.prod(int(n) for n in description["domain"]["shape"])
-    fits_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
+    check_memory(memory * (max(size, 0) + file.metadata.num_rows), f"release file {path!r}")
 
 
 def read_columns(file: Any, path: str, names: list[str]) -> dict[str, NDArray[Any]]:

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from deltahist.errors import InputError, fits_memory
+from deltahist._memory import check_memory
+from deltahist.errors import InputError
 
 #: Kinds of object storage. What tells an address from a path: `Path` leaves one slash of two.
 STORES = ("s3", "gs", "az")
@@ -72,7 +73,7 @@ def read_object(place: str | Path, kind: str, most: int | None = None) -> bytes:
         found = obstore.get(from_url(bucket, **options), key)
         size = found.meta["size"]
         if most is None or size <= most:
-            fits_memory(size, f"{kind} {bucket}/{key}")
+            check_memory(size, f"{kind} {bucket}/{key}")
             return bytes(found.bytes())
         reason = f"more than {most:,} bytes"
     except InputError:

@@ -6,12 +6,15 @@ All of it is public, and fixed before any row is read.
 from __future__ import annotations
 
 import datetime
+import numbers
 import re
+import unicodedata
+import uuid
 import zoneinfo
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from deltahist.errors import InputError, check_choice, check_whole
+from deltahist.errors import InputError, check_choice, check_whole, is_number
 
 #: Records of people whose own budget did not suffice.
 UNPAID = "people who cannot pay"
@@ -282,3 +285,24 @@ def check_format(format: str) -> str:
         f"time_format is {format!r}: it must name a day, a month and a year, such as '%d/%m/%Y %H:%M' (or be 'unix' or "
         "'unix-ms', seconds or milliseconds since 1970)"
     )
+
+
+def normalize_name(**parameter: Any) -> str:
+    """Return the one keyword's value, the name of a user, owner, account or key, in the one form that is compared.
+
+    Text becomes NFC without surrounding spaces, a whole number its digits, a UUID its text. Raises InputError for
+    anything else, empty text, and floats beyond 2^53, which cannot be told apart.
+
+    >>> normalize_name(user=" Jose\u0301 ") == "Jos\u00e9", normalize_name(user=7.0), normalize_name(user=2**70)
+    (True, '7', '1180591620717411303424')
+    """
+    ((name, value),) = parameter.items()
+    if isinstance(value, str | uuid.UUID):
+        text = unicodedata.normalize("NFC", str(value)).strip()
+    elif is_number(value) and (isinstance(value, numbers.Integral) or (value % 1 == 0 and abs(value) <= 2**53)):
+        text = str(int(value))
+    else:
+        text = ""
+    if not text:
+        raise InputError(f"{name} is {value!r:.200}: it must be text, or a whole number (a float of at most 2^53)")
+    return text

@@ -11,8 +11,9 @@ from typer import Option
 
 from deltahist.cli import shared
 from deltahist.cli.console import check_target, facts, note, put, put_json, show_progress, table
+from deltahist.cli.shared import parse_number
 from deltahist.cli.stream import Every, WindowLimit, allocate_steps, describe_stream
-from deltahist.errors import NANO, InputError, check_whole, parse_number
+from deltahist.errors import NANO, InputError, check_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard
@@ -16,7 +17,7 @@ from typer import Argument, BadParameter, Option
 
 from deltahist._objects import is_address, is_stored_file
 from deltahist.cli.console import facts, note, show_progress, table
-from deltahist.errors import BudgetExceeded, InputError, normalize_name, parse_number
+from deltahist.errors import BudgetExceeded, InputError
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -40,6 +41,28 @@ _SQUARES = 2_000
 
 
 # --- how texts are read --------------------------------------------------------------------------------------
+
+
+def parse_number(text: str) -> Fraction | None:
+    """Return the number that a text says exactly, a decimal or a/b; None if it says none, or one beyond all floats.
+
+    >>> parse_number("0.1"), parse_number("1/3"), parse_number("1e999999999"), parse_number("9" * 5000)
+    (Fraction(1, 10), Fraction(1, 3), None, None)
+    """
+    if len(text) > 1000:
+        return None
+    try:
+        if "/" in text:
+            value = Fraction(text)
+        else:
+            said = Decimal(text)
+            if not said.is_finite() or (said and abs(said.adjusted()) > 400):
+                return None
+            value = Fraction(said)
+        float(value)
+    except (ValueError, ArithmeticError):
+        return None
+    return value
 
 
 def amount(text: Any) -> Fraction:
@@ -377,6 +400,7 @@ def open_account(
     from deltahist.accounts.ledger import Ledger
     from deltahist.accounts.window import Account
     from deltahist.budget import LETTERS
+    from deltahist.preprocessing import normalize_name
 
     if (ledger is None) != (name is None) or (limit is not None and ledger is None):
         raise InputError("--ledger requires --account, and --account-limit requires both")
@@ -412,6 +436,7 @@ def warn_of_charges(account: Account | None) -> Iterator[None]:
 def note_company(ledger: str, account: str) -> None:
     """Warn if a new account is about people whom other accounts of the ledger are about, too."""
     from deltahist.accounts.ledger import EVERYONE, Ledger
+    from deltahist.preprocessing import normalize_name
 
     if Ledger.exists(ledger):
         others = {each.account: each.population for each in Ledger(ledger).list_standings()}

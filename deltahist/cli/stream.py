@@ -11,7 +11,8 @@ from typer import Option
 
 from deltahist._files import check_creatable
 from deltahist.cli import console, shared
-from deltahist.errors import NANO, InputError, parse_number
+from deltahist.cli.shared import parse_number
+from deltahist.errors import NANO, InputError
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Rule

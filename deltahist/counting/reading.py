@@ -15,8 +15,8 @@ from deltahist.counting.counts import Counts, Integers, Points, Tally, Unshown, 
 from deltahist.counting.databases import open_table
 from deltahist.counting.sources import ROWS, is_stream, open_source
 from deltahist.counting.sql import Reading
-from deltahist.errors import InputError, OutsideBounds, normalize_name
-from deltahist.preprocessing import Clock, Preprocessing
+from deltahist.errors import InputError, OutsideBounds
+from deltahist.preprocessing import Clock, Preprocessing, normalize_name
 from deltahist.space.crs import Operation, read_crs
 from deltahist.space.domain import Domain, check_room
 

@@ -18,9 +18,10 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from deltahist._memory import check_memory
 from deltahist.decode.forms import FloatArray, SumOfProducts, evaluate_boxes, mean_over_boxes, multiply_rows
 from deltahist.decode.projection import Metric, simulate_metric
-from deltahist.errors import InputError, fits_memory, is_number
+from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
 from deltahist.space.cover import Pieces, RegionCover, Span, box_sums
 from deltahist.space.workloads import AllRanges, Boxes, range_gram
@@ -373,7 +374,7 @@ class Decoder:
     def solved_moments(self, work: Asked) -> Moments:
         """Return moments from the coefficients with which noise draws enter each answer, query by query."""
         size = self.domain.size
-        fits_memory(3 * 8 * size, f"the error of a query by {self.strategy.name} over {size:,} cells")
+        check_memory(3 * 8 * size, f"the error of a query by {self.strategy.name} over {size:,} cells")
         queries = rows_of(work, self.domain)
         # Slicing a single sparse row costs as much as a query.
         parts = [

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from deltahist.errors import fits_memory
+from deltahist._memory import check_memory
 from deltahist.space.cover import Edges, Pieces, RegionCover, Span, counted, prefix_sums, sums_between
 
 FloatArray = NDArray[np.float64]
@@ -377,7 +377,7 @@ def iterate_query_boxes(
     # An empty rim, one cell wide, gives every cell all of its neighbours.
     wide, tall = (high - low + 2).T
     largest = int((wide * tall).max(initial=0))
-    fits_memory(128 * largest, f"the error of a region of {largest:,} cells")
+    check_memory(128 * largest, f"the error of a region of {largest:,} cells")
     order = np.lexsort((tall, np.floor(8 * np.log2(wide))))  # eight classes of widths for each doubling
     wide, tall = wide[order], tall[order]
     here = 0

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_header, read_columns
+from deltahist._memory import check_memory
 from deltahist.budget import Budget, Payment
 from deltahist.decode import check_level
-from deltahist.errors import InputError, check_choice, check_whole, fits_memory
+from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.mechanisms.base import BaseMechanism, Chain, budget_description, budget_of, scale_noise
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
@@ -220,7 +221,7 @@ class SortedMechanism(BaseMechanism):
         array, number = on_a_line(points), self.number
         if len(array) > number or (self.total_known and len(array) != number):
             raise InputError(f"number is {number:,}: there are other points than that")
-        fits_memory(40 * number, f"sorting {number:,} points")
+        check_memory(40 * number, f"sorting {number:,} points")
         steps = sorted_steps(array, self.domain, number, parked=self.neighbourhood.sources)
         return np.add.reduceat(steps, np.arange(0, number, self.together))
 

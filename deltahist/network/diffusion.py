@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_secret, write_whole
+from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
-from deltahist.errors import NANO, DamagedFile, InputError, fits_memory
+from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.graph import first_columns
 from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
@@ -144,7 +145,7 @@ class Diffusion:
     def everything(self) -> pd.DataFrame:
         """Return every requester's responses, as `to` does. Raises InputError if they do not fit into memory."""
         number, owners = len(self._rows), np.flatnonzero(self._rows >= 0)
-        fits_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
+        check_memory(_BYTES_PER_PAIR * number * len(owners), "an answer for every pair")
         return self._answer_connected(np.repeat(owners, number), np.tile(np.arange(number), len(owners)))
 
     def signal(self, owner: str, requester: str | None = None, *, epsilon: float | Fraction | None = None) -> Signal:

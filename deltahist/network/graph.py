@@ -13,7 +13,8 @@ import scipy
 from numpy.typing import NDArray
 from scipy.sparse import csgraph
 
-from deltahist.errors import InputError, check_choice, fits_memory
+from deltahist._memory import check_memory
+from deltahist.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -252,7 +253,7 @@ def _resistance(network: Network) -> Distances:
         raise InputError("distance is 'resistance': a directed network has none; use 'hops'")
     components = csgraph.connected_components(network.adjacency, directed=False)[1]
     pairs = _BYTES_PER_PAIR * int((np.bincount(components).astype(object) ** 2).sum())
-    fits_memory(pairs, "resistance distances")
+    check_memory(pairs, "resistance distances")
 
     @functools.cache
     def inverse_of(component: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

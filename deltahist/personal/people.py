@@ -25,11 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist.accounts.ledger import Ledger, check_text
 from deltahist.budget import Budget, floor_nano
-from deltahist.errors import NANO, DamagedFile, InputError, normalize_name
+from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.personal.aggregates import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.personal.engine import Database, carried_tables, raise_alone, sql_of
 from deltahist.personal.purses import KeyReuseError, Purses, Turn
 from deltahist.personal.query import NAME, OWNER, Query
+from deltahist.preprocessing import normalize_name
 
 #: The names of people who can pay for a record, with their places in the purses; and the records of these people.
 PAYERS, RECORDS = "_deltahist_payers", "_deltahist_records"

@@ -20,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
+from deltahist._memory import check_memory
 from deltahist.budget import Budget
-from deltahist.errors import DamagedFile, InputError, fits_memory, normalize_name
+from deltahist.errors import DamagedFile, InputError
 from deltahist.kinds import SortedMechanism, SortedRelease, parse_release
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, Chain
 from deltahist.noise.process import Refinable, process_of
+from deltahist.preprocessing import normalize_name
 from deltahist.privacy import Law
 from deltahist.publishers.publication import amounts_for, check_protection, publish_measured
 from deltahist.releases import BaseRelease, Release
@@ -429,7 +431,7 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
             )
     try:
         with zipfile.ZipFile(path) as parts:
-            fits_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
+            check_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         description = json.loads(arrays.pop(_DESCRIPTION).tobytes())

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist._files import check_creatable
+from deltahist._memory import check_memory
 from deltahist.budget import floor_nano
 from deltahist.checks import check_foreign
-from deltahist.errors import InputError, fits_memory
+from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.histogram import sensitivity
 from deltahist.planning import mechanism_for
@@ -168,7 +169,7 @@ def check_public(mechanism: Mechanism, accepted: bool, rng: np.random.Generator 
                 f"strategy {strategy.name} costs something else than when the mechanism was made: it must not change"
             )
     check_protection(mechanism, accepted, rng)
-    fits_memory(16 * strategy.shape[0] + 5 * strategy.draws, f"a release of {strategy.shape[0]:,} values")
+    check_memory(16 * strategy.shape[0] + 5 * strategy.draws, f"a release of {strategy.shape[0]:,} values")
     if mechanism.counting.dropped and not all(law.parameter for law in mechanism.laws):
         raise InputError(
             "the domain is a single cell and rows were dropped: their number is then all there is to publish, and it "

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from deltahist._files import form_of, write_whole
+from deltahist._memory import check_memory
 from deltahist.decode import stands_out
-from deltahist.errors import InputError, check_whole, fits_memory
+from deltahist.errors import InputError, check_whole
 from deltahist.releases.series import PeriodDifference, Series
 from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import LONGITUDE_LATITUDE
@@ -122,7 +123,7 @@ def export(release: Release, path: str | Path, *, nonnegative: bool = False, blo
         raise InputError(f"blocks is {widths[-1]}: the map is {max(domain.shape):,} cells long")
     if domain.ndim == 1 and form != "csv":
         raise InputError(f"output is {str(path)!r}: a release in one dimension can be exported as .csv alone")
-    fits_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
+    check_memory((100 if form == "geotiff" else 1000) * domain.size, f"{domain.size:,} cells as {form}")
     if form == "geotiff":
         _write_geotiff(release, path, nonnegative)
         return

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import read_described
-from deltahist.errors import InputError, fits_memory
+from deltahist._memory import check_memory
+from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds
@@ -120,7 +121,7 @@ class Series:
         _read_times([file.stem for file in files], f" in {str(folder)!r}")  # before any is read
         # All are kept open: what is written is compressed, and says too little of it.
         first = _open_step(files[0])
-        fits_memory(
+        check_memory(
             _BYTES * len(files) * (first.domain.size + len(first.values)),
             f"{len(files):,} releases in {str(folder)!r}",
         )

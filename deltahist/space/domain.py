@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import BYTES_PER_CELL, InputError, check_finite, check_positive, check_whole, fits_memory
+from deltahist._memory import check_memory
+from deltahist.errors import InputError, check_finite, check_positive, check_whole
 
 #: Least number of lattice steps along the side of a cell: a step is a fraction of a millimetre for cells
 #: of up to a kilometre, far below the accuracy of any position, and whole decimals of a cell stay whole.
@@ -61,7 +62,8 @@ def length_times(length: float | str, factor: float) -> float | str:
 def check_room(domain: Domain) -> None:
     """Raise InputError if publishing a map would need more memory than there is."""
     sides = " × ".join(f"{n:,}" for n in domain.shape)
-    fits_memory(BYTES_PER_CELL * domain.size, f"a grid of {sides} cells")
+    # Counting, planning and noise take 45 bytes per cell together.
+    check_memory(45 * domain.size, f"a grid of {sides} cells")
 
 
 class CellTooLarge(InputError):  # noqa: N818

@@ -16,7 +16,8 @@ import scipy
 import shapely
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, as_printed_fraction, check_choice, check_whole, fits_memory
+from deltahist._memory import check_memory
+from deltahist.errors import InputError, as_printed_fraction, check_choice, check_whole
 from deltahist.space.domain import Domain
 
 #: Rounding allowed when δ is converted to lattice steps: bounds far from zero lose digits of a cell's size. It
@@ -195,7 +196,7 @@ class Neighbourhood:
         """All displacements (m, ndim) between different neighbouring cells, one of each pair ±d."""
         if self.domain.ndim == 1:
             return np.arange(1, self.reach[0] + 1, dtype=np.int64).reshape(-1, 1)
-        fits_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
+        check_memory(32 * int((2 * self.reach + 1).sum()), f"the list of all moves within delta={self.delta!r}")
         columns = [
             np.column_stack([np.full(2 * r + 1, dx, dtype=np.int64), np.arange(-r, r + 1)])
             for dx, r in enumerate(self.reach.tolist())
@@ -229,7 +230,7 @@ class Neighbourhood:
         shape = np.array(self.domain.shape)
         moves = self.displacements()
         number = int(np.prod(np.maximum(shape - np.abs(moves), 0), axis=1).sum())
-        fits_memory(64 * number, f"the list of {number:,} edges")
+        check_memory(64 * number, f"the list of {number:,} edges")
         index = np.arange(self.domain.size).reshape(self.domain.shape)
         parts = []
         for move in moves.tolist():

@@ -27,7 +27,8 @@ import scipy
 import shapely
 from numpy.typing import ArrayLike, NDArray
 
-from deltahist.errors import InputError, check_positive, check_whole, fits_memory
+from deltahist._memory import check_memory
+from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.space.cover import BoxCover, RegionCover, Span, count_rim_cells, cover_polygons, in_parts
 from deltahist.space.domain import Domain
 
@@ -301,7 +302,7 @@ def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
 
 def range_gram(domain: Domain) -> NDArray[np.float64]:
     """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
-    fits_memory(16 * domain.size**2, "the Gram matrix of all ranges")
+    check_memory(16 * domain.size**2, "the Gram matrix of all ranges")
     out = np.ones((1, 1))
     for n in domain.shape:
         i = np.arange(n)
@@ -312,7 +313,7 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
 def _rows_of(spans: Sequence[Span], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
     """Return boxes as explicit rows (m, N): the share of each cell that lies in them."""
     number, parts = len(spans[0][0]), []
-    fits_memory(16 * number * math.prod(shape), f"{number:,} explicit queries")
+    check_memory(16 * number * math.prod(shape), f"{number:,} explicit queries")
     for start in range(0, max(number, 1), _ROWS_AT_A_TIME):
         some, rows = slice(start, start + _ROWS_AT_A_TIME), np.ones((1, 1))
         for (low, high), cell in zip(spans, map(np.arange, shape), strict=True):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._memory import check_memory
 from deltahist.decode.base import Decoder, general_decoder
-from deltahist.errors import InputError, as_printed_fraction, check_positive, check_whole, fits_memory
+from deltahist.errors import InputError, as_printed_fraction, check_positive, check_whole
 from deltahist.space.domain import Domain
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Strategy:
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
         """Return U (draws, M): by how much each draw must differ to make up for an edge; the definition of cost."""
         rows, edges = self.matrix(), near.incidence()
-        fits_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
+        check_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
 
     def decoder_class(self) -> type[Decoder]:

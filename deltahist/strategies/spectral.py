@@ -21,10 +21,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from deltahist._memory import check_memory
 from deltahist.decode.base import Decoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
-from deltahist.errors import InputError, check_whole, fits_memory
+from deltahist.errors import InputError, check_whole
 from deltahist.space.cover import Pieces, Span
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Regions
@@ -112,7 +113,7 @@ class Spectral(BestGaussian):
     def __post_init__(self) -> None:
         if self.pad is not None:
             object.__setattr__(self, "pad", check_whole(least=0, pad=self.pad))
-        fits_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
+        check_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
         if self.workload is not None:  # refuses what does not fit
             power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
 
@@ -235,7 +236,7 @@ class Spectral(BestGaussian):
     @classmethod
     def restore(cls, domain: Domain, *, pad: int | None = None, kernel: str = "") -> Spectral:  # type: ignore[override]
         out = cls._solved(domain=domain, pad=None if pad is None else check_whole(least=0, pad=pad))
-        fits_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
+        check_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
         quarter = unpack(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
         out.__dict__["kernel"] = spread(quarter, out.torus)
         return out

@@ -200,7 +200,7 @@ def test_any_names_will_do(key):
 
 
 def test_too_many_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr("deltahist.errors.available_memory", lambda: 0)
+    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 0)
     monkeypatch.setattr("deltahist.network.diffusion._BYTES_PER_PAIR", 1 << 20)
     with pytest.raises(dh.InputError):
         seeded().everything()

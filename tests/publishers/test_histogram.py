@@ -125,9 +125,8 @@ def test_bad_parameters_are_named(more, words):
 
 
 def test_too_large_grids_are_refused_before_anything_is_drawn(monkeypatch):
-    import deltahist.errors as validate
 
-    monkeypatch.setattr(validate, "available_memory", lambda: 2**20)
+    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 2**20)
     domain = dh.Domain((0, 0, 256, 256), (256, 256))
     with pytest.raises(dh.InputError, match="GiB"):
         dh.publish(np.ones((256, 256), int), dh.Neighbourhood(domain, 1), dh.strategies.Identity(domain), 1.0)

@@ -150,9 +150,8 @@ def test_bad_neighbourhoods_are_refused_by_name(delta, sources, words):
 
 
 def test_huge_displacement_lists_are_refused_before_they_are_made(monkeypatch):
-    import deltahist.errors as validate
 
-    monkeypatch.setattr(validate, "available_memory", lambda: 10**6)
+    monkeypatch.setattr("deltahist._memory.available_memory", lambda: 10**6)
     near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (4096, 4096)), 1.0)
     with pytest.raises(dh.InputError, match="GiB"):
         near.displacements()
@@ -187,7 +186,7 @@ def test_a_distance_that_no_map_protects_is_not_published(delta, rule):
     near = dh.Neighbourhood(domain, delta)
     with pytest.raises(dh.InputError, match=rule):
         dh.publish(np.zeros((4, 4), int), near, "identity", epsilon=1)
-    with pytest.raises(dh.InputError, match="a finite number above zero, and not text"):
+    with pytest.raises(dh.InputError, match="epsilon is"):
         dh.publish(np.zeros((4, 4), int), dh.Neighbourhood(domain, "20km"), "identity", epsilon="1")
     with pytest.raises(dh.InputError, match="near is Domain"):
         dh.plan(domain, epsilon=1)
