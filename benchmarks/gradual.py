@@ -9,7 +9,7 @@ import numpy as np
 
 import deltahist as dh
 from benchmarks.noise import seconds
-from deltahist.noise.process import Brownian, GeometricProcess
+from deltahist.noise.samplers import LaplaceSampler, RoundedGaussianSampler
 
 COUNTS, ROUNDS = 10_000_000, 3
 #: Noise scales before and after.
@@ -21,12 +21,12 @@ def main() -> None:
     print(f"{'noise':<9} {'scale':>14} {'refine 10⁷':>11} {'draw 10⁷':>9} {'first call':>11}")
     for before, after in SCALES:
         a, b = Fraction(1, before), Fraction(1, after)
-        values = GeometricProcess().start(a, COUNTS)
-        first = seconds(lambda v=values, a=a, b=b: GeometricProcess().refine(v[:1], a * Fraction(1001, 1000), b))
-        own = min(seconds(lambda v=values, a=a, b=b: GeometricProcess().refine(v, a, b)) for _ in range(ROUNDS))
-        anew = min(seconds(lambda b=b: GeometricProcess().start(b, COUNTS)) for _ in range(ROUNDS))
+        values = LaplaceSampler().start(a, COUNTS)
+        first = seconds(lambda v=values, a=a, b=b: LaplaceSampler().refine(v[:1], a * Fraction(1001, 1000), b))
+        own = min(seconds(lambda v=values, a=a, b=b: LaplaceSampler().refine(v, a, b)) for _ in range(ROUNDS))
+        anew = min(seconds(lambda b=b: LaplaceSampler().start(b, COUNTS)) for _ in range(ROUNDS))
         print(f"{'Laplace':<9} {f'{before} to {after}':>14} {own:9.2f} s {anew:7.2f} s {1000 * first:8.1f} ms")
-    process, million = Brownian.at(Fraction(1, 100)), COUNTS // 10
+    process, million = RoundedGaussianSampler.for_level(Fraction(1, 100)), COUNTS // 10
     steps = process.start(Fraction(1, 100), million)
     own = min(seconds(lambda: process.refine(steps, Fraction(1, 100), Fraction(1, 25))) for _ in range(ROUNDS))
     print(f"{'Gaussian':<9} {'σ² 100 to 25':>14} {own:9.2f} s for 10⁶")

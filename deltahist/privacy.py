@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError, as_exact_fraction, check_positive, check_whole, is_number
 
-#: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/process.py`).
+#: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/samplers.py`).
 _FINEST = 2.0**46
 #: Largest scale of noise that is drawn: larger ones would let whole numbers of 64 bits overflow with a probability
 #: worth naming.
@@ -23,8 +23,8 @@ MOST_SCALE = 1 << 50
 
 @dataclass(frozen=True)
 class Law(abc.ABC):
-    """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a process in
-    `noise/process.py`. A budget that names no noise is spent by the first law of its unit (`Budget.law`).
+    """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a sampler in
+    `noise/samplers.py`. A budget that names no noise is spent by the first law of its unit (`Budget.law`).
 
     Parameters
     ----------

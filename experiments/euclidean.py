@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltahist.noise import paths
-from deltahist.noise.exact import Uniforms, Words, norm, source
+from deltahist.noise.exact import Words, open_words
 
 #: Rows to work on at a time, so that their arrays fit into the processor's cache.
 _BLOCK = 1 << 14
@@ -35,7 +35,7 @@ class Euclidean:
 
     def start(self, level: float, rows: int, *, rng: Rng = None) -> Rows:
         """Draw noise (rows, n) at a level."""
-        words, slots = source(rng), paths.first_value_slots(self.dimension) + self._pairs
+        words, slots = open_words(rng), paths.first_value_slots(self.dimension) + paths.normal_slots(self.dimension)
 
         def draw(part: Rows) -> None:
             part[:] = paths.first_value(self.dimension, _uniforms(words, len(part), slots)).value / level
@@ -44,12 +44,12 @@ class Euclidean:
 
     def refine(self, values: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> Rows:
         """Return noise at level `finer` given values (rows, n) at `level`; rows without a jump stay the same."""
-        words = source(rng)
+        words = open_words(rng)
         return _in_blocks(np.array(values, dtype=float), lambda part: self._refined(part, level, finer, words))
 
     def tighten(self, values: ArrayLike, level: float, coarser: float, *, rng: Rng = None) -> Rows:
         """Return noise at level `coarser` given values (rows, n) at `level`, and nothing else."""
-        words = source(rng)
+        words = open_words(rng)
         return _in_blocks(np.array(values, dtype=float), lambda part: self._tightened(part, level, coarser, words))
 
     def jumps(self, value: ArrayLike, level: float, finer: float, *, rng: Rng = None) -> tuple[Rows, Rows]:
@@ -60,12 +60,8 @@ class Euclidean:
         (array([2.4, 2.9, 3.3, 3.6, 5.2, 5.9, 6.4, 9.3]), (8, 3))
         """
         met: list[tuple[float, Rows]] = []
-        self._refined(np.array([value], dtype=float), level, finer, source(rng), met)
+        self._refined(np.array([value], dtype=float), level, finer, open_words(rng), met)
         return np.array([e for e, _ in met]), np.array([v for _, v in met]).reshape(-1, self.dimension)
-
-    @property
-    def _pairs(self) -> int:
-        return self.dimension + self.dimension % 2
 
     def _refined(
         self, rows: Rows, low: float, high: float, words: Words, met: list[tuple[float, Rows]] | None = None
@@ -73,11 +69,13 @@ class Euclidean:
         """Change the rows in place, in rounds, until none jumps any more. Record the jumps if there is one row."""
         going, level = np.arange(len(rows)), np.full(len(rows), float(low))
         while len(going):
-            first, second = paths.next_level_above(level * norm(rows[going]), _uniforms(words, len(going), 2))
+            first, second = paths.next_level_above(
+                level * paths.vector_lengths(rows[going]), _uniforms(words, len(going), 2)
+            )
             level = level * np.minimum(first, second)
             stay = level <= high
             going, level, by_size = going[stay], level[stay], (second < first)[stay]
-            uniforms = _uniforms(words, len(going), paths.UP_SLOTS + self._pairs)
+            uniforms = _uniforms(words, len(going), paths.UP_SLOTS + paths.normal_slots(self.dimension))
             factor = level[:, None]
             rows[going] = paths.jump_up(factor * rows[going], by_size, uniforms).jump.value / factor
             if met is not None and len(going):
@@ -89,7 +87,7 @@ class Euclidean:
             level = level * paths.next_level_below(self.dimension, _uniforms(words, len(going), 1))
             stay = level >= low
             going, level = going[stay], level[stay]
-            uniforms = _uniforms(words, len(going), paths.DOWN_SLOTS + self._pairs)
+            uniforms = _uniforms(words, len(going), paths.DOWN_SLOTS + paths.normal_slots(self.dimension))
             rows[going] += paths.jump_down(self.dimension, uniforms).value / level[:, None]
 
 
@@ -100,5 +98,5 @@ def _in_blocks(rows: Rows, change: Callable[[Rows], None]) -> Rows:
     return rows
 
 
-def _uniforms(words: Words, rows: int, slots: int) -> Uniforms:
-    return Uniforms(words.words(rows * slots).reshape(rows, slots, 1))
+def _uniforms(words: Words, rows: int, slots: int) -> paths.Uniforms:
+    return paths.Uniforms(words.words(rows * slots).reshape(rows, slots, 1))

@@ -68,7 +68,7 @@ def test_nothing_goes_round_the_contracts():
             {
                 "answers.py": "def f():\n    from deltahist.counting import count",
                 "decode/general.py": "from ..publishers.histogram import publish",
-                "noise/exact.py": "from deltahist.noise.discrete import geometric",
+                "noise/exact.py": "from deltahist.noise.samplers import geometric",
             },
             [
                 "deltahist.answers -> deltahist.counting",

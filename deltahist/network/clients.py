@@ -20,7 +20,7 @@ from deltahist._files import exclusive
 from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.network.rappor import Channel, Rappor, Reports, check_cohorts, list_texts
-from deltahist.noise.exact import coins, source
+from deltahist.noise.exact import open_words, throw_coins
 from deltahist.publishers.gradual import new_token, read_state, write_state
 
 #: Name of the file format of their states.
@@ -66,7 +66,7 @@ class Clients:
         _check_protection(mechanism, weak_protection_accepted, rng)
         texts = list_texts(texts)
         if cohorts is None:
-            cohorts = source(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
+            cohorts = open_words(rng).words(len(texts)) % np.uint64(mechanism.cohorts)
         cohorts = check_cohorts(cohorts, mechanism)
         if len(cohorts) != len(texts):
             raise InputError(f"cohorts are {len(cohorts)} and texts {len(texts)}: each user has one of both")
@@ -205,14 +205,14 @@ def _drawn(law: Channel, true: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw noise on bits."""
     if law.exact:
         return true
-    return coins((law.zero, law.one), true, source(rng)).view(np.uint8)
+    return throw_coins((law.zero, law.one), true, open_words(rng)).view(np.uint8)
 
 
 def _refined(coarse: Channel, law: Channel, true: Bits, before: Bits, rng: np.random.Generator | None) -> Bits:
     """Draw bits with less noise, given `before`: the bits that `coarse` noise made."""
     if law.exact:
         return true
-    return coins(law.refining(coarse), 2 * true + before, source(rng)).view(np.uint8)
+    return throw_coins(law.refining(coarse), 2 * true + before, open_words(rng)).view(np.uint8)
 
 
 def _unpacked(packed: NDArray[Any], shape: tuple[int, int]) -> Bits:

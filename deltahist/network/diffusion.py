@@ -22,7 +22,7 @@ from deltahist.errors import NANO, DamagedFile, InputError
 from deltahist.mechanisms.base import weakness_of
 from deltahist.network.graph import first_columns
 from deltahist.network.mechanism import DiffusionMechanism, Signal, on_lattice
-from deltahist.noise.exact import source
+from deltahist.noise.exact import open_words
 from deltahist.noise.paths import BitPaths, VectorPaths
 from deltahist.privacy import Guarantee
 
@@ -79,7 +79,7 @@ class Diffusion:
         weak_protection_accepted: bool = False,
         rng: np.random.Generator | None = None,
     ) -> None:
-        source(rng)
+        open_words(rng)
         if rng is not None and state is not None:
             raise InputError("state is given with rng: a key file is for answers, a seeded generator for experiments")
         names, values = _read_data(data, mechanism)

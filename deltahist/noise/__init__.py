@@ -11,6 +11,6 @@ A seeded generator is for experiments. P(0) of scale b is tanh(1/(2b)):
 (0.24, 0.24)
 """
 
-from deltahist.noise.discrete import discrete_gaussian, discrete_laplace
+from deltahist.noise.samplers import discrete_gaussian, discrete_laplace
 
 __all__ = ["discrete_gaussian", "discrete_laplace"]

@@ -1,26 +1,26 @@
-"""Noise at every level at once, rounded exactly, for every user: a function of a key, and of nothing else.
+"""Noise at every level at once, rounded exactly, for every user: a function of a secret key alone.
 
 V_ε = √(2S)/ε · N(0, I) with S ~ Gamma((n + 1)/2). Downwards in ε it makes independent jumps at the rate n + 1 per unit
 of ln ε, each √(2W)/ε · N(0, I) with W ~ Exp(1). Upwards, from the value x, it makes them at the rate 1 + ε|x|
-(docs/internals/processes.md). Formulas reckon with values times their level, w = εx, whose law is the same at every
-level.
+(docs/internals/processes.md). The formulas use values times their level, w = εx, whose law is the same at every level.
 
-A path is that process from a fixed base, ε = 1, downwards and upwards as far as is needed. Its uniform reals are read
-from a keyed cipher, so that any response can be given at any time, in any order, without a store. Rounded to whole
+A path is that process from a fixed base, ε = 1, downwards and upwards as far as needed. Its uniform reals are read
+from a keyed cipher, so any response can be given at any time, in any order, without a store. Rounded to whole
 numbers, paths are piecewise constant on a scale of whole levels. They are evaluated in float64 for all users at once,
-with a bound of the rounding error beside every number. Where it leaves a decision open that matters to a request, the
-user's path is evaluated again in Decimal, from more bits of the same uniform reals, until nothing is open: no
-response has a floating-point error (docs/internals/processes.md).
+with a bound of the rounding error of every number. Where the bound leaves open a decision that matters to a request,
+the user's path is evaluated again in Decimal, from more bits of the same uniform reals, until nothing is open: no
+response has a floating-point error.
 """
 
 from __future__ import annotations
 
 import abc
 import decimal
+import functools
+import hmac
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -28,27 +28,160 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.errors import NANO, InputError, check_choice, check_whole
-from deltahist.noise.exact import Keyed, Reals, Uniforms, exp, expm1, log1p, norm, sqrt
 
-#: Purposes of uniform reals.
-_BASE, _DOWN, _UP, _RESET = range(4)
-#: Noise in n dimensions is larger than _SPREAD · (n + 1) · reach / ε with a probability below 2^−64.
-_SPREAD = 48
-#: Planes of the uniform reals (64 bits of each) that floats are made of. Decimal takes more, and 20 digits for each.
-_FLOAT = 2
+#: Of float64, or of Decimal objects.
+Reals = NDArray[Any]
+
+#: Planes of the uniform reals (64 bits of each) that floats use. Decimal takes more, with 20 digits for each.
+_FLOAT_PLANES = 2
 #: −log2 of the error that a step of a formula may add, relative to its parts, for each plane beyond the first. The
 #: roundings of a step, and the bits that are not read, come to a fiftieth of that at most.
 _PRECISION = 44
 #: Reals nearer to 0 or to 1 than 2 to minus this, for each plane, are left open: the bits unread would matter more.
 _EDGE = 19
-#: Bounds of first order are not relied on where something is known less well than this, relatively.
+#: First-order bounds are trusted only for numbers known better than this, relatively.
 _VAGUE = 2.0**-10
-#: Paths are evaluated so far beyond the levels that are asked for, relatively: more than any error of a level.
-_BEYOND = 2.0**-8
-#: Users whose paths are evaluated together.
-_TOGETHER = 4096
 #: Values and levels are less than this.
 _FARTHEST = 1 << 62
+
+
+# --- uniform reals, in two precisions -----------------------------------------------------------------------
+#
+# A formula written with `Uniforms` and the functions below runs on arrays of float64, for all rows at once, and on
+# arrays of Decimal objects, for the few rows that floats leave open. Both read the first bits of the same reals.
+
+
+def keyed_words(
+    key: bytes, label: str, purpose: int, users: NDArray[np.int64], *, first: int, number: int, planes: int
+) -> NDArray[np.uint64]:
+    """Return words (users, number, planes) that are a function of a secret key: `number` from an even index `first`.
+
+    Each two words are AES-256 of one distinct block. Without the key they are as good as random; words for another
+    label, or under another key, are independent of them.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    pairs = -(-number // 2)
+    fields = [("user", "<u8"), ("purpose", "<u2"), ("plane", "<u2"), ("pair", "<u4")]
+    blocks = np.zeros((len(users), planes, pairs), dtype=fields)
+    blocks["user"], blocks["purpose"] = users[:, None, None], purpose
+    blocks["plane"], blocks["pair"] = np.arange(planes)[:, None], first // 2 + np.arange(pairs)
+    # ECB of distinct blocks, because no stream can be entered at any of so many places.
+    cipher = Cipher(algorithms.AES(hmac.digest(key, label.encode(), "sha256")), modes.ECB()).encryptor()
+    words = np.frombuffer(cipher.update(blocks.tobytes()), dtype="<u8").astype(np.uint64, copy=False)
+    return words.reshape(len(users), planes, 2 * pairs)[:, :, :number].swapaxes(1, 2)
+
+
+class Uniforms:
+    """Independent uniform reals in (0, 1), known by their first bits.
+
+    Parameters
+    ----------
+    words : (rows, slots, planes) uint64; plane p holds the bits 64 p to 64 p + 63 of every real.
+    exact : whether to calculate in Decimal, under the caller's decimal context, or in float64.
+    """
+
+    def __init__(self, words: NDArray[np.uint64], exact: bool = False) -> None:
+        self._words = words
+        self.value: Reals
+        self.rest: Reals
+        if exact:
+            whole = np.zeros(words.shape[:2], dtype=object)
+            for plane in range(words.shape[2]):
+                whole = whole * (1 << 64) + words[..., plane].astype(object)
+            size = 1 << (64 * words.shape[2] + 1)  # the middle of what the bits leave open
+            quotient = np.frompyfunc(lambda number: Decimal(number) / size, 1, 1)
+            self.value, self.rest = quotient(2 * whole + 1), quotient(size - 1 - 2 * whole)
+        else:
+            # From the complement, so that a real next to 1 keeps its distance from 1.
+            self.value, self.rest = _read_floats(words), _read_floats(~words)
+
+    def exponential(self, slot: int) -> Reals:
+        """Return −ln U (rows,), with the relative precision of the reals however near U is to 1."""
+        value, rest = self.value[:, slot], self.rest[:, slot]
+        if value.dtype == object:
+            return -log(value)
+        return np.where(rest > 0.5, -np.log(value), -np.log1p(-np.minimum(rest, 0.5)))
+
+    def coin(self, slot: int) -> NDArray[np.bool_]:
+        """Return whether the real is above ½ (rows,): its first bit."""
+        return self._words[:, slot, 0] >= 1 << 63
+
+    def normals(self, slot: int, number: int) -> tuple[Reals, Reals]:
+        """Return standard normals (rows, number) by Box and Muller, and the length of all pairs' radii (rows,).
+
+        They take the slots from `slot` on, two for each pair.
+        """
+        parts, length = [], np.zeros(len(self.value), dtype=self.value.dtype)
+        for first in range(slot, slot + number, 2):
+            square = 2 * self.exponential(first)
+            cosine, sine = cos_and_sin(self.value[:, first + 1])
+            parts += [sqrt(square) * cosine, sqrt(square) * sine]
+            length = length + square
+        return np.stack(parts[:number], axis=1), sqrt(length)
+
+
+def _read_floats(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return the middle of what the bits leave open, with full relative precision."""
+    out = np.full(words.shape[:2], 0.5)
+    for plane in reversed(range(words.shape[2])):
+        out = (out + words[..., plane]) * 2.0**-64
+    return out
+
+
+def _in_both(floats: Callable[..., Any], decimals: Callable[[Decimal], Decimal]) -> Callable[[Reals], Any]:
+    """Make a function of arrays of either precision."""
+    each = np.frompyfunc(decimals, 1, 1)
+    return lambda x: each(x) if x.dtype == object else floats(x)
+
+
+# Digits to spare make up for the cancellation in Decimal.
+log, exp, sqrt = _in_both(np.log, Decimal.ln), _in_both(np.exp, Decimal.exp), _in_both(np.sqrt, Decimal.sqrt)
+expm1, log1p = _in_both(np.expm1, lambda x: x.exp() - 1), _in_both(np.log1p, lambda x: (1 + x).ln())
+
+
+def vector_lengths(x: Reals) -> Reals:
+    """Return the Euclidean lengths (rows,) of vectors (rows, n)."""
+    return sqrt((x * x).sum(axis=1))  # type: ignore[no-any-return]
+
+
+def cos_and_sin(turns: Reals) -> tuple[Reals, Reals]:
+    """Return cos and sin of 2π times turns in [0, 1]."""
+    if turns.dtype != object:
+        return np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)
+    both = [_sum_series(turn) for turn in turns]
+    return tuple(np.array([b[i] for b in both], dtype=object) for i in (0, 1))  # type: ignore[return-value]
+
+
+def _sum_series(turn: Decimal) -> tuple[Decimal, Decimal]:
+    """Return cos and sin by the series at the opposite point, whose angle is at most π."""
+    angle = (2 * turn - 1) * _pi(decimal.getcontext().prec)
+    sums, term, power = [Decimal(0), Decimal(0)], Decimal(1), 0
+    end = Decimal(10) ** -(decimal.getcontext().prec + 2)
+    while abs(term) > end or power < 4:
+        sums[power % 2] += -term if power % 4 < 2 else term
+        power += 1
+        term = term * angle / power
+    return sums[0], sums[1]
+
+
+@functools.cache
+def _pi(digits: int) -> Decimal:
+    """Return π by Machin's formula, 16 arctan(1/5) − 4 arctan(1/239), in whole numbers."""
+    unit = 10 ** (digits + 10)
+
+    def arctan(inverse: int) -> int:
+        power, out, k = unit // inverse, 0, 0
+        while power:
+            out += (power if k % 2 == 0 else -power) // (2 * k + 1)
+            power //= inverse * inverse
+            k += 1
+        return out
+
+    return Decimal(16 * arctan(5) - 4 * arctan(239)) / unit
+
+
+# --- formulas of the process --------------------------------------------------------------------------------
 
 
 class Jump(NamedTuple):
@@ -75,11 +208,18 @@ class JumpUp(NamedTuple):
 
 #: Uniform reals that a step downwards and one upwards take, its level and its jump, besides the reals of a normal.
 DOWN_SLOTS, UP_SLOTS = 2, 7
+#: Purposes of uniform reals.
+_BASE, _DOWN, _UP, _RESET = range(4)
 
 
 def first_value_slots(dimension: int) -> int:
-    """Return how many uniform reals `first_value` takes, besides the reals of a normal."""
+    """Return how many uniform reals `first_value` takes, besides those of its normal vector."""
     return (dimension + 1) // 2 + (0 if dimension % 2 else 2)
+
+
+def normal_slots(dimension: int) -> int:
+    """Return how many uniform reals a normal vector takes."""
+    return dimension + dimension % 2
 
 
 def first_value(dimension: int, uniforms: Uniforms) -> Jump:
@@ -100,9 +240,9 @@ def first_value(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_below(dimension: int, uniforms: Uniforms) -> Reals:
-    """(rows,) the level of the next jump downwards, relative to the present one: e^(−T), T ~ Exponential(n + 1).
+    """Return the level of the next jump downwards (rows,), relative to the present one: e^(−T), T ~ Exponential(n + 1).
 
-    So many jumps from ε₂ down to ε₁ are Poisson, of mean (n + 1) ln(ε₂/ε₁).
+    So the number of jumps from ε₂ down to ε₁ is Poisson, with mean (n + 1) ln(ε₂/ε₁).
     Source: 2018, Algorithm 1 (its loop), Proposition 5, Corollary 6, eq. (10).
     """
     return exp(-uniforms.exponential(0) / (dimension + 1))  # type: ignore[no-any-return]
@@ -121,7 +261,7 @@ def jump_down(dimension: int, uniforms: Uniforms) -> Jump:
 
 
 def next_level_above(size: Reals, uniforms: Uniforms) -> tuple[Reals, Reals]:
-    """(rows,) when two clocks ring first, relative to the present level: at rate 1 in ln ε, and |x| in ε; z = `size`.
+    """Return when two clocks first ring (rows,), relative to the level: rate 1 in ln ε, and |x| in ε; z = `size`.
 
     The earlier one makes the process jump.
     """
@@ -135,7 +275,7 @@ def jump_up(value: Reals, by_size: NDArray[np.bool_], uniforms: Uniforms) -> Jum
     T is the sum of an inverse Gaussian variable and a Gamma one: Gamma(3/2) or, by size, Gamma(1). The inverse Gaussian
     one is drawn as Michael, Schucany and Haas (1976) do, with both roots free of cancellation.
     """
-    dimension, size, coin = value.shape[1], norm(value), uniforms.value[:, 4]
+    dimension, size, coin = value.shape[1], vector_lengths(value), uniforms.value[:, 4]
     two, spread = uniforms.normals(2, 2)
     square = two[:, 0] ** 2
     larger = size / 2 + square / 4 + sqrt(size * square + square * square / 4) / 2
@@ -160,32 +300,32 @@ class _Path(NamedTuple):
     open: NDArray[np.bool_]  # (K,) values that the error bound leaves open
 
     def decided(self, first: int, end: int) -> bool:
-        """Whether the values from `first` to before `end` are certain, and the levels where they change."""
+        """Return whether the values from `first` to before `end`, and the levels where they change, are certain."""
         return not (self.open[first:end].any() or (self.perhaps < self.surely)[first : end + 1].any())
 
 
 class PathSteps:
-    """Values and jumps of many users, in any order, to be put together as paths."""
+    """Values and jumps of many users, in any order, collected to build their paths."""
 
     def __init__(self, users: int) -> None:
         self.undecided = np.zeros(users, dtype=bool)
         self._starts: list[tuple[Any, ...]] = [(np.arange(users), -_FARTHEST, *2 * [np.zeros(users, np.int64)])]
         self._values: list[tuple[Any, ...]] = []
 
-    def jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
-        """Jumps between the values of this place and the one before it, at real levels with relative errors."""
+    def add_jump(self, rows: NDArray[np.int64], place: int, level: Reals, blur: Reals) -> None:
+        """Add jumps between the values of this place and the one before it, at real levels with relative errors."""
         billionths = level * NANO
-        self._starts.append((rows, place, *(f + 1 for f in _floors(billionths, _real(billionths) * blur))))
+        self._starts.append((rows, place, *(f + 1 for f in _floor_bounds(billionths, _as_floats(billionths) * blur))))
 
-    def value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
-        """Values (rows, n) that hold between two jumps, with their errors (rows,)."""
-        low, high = _floors((2 * value + 1) / 2, np.broadcast_to(error[:, None], value.shape))
+    def add_value(self, rows: NDArray[np.int64], place: int, value: Reals, error: Reals) -> None:
+        """Add values (rows, n) that hold between two jumps, with their errors (rows,)."""
+        low, high = _floor_bounds((2 * value + 1) / 2, np.broadcast_to(error[:, None], value.shape))
         self._values.append((rows, place, high, (low != high).any(axis=1)))
 
-    def paths(self, span: tuple[int, int]) -> Iterator[_Path | None]:
-        """One path for each user, in order; None where something is undecided."""
-        _, perhaps, surely = _sorted(self._starts)
-        rows, values, unsure = _sorted(self._values)
+    def build_paths(self, span: tuple[int, int]) -> Iterator[_Path | None]:
+        """Yield one path for each user, in order; None where something is undecided."""
+        _, perhaps, surely = _sort_parts(self._starts)
+        rows, values, unsure = _sort_parts(self._values)
         ends = np.searchsorted(rows, np.arange(1, len(self.undecided)))
         parts = (np.split(of, ends) for of in (perhaps, surely, values, unsure))
         for undecided, first, last, value, unknown in zip(self.undecided, *parts, strict=True):
@@ -194,7 +334,7 @@ class PathSteps:
             yield None if undecided else _Path(span, first, np.maximum.accumulate(last), value, unknown)
 
 
-def _sorted(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
+def _sort_parts(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
     """Return the columns of all parts by row and place, without the place."""
     rows = np.concatenate([part[0] for part in parts])
     place = np.repeat([part[1] for part in parts], [len(part[0]) for part in parts])
@@ -203,69 +343,67 @@ def _sorted(parts: Sequence[tuple[Any, ...]]) -> list[NDArray[Any]]:
     return [column[order] for column in (rows, *columns)]
 
 
-@dataclass(frozen=True)
 class KeyedPaths(abc.ABC):
-    """Base of paths of every kind: their reals, the search in them, their memory."""
+    """Base of paths of every kind: their reals, the search in them, and the paths evaluated so far."""
 
-    key: bytes = field(repr=False)
-    _known: dict[int, _Path] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, bytes) or len(self.key) != 32:
-            raise InputError("key is something else than 32 secret bytes: os.urandom(32) makes such a key")
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes) or len(key) != 32:
+            raise InputError("key must be 32 secret bytes: os.urandom(32) makes such a key")
+        self._key = key
+        self._known: dict[int, _Path] = {}
 
     @abc.abstractmethod
     def _label(self) -> str:
         """Name the independent noise of a key."""
 
     @abc.abstractmethod
-    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
+    def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Evaluate the paths of some users on a span of levels, in ε; in Decimal for more planes than floats take."""
 
-    def _uniforms(
+    def _read_uniforms(
         self, purpose: int, users: NDArray[np.int64], step: int, slots: int, planes: int
     ) -> tuple[Uniforms, NDArray[np.bool_]]:
         """Return the reals of one step of each user, and where one is too near to 0 or 1."""
-        words = Keyed(self.key, self._label()).words(
-            purpose, users, first=step * (slots + slots % 2), number=slots, planes=planes
-        )
-        reals, edge = Uniforms(words, exact=planes > _FLOAT), 2.0 ** (-_EDGE * planes)
+        first = step * (slots + slots % 2)
+        words = keyed_words(self._key, self._label(), purpose, users, first=first, number=slots, planes=planes)
+        reals, edge = Uniforms(words, exact=planes > _FLOAT_PLANES), 2.0 ** (-_EDGE * planes)
         near = (reals.value < edge) | (reals.rest < edge)
         return reals, np.asarray(near.astype(bool).any(axis=1))
 
-    def _evaluated(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
+    def _evaluate(self, users: NDArray[np.int64], span: tuple[int, int], planes: int) -> list[_Path | None]:
         with decimal.localcontext(decimal.Context(prec=20 * planes, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)):
-            wider = span[0] / NANO * (1 - _BEYOND), span[1] / NANO * (1 + _BEYOND)
-            return list(self._steps(users, wider, planes).paths(span))
+            # A little beyond the levels, by more than any error of a level.
+            wider = span[0] / NANO * (1 - 2.0**-8), span[1] / NANO * (1 + 2.0**-8)
+            return list(self._walk(users, wider, planes).build_paths(span))
 
-    def _exact(self, user: int, span: tuple[int, int]) -> _Path:
-        """Find a path with nothing left open, and keep it."""
-        planes = _FLOAT
+    def _evaluate_exactly(self, user: int, span: tuple[int, int]) -> _Path:
+        """Evaluate and keep a path with nothing left open."""
+        planes = _FLOAT_PLANES
         while True:
             planes = 2 * planes - 1
-            (path,) = self._evaluated(np.array([user]), span, planes)
+            (path,) = self._evaluate(np.array([user]), span, planes)
             if path is not None and path.decided(0, len(path.open)):
                 self._known[user] = path
                 return path
 
-    def _paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
-        """Paths of distinct users that are known at least from `least` to `most`."""
+    def _load_paths(self, users: NDArray[np.int64], least: int, most: int) -> list[_Path]:
+        """Return the paths of distinct users, known at least from `least` to `most`."""
         known = [self._known.get(user) for user in users.tolist()]
         stale = [path is None or least < path.span[0] or path.span[1] < most for path in known]
         # To the next power of two, and what was known stays known, so that growing requests soon need nothing new.
         spans = [(1 << (least.bit_length() - 1), 1 << most.bit_length())]
         spans += [path.span for path, old in zip(known, stale, strict=True) if path and old]
         span = min(low for low, _ in spans), max(high for _, high in spans)
-        for first in range(0, sum(stale), _TOGETHER):
-            some = users[stale][first : first + _TOGETHER]
-            for user, path in zip(some.tolist(), self._evaluated(some, span, _FLOAT), strict=True):
-                self._known[user] = path or self._exact(user, span)
+        for first in range(0, sum(stale), 4096):
+            some = users[stale][first : first + 4096]
+            for user, path in zip(some.tolist(), self._evaluate(some, span, _FLOAT_PLANES), strict=True):
+                self._known[user] = path or self._evaluate_exactly(user, span)
         return [self._known[user] for user in users.tolist()]
 
-    def _found(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(m, n) values of the users' paths at the levels."""
-        distinct, row = _numbered(users)
-        paths = self._paths(distinct, int(levels.min()), int(levels.max()))
+    def _find_values(self, users: NDArray[np.int64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the values (m, n) of the users' paths at the levels."""
+        distinct, row = _number_users(users)
+        paths = self._load_paths(distinct, int(levels.min()), int(levels.max()))
         ends = np.cumsum([len(path.open) for path in paths])
         perhaps, surely, values, unsure = (
             np.concatenate([path[i] for path in paths]) for i in range(1, len(_Path._fields))
@@ -282,19 +420,19 @@ class KeyedPaths(abc.ABC):
         bad = unsure[low] | (low + 1 < end) & (perhaps[following] <= levels)
         if bad.any():
             for i in np.unique(row[bad]).tolist():
-                self._exact(int(distinct[i]), paths[i].span)
-            out[bad] = self._found(users[bad], levels[bad])
+                self._evaluate_exactly(int(distinct[i]), paths[i].span)
+            out[bad] = self._find_values(users[bad], levels[bad])
         return out  # type: ignore[no-any-return]
 
-    def _pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First levels (K,), rising from `least`, and values (K, n) of what a path is from there to `most`."""
-        (user, _), (least, most) = (part.tolist() for part in _checked([user, user], [least, most]))
+    def _find_pieces(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first levels (K,), rising from `least`, and the values (K, n) of a path's pieces up to `most`."""
+        (user, _), (least, most) = (part.tolist() for part in _read_requests([user, user], [least, most]))
         if most < least:
             raise InputError(f"most is {most}: it must be at least {least}, the least level")
-        (path,) = self._paths(np.array([user]), least, most)
+        (path,) = self._load_paths(np.array([user]), least, most)
         first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         if not path.decided(first - 1, end):
-            path = self._exact(user, path.span)
+            path = self._evaluate_exactly(user, path.span)
             first, end = (int(np.searchsorted(path.surely, level, side="right")) for level in (least, most))
         levels, values = np.maximum(path.surely[first - 1 : end], least), path.values[first - 1 : end]
         # Of jumps between the same two whole levels the last one counts; then only what changes the rounded value.
@@ -304,7 +442,7 @@ class KeyedPaths(abc.ABC):
         return levels[new], values[new]
 
 
-def _numbered(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _number_users(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the different users, rising, and which of them each one is; without sorting where numbers lie close."""
     if int(users.max()) > 4 * len(users):
         return np.unique(users, return_inverse=True)
@@ -313,37 +451,39 @@ def _numbered(users: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
     return np.flatnonzero(there), (np.cumsum(there) - 1)[users]
 
 
-def _checked(users: Any, levels: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Users and levels of requests, as int64."""
-    users, levels = _wholes(0, users=users), _wholes(1, levels=levels)
+def _read_requests(users: Any, levels: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the users and levels of requests as int64."""
+    users, levels = _read_wholes(0, users=users), _read_wholes(1, levels=levels)
     if users.shape != levels.shape:
-        raise InputError(f"users have the shape {users.shape} and levels {levels.shape}: each user has one")
+        raise InputError(f"levels have the shape {levels.shape}: there must be one for each of {len(users)} users")
     return users, levels
 
 
-def _wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
+def _read_wholes(least: int, **parameter: Any) -> NDArray[np.int64]:
     ((name, value),) = parameter.items()
     out = np.asarray(value)
-    if out.ndim != 1 or (len(out) and not np.issubdtype(out.dtype, np.integer)):
-        raise InputError(f"{name} are an array of shape {out.shape} and type {out.dtype}: they must be whole numbers")
-    if len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST:
-        culprit = int(out.min() if int(out.min()) < least else out.max())
-        raise InputError(f"{name} hold {culprit}: they must be whole numbers from {least} to 2^62")
+    whole = out.ndim == 1 and (not len(out) or np.issubdtype(out.dtype, np.integer))
+    if not whole or (len(out) and not least <= int(out.min()) <= int(out.max()) < _FARTHEST):
+        raise InputError(f"{name} are {value!r:.80}: they must be whole numbers from {least} to 2^62")
     return out.astype(np.int64)
 
 
-def _precision(planes: int) -> float:
-    """Bound the relative error of a step of a formula, for a number of planes of its reals."""
+def _step_error(planes: int) -> float:
+    """Return the relative error that a step of a formula may add, for a number of planes of its reals."""
     return 2.0 ** (-_PRECISION * (planes - 1))
 
 
-def _real(x: Any) -> NDArray[np.float64]:
+def _as_floats(x: Any) -> NDArray[np.float64]:
     """Return an array as float64: bounds need no more, whatever the precision of the bounded numbers."""
     return np.asarray(x, dtype=np.float64)
 
 
-def _floors(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """⌊x − 2 error⌋ and ⌊x + 2 error⌋, cut to what int64 holds; twice, for terms of second order."""
+def _float_lengths(x: Reals) -> NDArray[np.float64]:
+    return _as_floats(vector_lengths(x))
+
+
+def _floor_bounds(x: Reals, error: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ⌊x − 2 error⌋ and ⌊x + 2 error⌋, clipped to int64; twice, for terms of second order."""
     error = 2 * error
     if x.dtype == object:
         ends = [np.frompyfunc(lambda v, e, s=sign: math.floor(v + s * Decimal(e)), 2, 1)(x, error) for sign in (-1, 1)]
@@ -363,24 +503,24 @@ class _State(NamedTuple):
     undecided: NDArray[np.bool_]  # (rows,) whether a decision of the last step is open
 
 
-def _open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether the sign of a difference is open; twice the error, for terms of second order."""
-    return ~(np.abs(_real(difference)) > 2 * error)
+def _is_open(difference: Reals, error: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return whether the sign of a difference is open; twice the error, for terms of second order."""
+    return ~(np.abs(_as_floats(difference)) > 2 * error)
 
 
-@dataclass(frozen=True)
 class VectorPaths(KeyedPaths):
     """The noise of every user at every level, in whole lattice steps; of density ∝ e^(−ε|v|/reach) before rounding.
 
     For a whole u, u + the noise is the whole vector nearest to u + V_ε (docs/internals/processes.md).
-    Source: 2018, Theorem 2 (α is reach), Definition 3. A key is for one set of
-    data: two different u of one user under the same key show their difference.
+    Source: 2018, Theorem 2 (α is reach), Definition 3.
 
     Parameters
     ----------
-    key : 32 secret bytes; whoever has them can take all noise away.
-    dimension : n, of the vectors. reach : the distance, in lattice steps, over which a level of ε promises e^ε; whole.
-        Other dimensions and reaches under the same key have independent noise.
+    key : 32 secret bytes. Anyone who has them can remove all noise. Use a key for one set of data only: two different
+        u of one user under the same key show their difference.
+    dimension : n, of the vectors.
+    reach : the distance, in whole lattice steps, over which a level of ε promises e^ε. Other dimensions and reaches
+        under the same key have independent noise.
 
     >>> paths = VectorPaths(bytes(32), dimension=2, reach=1000)
     >>> users, levels = np.array([7, 7, 8]), np.array([500_000_000, 2_000_000_000, 2_000_000_000])
@@ -393,53 +533,42 @@ class VectorPaths(KeyedPaths):
     ([500000000, 2253708730, 2576572291], [[-56, -1500], [512, -1218], [478, -1656]])
     """
 
-    dimension: int
-    reach: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        # As Python's own integers: the reals of a path are those of this label.
-        object.__setattr__(self, "dimension", check_whole(dimension=self.dimension))
-        object.__setattr__(self, "reach", check_whole(reach=self.reach))
+    def __init__(self, key: bytes, dimension: int, reach: int) -> None:
+        super().__init__(key)
+        # As Python integers: the label, and with it the reals of a path, depends on them.
+        self.dimension, self.reach = check_whole(dimension=dimension), check_whole(reach=reach)
 
     def at(self, users: Any, levels: Any) -> NDArray[np.int64]:
-        """Noise (m, n) for requests of users (m,) at levels (m,), in whole billionths of ε."""
-        users, levels = _checked(users, levels)
+        """Return the noise (m, n) of users (m,) at levels (m,), in whole billionths of ε."""
+        users, levels = _read_requests(users, levels)
         if not len(users):
             return np.zeros((0, self.dimension), dtype=np.int64)
-        self._fits(int(levels.min()))
-        return self._found(users, levels)
+        self._check_level(int(levels.min()))
+        return self._find_values(users, levels)
 
     def signal(self, user: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the levels where pieces of one user begin (K,), from `least` to `most`, and their noise (K, n).
 
-        The k-th noise is that of every whole level from levels[k] to before levels[k + 1], the last one up to and
-        with `most`. Nothing here depends on the path above `most`.
+        The k-th noise holds at every whole level from levels[k] to before levels[k + 1], the last one up to `most`
+        included. Nothing here depends on the path above `most`.
         """
-        self._fits(int(_checked([user, user], [least, most])[1].min()))
-        return self._pieces(user, least, most)
+        self._check_level(int(_read_requests([user, user], [least, most])[1].min()))
+        return self._find_pieces(user, least, most)
 
-    @property
-    def _pairs(self) -> int:
-        """Uniform reals of a normal vector."""
-        return self.dimension + self.dimension % 2
-
-    def _fits(self, level: int) -> None:
-        least = -(-_SPREAD * (self.dimension + 1) * self.reach * NANO // _FARTHEST)
+    def _check_level(self, level: int) -> None:
+        # Noise in n dimensions is larger than 48 (n + 1) reach / ε with a probability below 2^−64.
+        least = -(-48 * (self.dimension + 1) * self.reach * NANO // _FARTHEST)
         if level < least:
-            raise InputError(
-                f"levels hold {level} billionths: with a reach of {self.reach} they must be at least {least}, so that "
-                "no int64 overflows"
-            )
+            raise InputError(f"levels hold {level} billionths: with this reach they must be at least {least}")
 
     def _label(self) -> str:
         return f"vectors of dimension {self.dimension}, reach {self.reach}"
 
-    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
-        steps, base = PathSteps(len(users)), self._start(users, planes)
-        self._note(steps, base, 0, planes)
+    def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
+        steps, base = PathSteps(len(users)), self._start_paths(users, planes)
+        self._record_value(steps, base, 0, planes)
         steps.undecided |= base.undecided
-        for sign, moved in ((-1, self._moved_down), (1, self._moved_up)):
+        for sign, moved in ((-1, self._move_down), (1, self._move_up)):
             state = base
             for place in itertools.count():
                 state = moved(users[state.rows], state, place, planes)
@@ -448,69 +577,74 @@ class VectorPaths(KeyedPaths):
                 state = _State(*(part[inside] for part in state))
                 if not len(state.rows):
                     break
-                steps.jump(state.rows, sign * (place + 1), state.level, state.blur)
-                self._note(steps, state, sign * (place + 1), planes)
+                steps.add_jump(state.rows, sign * (place + 1), state.level, state.blur)
+                self._record_value(steps, state, sign * (place + 1), planes)
         return steps
 
-    def _note(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
-        """Note the value itself, in lattice steps."""
+    def _record_value(self, steps: PathSteps, state: _State, place: int, planes: int) -> None:
+        """Record the value, in lattice steps."""
         value = self.reach * state.value / state.level[:, None]
-        error = state.drift + (state.blur + _precision(planes)) * _real(norm(state.value))
-        steps.value(state.rows, place, value, self.reach * error / _real(state.level))
+        error = state.drift + (state.blur + _step_error(planes)) * _float_lengths(state.value)
+        steps.add_value(state.rows, place, value, self.reach * error / _as_floats(state.level))
 
     # A step adds to the errors `unit` times the sizes of its parts, and carries on what there was, to first order:
     # docs/internals/processes.md derives the slopes.
 
-    def _start(self, users: NDArray[np.int64], planes: int) -> _State:
-        uniforms, edge = self._uniforms(_BASE, users, 0, first_value_slots(self.dimension) + self._pairs, planes)
-        drawn, unit = first_value(self.dimension, uniforms), _precision(planes)
-        scale, normal = _real(drawn.scale), _real(norm(drawn.normal))
-        drift = unit * (scale * _real(drawn.radius) + normal * (scale + _real(drawn.spread) / scale))
+    def _start_paths(self, users: NDArray[np.int64], planes: int) -> _State:
+        uniforms, edge = self._read_uniforms(
+            _BASE, users, 0, first_value_slots(self.dimension) + normal_slots(self.dimension), planes
+        )
+        drawn, unit = first_value(self.dimension, uniforms), _step_error(planes)
+        scale, normal = _as_floats(drawn.scale), _float_lengths(drawn.normal)
+        drift = unit * (scale * _as_floats(drawn.radius) + normal * (scale + _as_floats(drawn.spread) / scale))
         level = 0 * uniforms.value[:, 0] + 1
         return _State(np.arange(len(users)), level, drawn.value, 0 * drift, drift, edge)
 
-    def _moved_down(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
-        uniforms, edge = self._uniforms(_DOWN, users, step, DOWN_SLOTS + self._pairs, planes)
-        ratio, unit = next_level_below(self.dimension, uniforms), _precision(planes)
+    def _move_down(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
+        uniforms, edge = self._read_uniforms(_DOWN, users, step, DOWN_SLOTS + normal_slots(self.dimension), planes)
+        ratio, unit = next_level_below(self.dimension, uniforms), _step_error(planes)
         kept, added = ratio[:, None] * state.value, jump_down(self.dimension, uniforms)
-        sizes = _real(norm(kept)) + _real(added.scale) * (_real(added.radius) + _real(norm(added.normal)))
-        drift = _real(ratio) * state.drift + unit * sizes
+        sizes = _float_lengths(kept) + _as_floats(added.scale) * (
+            _as_floats(added.radius) + _float_lengths(added.normal)
+        )
+        drift = _as_floats(ratio) * state.drift + unit * sizes
         return _State(state.rows, state.level * ratio, kept + added.value, state.blur + unit, drift, edge)
 
-    def _moved_up(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
-        uniforms, edge = self._uniforms(_UP, users, step, UP_SLOTS + self._pairs, planes)
-        unit, size = _precision(planes), norm(state.value)
+    def _move_up(self, users: NDArray[np.int64], state: _State, step: int, planes: int) -> _State:
+        uniforms, edge = self._read_uniforms(_UP, users, step, UP_SLOTS + normal_slots(self.dimension), planes)
+        unit, size = _step_error(planes), vector_lengths(state.value)
         clocks = next_level_above(size, uniforms)
         by_size = (clocks[1] < clocks[0]).astype(bool)
         ratio = np.where(by_size, clocks[1], clocks[0])
-        vague = state.drift / _real(size)
-        blurs = np.full(len(users), unit), unit + (1 - _real(1 / clocks[1])) * vague
+        vague = state.drift / _as_floats(size)
+        blurs = np.full(len(users), unit), unit + (1 - _as_floats(1 / clocks[1])) * vague
         undecided = edge | (vague > _VAGUE)
-        undecided |= _open(clocks[0] - clocks[1], _real(clocks[0]) * blurs[0] + _real(clocks[1]) * blurs[1])
+        undecided |= _is_open(
+            clocks[0] - clocks[1], _as_floats(clocks[0]) * blurs[0] + _as_floats(clocks[1]) * blurs[1]
+        )
 
         step_up = jump_up(ratio[:, None] * state.value, by_size, uniforms)
         jump = step_up.jump
         parts = (step_up.size, step_up.total, step_up.share, jump.scale, jump.spread)
-        z, total, share, width, spread = (_real(part) for part in parts)
+        z, total, share, width, spread = (_as_floats(part) for part in parts)
         # Of the value before the jump: of all of it, and of its size, which is z and another real by the second clock.
-        carried = _real(ratio) * state.drift + unit * z
+        carried = _as_floats(ratio) * state.drift + unit * z
         bend = np.where(by_size, state.drift + unit * z, carried)
         rounding = unit * (z + total + spread + np.sqrt(spread * z))
         coin = step_up.coin * (step_up.size / 2 + step_up.roots[0]) - step_up.size / 2
-        undecided |= _open(coin, 2 * bend + rounding)
+        undecided |= _is_open(coin, 2 * bend + rounding)
         # The slopes of the roots in z: (1 ± √(ν / (4z + ν))) / 2 for ν ≤ spread, √ν the normal in them.
         slope = np.where(step_up.smaller, 0.5, (1 + np.sqrt(spread / (4 * z + spread))) / 2)
         loose = (slope * bend + rounding) / total
         undecided |= loose > _VAGUE
         steep = unit * (1 - np.log(share))
-        normal = _real(norm(jump.normal)) * (loose / 2 + steep) + unit * _real(jump.radius)
+        normal = _float_lengths(jump.normal) * (loose / 2 + steep) + unit * _as_floats(jump.radius)
         drift = np.minimum(share * (carried + z * steep) + width * normal, 1)
         blur = np.minimum(state.blur + np.where(by_size, blurs[1], blurs[0]), 1)
         undecided |= blur > _VAGUE
         return _State(state.rows, state.level * ratio, jump.value, blur, drift, undecided)
 
 
-@dataclass(frozen=True)
 class BitPaths(KeyedPaths):
     """Randomised response for the bits of all users at every level: flipped with probability 1/(1 + e^ε) at each.
 
@@ -528,37 +662,35 @@ class BitPaths(KeyedPaths):
     """
 
     def at(self, users: Any, levels: Any, bits: Any) -> NDArray[np.uint8]:
-        """Responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε."""
-        users, levels = _checked(users, levels)
+        """Return the responses (m,) of users (m,) with the true bits (m,), at levels (m,) in whole billionths of ε."""
+        users, levels = _read_requests(users, levels)
         true = np.asarray(bits)
-        if true.shape != users.shape:
-            raise InputError(f"bits have the shape {true.shape} and users {users.shape}: each user has one")
-        if (unknown := ~np.isin(true, (0, 1))).any():
-            raise InputError(f"bits hold {true[unknown][0]}: they must be 0 or 1")
+        if true.shape != users.shape or not np.isin(true, (0, 1)).all():
+            raise InputError("bits must be 0 or 1, one for each user")
         if not len(users):
             return np.zeros(0, dtype=np.uint8)
-        found = self._found(users, levels)[:, 0]
+        found = self._find_values(users, levels)[:, 0]
         return np.where(found < 0, true, found).astype(np.uint8)
 
     def signal(self, user: int, bit: int, least: int, most: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the levels where pieces of one user and bit begin (K,), and their responses (K,), as for vectors."""
         check_choice((0, 1), bit=bit)
-        levels, values = self._pieces(user, least, most)
+        levels, values = self._find_pieces(user, least, most)
         responses = np.where(values[:, 0] < 0, bit, values[:, 0]).astype(np.uint8)
-        # The true bit and a reset that equals it are not to be told apart.
+        # The true bit and a reset that equals it must look the same.
         new = np.append(True, responses[1:] != responses[:-1])
         return levels[new], responses[new]
 
     def _label(self) -> str:
         return "bits"
 
-    def _steps(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
+    def _walk(self, users: NDArray[np.int64], span: tuple[float, float], planes: int) -> PathSteps:
         """Find resets from the top, τ = 1, downwards."""
-        steps, unit, rows = PathSteps(len(users)), _precision(planes), np.arange(len(users))
-        steps.value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
+        steps, unit, rows = PathSteps(len(users)), _step_error(planes), np.arange(len(users))
+        steps.add_value(rows, 0, np.full((len(users), 1), -1.0), np.zeros(len(users)))
         depth: Any = 0  # −ln τ
         for place in itertools.count(1):
-            uniforms, edge = self._uniforms(_RESET, users[rows], place - 1, 2, planes)
+            uniforms, edge = self._read_uniforms(_RESET, users[rows], place - 1, 2, planes)
             steps.undecided[rows] |= edge
             depth = depth + uniforms.exponential(0)
             level = log1p(-2 * exp(-depth) / expm1(-depth))  # 2 artanh τ
@@ -566,6 +698,6 @@ class BitPaths(KeyedPaths):
             rows, depth, level = rows[inside], depth[inside], level[inside]
             if not len(rows):
                 return steps
-            steps.jump(rows, -place, level, unit * (1 + _real(depth)))
-            steps.value(rows, -place, uniforms.coin(1)[inside, None].astype(np.float64), np.zeros(len(rows)))
+            steps.add_jump(rows, -place, level, unit * (1 + _as_floats(depth)))
+            steps.add_value(rows, -place, uniforms.coin(1)[inside, None].astype(np.float64), np.zeros(len(rows)))
         raise AssertionError("paths never end")

@@ -25,7 +25,7 @@ from deltahist.mechanisms.base import scale_noise
 from deltahist.personal.expressions import LARGEST, SMALLEST, write_float
 from deltahist.personal.query import Query, list_values
 from deltahist.privacy import Law
-from deltahist.publishers.publication import draw
+from deltahist.publishers.publication import sample_law
 
 #: Probability of the intervals, and what every answer is about.
 LEVEL, _ABOUT = 0.95, "records whose owners could pay; the true number of records may be larger"
@@ -142,7 +142,7 @@ class Aggregate(ABC):
     def release(self, sums: Sums) -> NDArray[np.int64]:
         """Measure the sums of people who paid, exactly, and add noise."""
         measured = self.measure(sums)
-        return measured + draw(self.law, len(measured), None)
+        return measured + sample_law(self.law, len(measured), None)
 
     @abstractmethod
     def add_up(self, query: Query) -> Any:

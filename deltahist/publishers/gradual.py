@@ -26,7 +26,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.kinds import SortedMechanism, SortedRelease, parse_release
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import BaseMechanism, Chain
-from deltahist.noise.process import Refinable, process_of
+from deltahist.noise.samplers import Refinable, sampler_of
 from deltahist.preprocessing import normalize_name
 from deltahist.privacy import Law
 from deltahist.publishers.publication import amounts_for, check_protection, publish_measured
@@ -262,7 +262,7 @@ def _further(
     for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
         if law.parameter:
             size = len(noise[members])
-            noise[members] = process_of(law).add(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
+            noise[members] = sampler_of(law).draw_addition(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
     return noise
 
 
@@ -358,7 +358,7 @@ def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
     noise = draws.copy()
     for members, law in mechanism.noise_groups:
         if law.parameter:
-            noise[members] = _path_of(mechanism, law).nearest(draws[members])
+            noise[members] = _path_of(mechanism, law).round_values(draws[members])
     return mechanism.scatter(noise)
 
 
@@ -366,7 +366,7 @@ def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
     """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
     chain = mechanism.chain
     assert chain is not None
-    path = process_of(law, chain.amounts[0] / chain.amount / law.parameter)
+    path = sampler_of(law, chain.amounts[0] / chain.amount / law.parameter)
     assert isinstance(path, Refinable)
     return path
 

@@ -20,8 +20,8 @@ from deltahist.kinds.quantile import (
     rate_of,
 )
 from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, on_a_line, places_for
-from deltahist.noise.exact import source
-from deltahist.noise.quantiles import draw_place, rounded_student
+from deltahist.noise.exact import open_words
+from deltahist.noise.samplers import draw_place, draw_rounded_student
 from deltahist.publishers.gradual import begin
 from deltahist.publishers.publication import (
     amounts_for,
@@ -157,9 +157,9 @@ def publish_quantile(
     def noise() -> NDArray[np.int64]:
         """Draw the noise by the method, cut to the domain: it may be larger than 64 bits hold."""
         if mechanism.method == "smooth":
-            drawn = rounded_student(0, scale, source(rng))
+            drawn = draw_rounded_student(0, scale, open_words(rng))
         else:
-            drawn = draw_place(around.nearest, around.room, radius, rate, source(rng))
+            drawn = draw_place(around.nearest, around.room, radius, rate, open_words(rng))
         step = min(max(around.quantile + drawn, 0), mechanism.steps - 1)
         return np.array([step - around.quantile], dtype=np.int64)
 

@@ -17,9 +17,8 @@ from deltahist.budget import Budget, read_amount
 from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, check_whole
 from deltahist.mechanisms import BaseMechanism
-from deltahist.noise.discrete import BLOCK
-from deltahist.noise.exact import source
-from deltahist.noise.process import MOST_THREADS, draw
+from deltahist.noise.exact import open_words
+from deltahist.noise.samplers import BLOCK, sample_law
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
@@ -79,7 +78,7 @@ def check_protection(mechanism: BaseMechanism, accepted: bool, rng: np.random.Ge
     mechanism.laws  # noqa: B018
     mechanism.neighbourhood.check_on_map()
     if rng is not None:
-        source(rng)
+        open_words(rng)
     elif not accepted:
         refuse_weak(mechanism.budget, mechanism.weakness)
 
@@ -161,7 +160,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
     seeded generator's words come one after another. Small noise is kept in 32 bits, unless a number does not fit.
     """
     found = []
-    with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for members, law in mechanism.noise_groups:
             number = len(range(mechanism.draws)[members]) if isinstance(members, slice) else len(members)
             small = law.variance() < _SMALL_VARIANCE
@@ -170,7 +169,7 @@ def draw_noise(mechanism: BaseMechanism, rng: np.random.Generator | None) -> lis
 
             def fill(start: int, law: Law, drawn: NDArray[Any], too_large: dict[int, NDArray[np.int64]]) -> None:
                 part = drawn[start : start + BLOCK]
-                values = draw(law, len(part), rng)
+                values = sample_law(law, len(part), rng)
                 part[:] = values
                 if drawn.dtype == np.int32 and np.any(part != values):
                     too_large[start] = values

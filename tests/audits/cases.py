@@ -100,12 +100,12 @@ def end_to_end(strategy: Strategy, near: Neighbourhood, **options: Any) -> Draw:
 
 def scaled_noise(patch: pytest.MonkeyPatch, factor: Fraction) -> None:
     """Plant a bug: Laplace noise of `factor` times the scale, Gaussian noise of `factor` times σ."""
-    right = publication.draw
+    right = publication.sample_law
 
     def narrow(law: Law, size: int, rng: np.random.Generator | None) -> Any:
         return right(replace(law, parameter=law.parameter * factor**law.norm), size, rng)
 
-    patch.setattr(publication, "draw", narrow)
+    patch.setattr(publication, "sample_law", narrow)
 
 
 def understated_sensitivity(patch: pytest.MonkeyPatch) -> None:

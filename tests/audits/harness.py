@@ -395,7 +395,7 @@ def at_once(near: Neighbourhood, strategy: Strategy, *, contributions: int = 1, 
         out[:, :-1] = strategy.measure(counts)
         for group, law in zip(strategy.groups, laws, strict=True):
             part = out[:, :-1][:, group.members]
-            out[:, :-1][:, group.members] += publication.draw(law, part.size, rng).reshape(part.shape)
+            out[:, :-1][:, group.members] += publication.sample_law(law, part.size, rng).reshape(part.shape)
         return out
 
     return draw

@@ -68,7 +68,7 @@ def draws(release, number, rng):
     out = np.empty((number, release.strategy.shape[0]))
     for group, law in zip(release.strategy.groups, release.laws, strict=True):
         shape = out[:, group.members].shape
-        out[:, group.members] = publication.draw(law, int(np.prod(shape)), rng).reshape(shape)
+        out[:, group.members] = publication.sample_law(law, int(np.prod(shape)), rng).reshape(shape)
     return out
 
 

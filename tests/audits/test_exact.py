@@ -56,7 +56,7 @@ class Recorder:
 def recorder(monkeypatch):
     """Puts a recorder under `publish`; planted bugs come on top of it."""
     recorder = Recorder()
-    monkeypatch.setattr(publication, "draw", recorder.draw_law)
+    monkeypatch.setattr(publication, "sample_law", recorder.draw_law)
     return recorder
 
 

@@ -62,7 +62,7 @@ def releases(near, strategy, read, contributions=1, **budget):
         noise = np.empty((number, strategy.draws), dtype=np.int64)
         for group, law in zip(strategy.groups, laws, strict=True):
             size = noise[:, group.members].shape
-            noise[:, group.members] = publication.draw(law, size, rng) if np.prod(size) else 0
+            noise[:, group.members] = publication.sample_law(law, size, rng) if np.prod(size) else 0
         return np.column_stack([read(measured + strategy.scatter(noise)), np.full(number, -1)])
 
     return draw

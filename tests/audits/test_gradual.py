@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.noise import process
+from deltahist.noise import samplers
 from deltahist.noise.exact import InversionTable
-from deltahist.noise.process import Brownian, GeometricProcess
+from deltahist.noise.samplers import LaplaceSampler, RoundedGaussianSampler
 from deltahist.publishers import gradual
 from deltahist.publishers.gradual import draw_chain, released_noise
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
@@ -60,8 +60,8 @@ def test_noise_moved_by_an_edge_moves_the_release_by_it(mechanism):
     draws = draw_chain(mechanism, None, np.random.default_rng(1))
     unit = np.ones(mechanism.draws, dtype=np.int64)
     for members, law in mechanism.noise_groups:
-        made = process.process_of(law)
-        unit[members] = 1 << made.bits if isinstance(made, Brownian) else 1
+        made = samplers.sampler_of(law)
+        unit[members] = 1 << made.bits if isinstance(made, RoundedGaussianSampler) else 1
     changes = strategy.changes(near).toarray()
     moved = strategy.matrix().toarray() @ near.incidence().toarray()
     before, dearest = released_noise(mechanism, draws), Fraction(0)
@@ -177,20 +177,20 @@ def too_fine(self, values, level, finer, *, rng=None):
     return REFINE[type(self)](self, values, level, 2 * finer, rng=rng)
 
 
-REFINE = {GeometricProcess: GeometricProcess.refine, Brownian: Brownian.refine}
+REFINE = {LaplaceSampler: LaplaceSampler.refine, RoundedGaussianSampler: RoundedGaussianSampler.refine}
 BUGS = {"an independent redraw": independent, "twice too fine": too_fine}
 
 
 @pytest.mark.parametrize("bug", BUGS)
 @pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_bugs_beneath_a_chain_are_caught(tmp_path, monkeypatch, bug, number):
-    monkeypatch.setattr(GeometricProcess, "refine", BUGS[bug])
+    monkeypatch.setattr(LaplaceSampler, "refine", BUGS[bug])
     assert refuted(joint_audit(tmp_path, EPSILONS[:number]))
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_bugs_beneath_a_gaussian_chain_are_caught(tmp_path, monkeypatch, bug):
-    monkeypatch.setattr(Brownian, "refine", BUGS[bug])
+    monkeypatch.setattr(RoundedGaussianSampler, "refine", BUGS[bug])
     assert refuted(joint_audit(tmp_path, (Fraction(1, 4), Fraction(1, 2)), "rho", releases=20_000))
 
 
@@ -198,7 +198,7 @@ def test_bugs_beneath_a_gaussian_chain_are_caught(tmp_path, monkeypatch, bug):
 def test_a_wrong_atom_is_caught(tmp_path, monkeypatch):
     """What neither jumps over zero nor goes towards it always stays: the value is kept too often."""
     never = InversionTable(np.zeros(1, dtype=np.uint64), lambda k, bits: (0, 0))
-    monkeypatch.setattr(process, "_jumps_outwards", lambda a, b: never)
+    monkeypatch.setattr(samplers, "_outward_table", lambda a, b: never)
     assert refuted(joint_audit(tmp_path, EPSILONS[:2], releases=200_000))
 
 
@@ -248,7 +248,7 @@ def half_as_far(self, values, level, coarser, *, rng=None):
     return TIGHTEN[type(self)](self, values, level, (level + coarser) / 2, rng=rng)
 
 
-TIGHTEN = {GeometricProcess: GeometricProcess.tighten, Brownian: Brownian.tighten}
+TIGHTEN = {LaplaceSampler: LaplaceSampler.tighten, RoundedGaussianSampler: RoundedGaussianSampler.tighten}
 #: What is wrong, and whether it shows in the copy alone or in the copy with its release.
 COPY_BUGS = {
     "keeps the noise": (keeps_the_noise, False),
@@ -268,7 +268,7 @@ def test_copies_made_with_a_state_cost_what_they_say(tmp_path, unit, together):
 @pytest.mark.parametrize("bug", COPY_BUGS)
 def test_bugs_beneath_a_copy_are_caught(tmp_path, monkeypatch, unit, bug):
     wrong, together = COPY_BUGS[bug]
-    monkeypatch.setattr(GeometricProcess if unit == "epsilon" else Brownian, "tighten", wrong)
+    monkeypatch.setattr(LaplaceSampler if unit == "epsilon" else RoundedGaussianSampler, "tighten", wrong)
     assert refuted(copy_audit(tmp_path, unit, together))
 
 
@@ -282,7 +282,7 @@ def test_false_alarms_and_power_of_audits_of_copies(tmp_path, monkeypatch, unit)
 
     assert refutations(False) == refutations(True) == 0
     for wrong, together in COPY_BUGS.values():
-        monkeypatch.setattr(GeometricProcess if unit == "epsilon" else Brownian, "tighten", wrong)
+        monkeypatch.setattr(LaplaceSampler if unit == "epsilon" else RoundedGaussianSampler, "tighten", wrong)
         assert refutations(together) == 30
 
 
@@ -298,5 +298,5 @@ def test_false_alarms_and_power(tmp_path, monkeypatch, unit):
 
     assert refutations() == 0
     for bug in BUGS.values():
-        monkeypatch.setattr(GeometricProcess if unit == "epsilon" else Brownian, "refine", bug)
+        monkeypatch.setattr(LaplaceSampler if unit == "epsilon" else RoundedGaussianSampler, "refine", bug)
         assert refutations() == 30

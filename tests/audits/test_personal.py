@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from deltahist.personal import People, aggregates, purses
-from deltahist.publishers.publication import draw
+from deltahist.publishers.publication import sample_law
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
 
 RELEASES = 16_000
@@ -35,7 +35,7 @@ def answers(there, number, rng, unit):
     rows = [(f"x{i}", i, 1) for i in range(number)] + [(f"y{i}", i, 0) for i in range(number)]
     if there:
         rows += [(f"o{i}", i, value) for i in range(number) for value in (0, 1)]
-    aggregates.draw = lambda law, size, _: draw(law, size, rng)
+    aggregates.sample_law = lambda law, size, _: sample_law(law, size, rng)
     aggregates.Histogram.decode = lambda self, noisy: noisy  # estimates and intervals follow from these
     base, frame = duckdb.connect(), pd.DataFrame(rows, columns=["who", "city", "value"])
     base.register("frame", frame)
@@ -76,7 +76,7 @@ def found(unit, seed=11, releases=RELEASES):
 @pytest.fixture(autouse=True)
 def usual(monkeypatch):
     """What `answers` replaces is put back after each test."""
-    monkeypatch.setattr(aggregates, "draw", aggregates.draw)
+    monkeypatch.setattr(aggregates, "sample_law", aggregates.sample_law)
     monkeypatch.setattr(aggregates.Histogram, "decode", aggregates.Histogram.decode)
 
 

@@ -16,7 +16,7 @@ import scipy.stats
 import deltahist as dh
 from deltahist.kinds.quantile import METHODS, PointsAround, SmoothScale, rate_of
 from deltahist.kinds.sorted import noise_law, sorted_steps
-from deltahist.noise import quantiles
+from deltahist.noise import samplers
 from deltahist.publishers import points as publishing
 from tests.audits.cases import quick, scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
@@ -244,8 +244,10 @@ def test_quantiles_hold_on_a_large_sample(method):
 
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
-    right = publishing.rounded_student
-    monkeypatch.setattr(publishing, "rounded_student", lambda centre, scale, words: right(centre, scale / 2, words))
+    right = publishing.draw_rounded_student
+    monkeypatch.setattr(
+        publishing, "draw_rounded_student", lambda centre, scale, words: right(centre, scale / 2, words)
+    )
     monkeypatch.setattr(publishing, "rate_of", lambda *budget: 2 * rate_of(*budget))
     assert quantile_audit(method, RELEASES[method])
 
@@ -262,6 +264,6 @@ def test_an_understated_smooth_sensitivity_is_caught(monkeypatch):
 
 def test_moves_that_are_counted_too_long_are_caught(monkeypatch):
     """As if δ were a quarter of what it is: places need more moves and are drawn too rarely."""
-    right = quantiles.stretches
-    monkeypatch.setattr(quantiles, "stretches", lambda d, reach, room, most: right(d, reach // 4, room, most))
+    right = samplers.find_stretches
+    monkeypatch.setattr(samplers, "find_stretches", lambda d, reach, room, most: right(d, reach // 4, room, most))
     assert quantile_audit("inverse", 800)

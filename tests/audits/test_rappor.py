@@ -17,7 +17,7 @@ from bits import texts_of_filters
 from deltahist.network import clients as publishing
 from deltahist.network.clients import Clients
 from deltahist.network.rappor import Channel, Rappor
-from deltahist.noise.exact import coins
+from deltahist.noise.exact import throw_coins
 from tests.audits.harness import ERROR, log_ratio_bound
 
 F = Fraction
@@ -69,7 +69,7 @@ def kept_too_often(coarse, law, true, before, rng):
     flips = coarse.zero
     mended = 1 - Channel.flips(law.zero).zero / flips
     wrong = before != true
-    shown = coins((mended,), np.zeros_like(true), publishing.source(rng)) & wrong
+    shown = throw_coins((mended,), np.zeros_like(true), publishing.open_words(rng)) & wrong
     return np.where(shown, true, before)
 
 
@@ -92,7 +92,7 @@ def test_bits_that_are_only_mended_are_caught(monkeypatch):
 
 def test_halved_noise_is_caught(monkeypatch):
     def halved(law, true, rng):
-        return coins((law.zero / 2, 1 - (1 - law.one) / 2), true, publishing.source(rng)).view(np.uint8)
+        return throw_coins((law.zero / 2, 1 - (1 - law.one) / 2), true, publishing.open_words(rng)).view(np.uint8)
 
     monkeypatch.setattr(publishing, "_drawn", halved)
     bound, claim = bound_of_the_worst_event(LEVELS[:1], 1)

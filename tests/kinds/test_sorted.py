@@ -28,7 +28,7 @@ def quiet(monkeypatch):
         scales.append(law)
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr("deltahist.publishers.publication.draw", record)
+    monkeypatch.setattr("deltahist.publishers.publication.sample_law", record)
     return scales
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 import deltahist as dh
 from deltahist.mechanisms.base import Chain, scale_noise
-from deltahist.noise.process import Brownian
+from deltahist.noise.samplers import RoundedGaussianSampler
 from deltahist.privacy import RoundedGaussian, gaussian_epsilon
 
 NAME = "0123456789abcdef" * 2
@@ -90,7 +90,7 @@ def test_a_failure_probability_is_that_of_noise_on_its_lattice(first):
     line = dh.Neighbourhood(dh.Domain((0, 16), (16,)), delta=1)
     mechanism = dh.Mechanism(line, dh.strategies.Identity(line.domain), dh.Budget(rho=1))
     mechanism = mechanism.with_chain(Chain("0" * 32, (first, Fraction(1))))
-    process = Brownian.at(first / mechanism.laws[0].parameter)
+    process = RoundedGaussianSampler.for_level(first / mechanism.laws[0].parameter)
     steps = float(process.variance(1 / mechanism.laws[0].parameter))
     least = gaussian_epsilon(1.0, 1e-6, least_variance=steps, draws=mechanism.draws)
     assert least <= mechanism.approximate(1e-6) < 1.001 * least

@@ -12,7 +12,7 @@ from deltahist import privacy
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.histogram import rho_at
-from deltahist.noise import process
+from deltahist.noise import samplers
 from deltahist.preprocessing import Preprocessing
 from tests.laws import calibrate
 
@@ -224,7 +224,7 @@ def test_a_law_beside_another_of_its_unit_is_taken_by_name(monkeypatch, tmp_path
 
     monkeypatch.setitem(privacy.LAWS, "twin", Twin)
     monkeypatch.setitem(privacy.NOISES, "twin", "epsilon")
-    monkeypatch.setitem(process.PROCESSES, "twin", lambda first: process.GeometricProcess())
+    monkeypatch.setitem(samplers.SAMPLERS, "twin", lambda first: samplers.LaplaceSampler())
     counts = np.ones(NEAR.domain.shape, dtype=int)
     for strategy in ("identity", "auto"):
         assert {law.kind for law in dh.publish(counts, NEAR, strategy, epsilon=1).laws} == {"laplace"}

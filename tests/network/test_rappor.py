@@ -23,7 +23,7 @@ F = Fraction
 def clients_of(monkeypatch, text, mechanism, calls):
     """All outcomes of one user, as users."""
     script = Script(mechanism.bits, calls)
-    monkeypatch.setattr(publishing, "coins", script.coins)
+    monkeypatch.setattr(publishing, "throw_coins", script.coins)
     zeros = np.zeros(script.users, dtype=int)
     return script, Clients([text] * script.users, mechanism, zeros, weak_protection_accepted=True)
 

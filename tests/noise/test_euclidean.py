@@ -9,8 +9,7 @@ import scipy.special
 import scipy.stats
 
 from deltahist.noise import paths
-from deltahist.noise.exact import Uniforms
-from deltahist.noise.paths import DOWN_SLOTS, UP_SLOTS
+from deltahist.noise.paths import DOWN_SLOTS, UP_SLOTS, Uniforms
 from experiments.euclidean import Euclidean
 from tests.noise.test_paths import characteristic, normal_p
 
@@ -66,16 +65,6 @@ def test_jumps_downwards_have_the_papers_bessel_law(dimension):
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-def test_the_papers_first_order_statement(dimension):
-    """Equation (8) of the 2018 paper, once it is divided by its mass 1 + (n + 1) τ: right to first order in τ."""
-    s, tau = np.linspace(0.1, 10, 50), 1e-4
-    exact = characteristic(s, 1, dimension) / characteristic(s, 1 + tau, dimension)
-    first = (1 + (dimension + 1) * tau / (1 + s * s)) / (1 + (dimension + 1) * tau)
-    assert np.abs(exact - first).max() < (dimension + 1) ** 2 * tau**2
-    assert np.abs(exact - 1).max() > tau / 2
-
-
-@pytest.mark.parametrize("dimension", DIMENSIONS)
 def test_the_rate_upwards(dimension):
     """(n + 1) (J * l)(x) / l(x) = 1 + |x| at level 1, by quadrature over the mixing variable."""
 
@@ -101,14 +90,3 @@ def test_steps_in_between_change_nothing():
     again = Euclidean(2).tighten(values, HIGH, LOW, rng=rng)
     assert (again != coarse).any(axis=1).mean() > 0.5
     assert min(pairs_p(again, values)) > ALARM
-
-
-def test_jumps_are_those_of_a_refinement():
-    levels, values = Euclidean(2).jumps([3, 4], 1, 9, rng=np.random.default_rng(4))
-    assert (np.diff(levels) > 0).all()
-    assert 1 < levels[0] < levels[-1] < 9
-    given = np.array([[3.0, 4.0]])
-    assert (values[-1] == Euclidean(2).refine(given, 1, 9, rng=np.random.default_rng(4))).all()
-    assert (given == [[3, 4]]).all()
-    nothing = Euclidean(2).jumps([0, 0], 1, 1 + 1e-12, rng=np.random.default_rng(4))
-    assert [part.shape for part in nothing] == [(0,), (0, 2)]

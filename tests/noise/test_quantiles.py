@@ -10,8 +10,8 @@ import pytest
 import scipy.stats
 
 from deltahist.errors import InputError
-from deltahist.noise import quantiles
-from deltahist.noise.exact import source
+from deltahist.noise import samplers
+from deltahist.noise.exact import open_words
 from tests.moves import distances, moves_of
 
 
@@ -38,7 +38,7 @@ def drawn_places(points, rank, reach, size, rate, words, number):
     here, sides = int(np.sort(points)[rank - 1]), sides_of(points, rank)
     room = (size - 1 - here, here)
     return [
-        here + quantiles.draw_place(lambda most: tuple(d[:most] for d in sides), room, reach, rate, words)
+        here + samplers.draw_place(lambda most: tuple(d[:most] for d in sides), room, reach, rate, words)
         for _ in range(number)
     ]
 
@@ -68,7 +68,7 @@ def test_moves_to_make_a_place_the_quantile_by_brute_force(number, size, reach):
             here = points[rank - 1]
             found = np.zeros(size, dtype=int)
             for side, room, sign in zip(sides_of(points, rank), (size - 1 - here, here), (1, -1), strict=True):
-                ends = quantiles.stretches(side, reach, room, number * size)
+                ends = samplers.find_stretches(side, reach, room, number * size)
                 assert ends[0] == 0
                 assert ends[-1] == room
                 for moves, (after, last) in enumerate(itertools.pairwise(ends), start=1):
@@ -85,7 +85,7 @@ def test_no_more_stretches_than_asked_for():
         side[0], room = 0, int(side[-1] + rng.integers(0, 10**4))
         marks = np.sort((side[:, None] + np.arange(300) * reach).ravel())
         for most in (1, 8, 40, 250):
-            ends = quantiles.stretches(side[: most + 1], reach, room, most)
+            ends = samplers.find_stretches(side[: most + 1], reach, room, most)
             expected = np.minimum(marks[: most + 1], room)
             assert ends.tolist() == expected[: len(ends)].tolist()
             assert (expected[len(ends) :] == room).all()
@@ -95,7 +95,7 @@ def test_no_more_stretches_than_asked_for():
 def test_places_have_their_probabilities(rate, reach):
     """Chi-square over all places of a small line. False alarms: 1 in 1,000 each."""
     points, size = np.array([3, 4, 4, 9, 15, 15, 30]), 40
-    drawn = drawn_places(points, 4, reach, size, rate, source(np.random.default_rng(4)), 3000)
+    drawn = drawn_places(points, 4, reach, size, rate, open_words(np.random.default_rng(4)), 3000)
     assert p_value(drawn, chances(points, 4, reach, size, rate)) > 1e-3
     if (rate, reach) == (Fraction(3, 4), 4):  # the check catches a rate that is a fifth off
         assert p_value(drawn, chances(points, 4, reach, size, Fraction(9, 10))) < 1e-3
@@ -103,16 +103,16 @@ def test_places_have_their_probabilities(rate, reach):
 
 def test_far_places_are_looked_at_when_the_drawn_real_asks_for_them(monkeypatch):
     """With a tail bound that is far too short at first, the law is the same. False alarms: 1 in 1,000."""
-    monkeypatch.setattr(quantiles, "_TAIL", -40)
+    monkeypatch.setattr(samplers, "_TAIL", -40)
     points, size, rate = np.array([5, 20, 21]), 60, Fraction(1, 8)
-    drawn = drawn_places(points, 2, 2, size, rate, source(np.random.default_rng(5)), 1000)
+    drawn = drawn_places(points, 2, 2, size, rate, open_words(np.random.default_rng(5)), 1000)
     assert p_value(drawn, chances(points, 2, 2, size, rate)) > 1e-3
 
 
 def test_partial_sums_are_bounds():
     """Against the sums at 200 digits: they hold the value, and are closer than a part in 2^150."""
     widths, rest, rate, bits = [1, 7, 0, 10**9, 3], 10**12, Fraction(1, 3), 192
-    low, high = quantiles.partial_sums(widths, rest, rate, bits)
+    low, high = samplers.bound_partial_sums(widths, rest, rate, bits)
     with localcontext(prec=200):
         factor, unit, total = (-Decimal(1) / 3).exp(), Decimal(2) ** bits, Decimal(0)
         for moves, width in enumerate(widths):
@@ -133,34 +133,27 @@ def test_further_bits_decide_a_tie():
     side = np.array([0])
     for change, expected in ((-1, 0), (1, 1)):
         words = Scripted([*tie[:3], tie[3] + change, *tie[4:], 2])
-        assert quantiles.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == expected
+        assert samplers.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == expected
         assert words.used == 6 + expected
     # Without a tie three words and one for the place are enough.
     words = Scripted([2**64 - 1, 0, 0, 0])
-    assert quantiles.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == 1
+    assert samplers.draw_place(lambda most: (side, side), (1, 1), 5, Fraction(3, 4), words) == 1
     assert words.used == 4
 
 
 @pytest.mark.parametrize("number", [1, 5, 1000])
 def test_whole_numbers_below_a_bound_are_uniform(number):
     """Chi-square; a remainder in place of rejection would double some. False alarms: 1 in 1,000 each."""
-    words = source(np.random.default_rng(6))
-    drawn = [quantiles.whole_below(number, words) for _ in range(20 * number)]
+    words = open_words(np.random.default_rng(6))
+    drawn = [samplers.draw_whole_below(number, words) for _ in range(20 * number)]
     seen = np.bincount(drawn, minlength=number)
     assert len(seen) == number
     assert number == 1 or scipy.stats.chisquare(seen).pvalue > 1e-3
 
 
-def test_whole_numbers_of_more_than_a_word():
-    # 65 bits of each two words count: 2^64 + 7 is too large and drawn anew.
-    words = Scripted([1, 7, 4, 9])
-    assert quantiles.whole_below(2**64 + 1, words) == 9
-    assert words.used == 4
-
-
 def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
     """One point fewer, and the last stretch would go on to the end of the line."""
-    every, right, given = np.arange(500) * 10, quantiles.stretches, []
+    every, right, given = np.arange(500) * 10, samplers.find_stretches, []
 
     def watched(distances, reach, room, most):
         given.append(len(distances))
@@ -168,18 +161,18 @@ def test_as_many_points_are_asked_for_as_stretches_need(monkeypatch):
         assert ends.tolist() == right(every, reach, room, most).tolist()
         return ends
 
-    monkeypatch.setattr(quantiles, "stretches", watched)
-    words = source(np.random.default_rng(8))
+    monkeypatch.setattr(samplers, "find_stretches", watched)
+    words = open_words(np.random.default_rng(8))
     for rate in (Fraction(1), Fraction(1, 4)):
-        quantiles.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
+        samplers.draw_place(lambda number: (every[:number],) * 2, (10**9, 10**9), 10**6, rate, words)
     assert 0 < min(given) < max(given) < len(every)
 
 
-def test_more_bits_are_drawn_until_they_decide():
+def test_more_bits_are_drawn_until_they_break_tie():
     # U = 1/2 to 64 bits is Student's 0 but for its sign; on a lattice with a boundary there (scale so large that
     # the interval holds several whole numbers) further bits must be drawn.
     words = Scripted([1 << 63])
-    assert quantiles.rounded_student(0, Fraction(2) ** 90, words) == 0
+    assert samplers.draw_rounded_student(0, Fraction(2) ** 90, words) == 0
     assert words.used >= 2
 
 
@@ -191,8 +184,8 @@ def real(*words):
 
 def test_heavy_tails_are_rounded():
     """P(round(Z) = k) = F(k + ½) − F(k − ½), by chi-square. False alarms: 1 in 1,000."""
-    words = source(np.random.default_rng(2))
-    drawn = np.array([quantiles.rounded_student(-3, Fraction(1), words) for _ in range(1000)]) + 3
+    words = open_words(np.random.default_rng(2))
+    drawn = np.array([samplers.draw_rounded_student(-3, Fraction(1), words) for _ in range(1000)]) + 3
     edges = np.arange(-4, 4) + 0.5
     chance = np.diff(np.concatenate([[0.0], scipy.stats.t(2).cdf(edges), [1.0]]))
     seen = np.bincount(np.searchsorted(edges, drawn), minlength=len(chance))
@@ -207,7 +200,7 @@ def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more():
         for number in (1, 2):
             low, high = (2 * end - 1 for end in real(*words[:number]))
             with decimal.localcontext(decimal.Context(prec=168)):
-                least, most = quantiles.student_bounds(low, high)
+                least, most = samplers.bound_student(low, high)
             with decimal.localcontext(decimal.Context(prec=400)):
                 exact = [p * (2 / (1 - p * p)).sqrt() for p in (low, high)]
                 assert least <= exact[0] <= exact[1] <= most
@@ -217,4 +210,4 @@ def test_bounds_hold_every_value_that_the_bits_leave_open_and_hardly_more():
 @pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1)])
 def test_a_value_is_never_returned_as_it_is(scale):
     with pytest.raises(InputError):
-        quantiles.rounded_student(17, scale, source(None))
+        samplers.draw_rounded_student(17, scale, open_words(None))

@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from deltahist.noise import exact as reals
-from deltahist.noise.exact import Uniforms
+from deltahist.noise import paths as reals
+from deltahist.noise.paths import Uniforms
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_the_circle_has_all_digits(drawn):
     exact = drawn[1]
     turns = np.append(exact.value[:20, 0], [decimal.Decimal(0), decimal.Decimal("0.5"), decimal.Decimal(1)])
     with mpmath.workdps(80):
-        for turn, cosine, sine in zip(turns, *reals.circle(turns), strict=True):
+        for turn, cosine, sine in zip(turns, *reals.cos_and_sin(turns), strict=True):
             angle = 2 * mpmath.pi * mpmath.mpf(str(turn))
             assert abs(mpmath.mpf(str(cosine)) - mpmath.cos(angle)) < mpmath.mpf(10) ** -56
             assert abs(mpmath.mpf(str(sine)) - mpmath.sin(angle)) < mpmath.mpf(10) ** -56
@@ -56,11 +56,3 @@ def test_the_circle_has_all_digits(drawn):
 def test_functions_agree(drawn, name):
     floats, exact = (getattr(reals, name)(uniforms.value[:, 0]).astype(float) for uniforms in drawn)
     assert np.allclose(floats, exact, rtol=1e-14, atol=1e-16)
-
-
-def test_normals_take_their_slots():
-    words = np.random.default_rng(1).integers(0, 1 << 64, (5, 6, 1), np.uint64)
-    two, four = Uniforms(words).normals(2, 2)[0], Uniforms(words).normals(0, 4)[0]
-    assert (four[:, 2:] == two).all()
-    normals, length = Uniforms(words).normals(0, 6)
-    assert np.allclose(length, np.linalg.norm(normals, axis=1))

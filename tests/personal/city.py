@@ -50,7 +50,7 @@ def _written(value):
 
 def without_noise(monkeypatch):
     """Let answers be what is measured."""
-    monkeypatch.setattr(aggregates, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(aggregates, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
 
 
 class Model:

@@ -208,7 +208,7 @@ def test_an_error_before_records_are_read_or_of_the_ledger_changes_nothing(peopl
 
 #: Where a question can break off once records are read.
 READING = [
-    (engine.DuckDB, "run"), (engine.Session, "plan"), (aggregates.Count, "measure"), (aggregates, "draw"),
+    (engine.DuckDB, "run"), (engine.Session, "plan"), (aggregates.Count, "measure"), (aggregates, "sample_law"),
     (aggregates.Count, "release"),
 ]  # fmt: skip
 
@@ -402,7 +402,9 @@ def test_nothing_leaves_before_it_is_paid(people, monkeypatch):
     seen = []
     write = Turn._write
     monkeypatch.setattr(Turn, "_write", lambda *given, **more: (seen.append("charged"), write(*given, **more))[1])
-    monkeypatch.setattr(aggregates, "draw", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1])
+    monkeypatch.setattr(
+        aggregates, "sample_law", lambda law, size, rng: (seen.append("drawn"), np.zeros(size, dtype=int))[1]
+    )
     people.records.count(epsilon=0.1)
     assert seen == ["charged", "drawn"]
 

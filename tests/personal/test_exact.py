@@ -100,7 +100,7 @@ def loss(first, second, course, unit):
 
 @pytest.fixture
 def silent(monkeypatch):
-    monkeypatch.setattr(aggregates, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(aggregates, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import deltahist as dh
 from deltahist._files import exclusive
-from deltahist.noise import process
+from deltahist.noise import samplers
 from deltahist.publishers import gradual
 from deltahist.publishers.gradual import State, lock_state, once_more, read_state, write_state
 from deltahist.releases.sums import Summed
@@ -441,7 +441,7 @@ def test_the_least_step_keeps_the_noise(name, tmp_path):
 def test_whatever_fails_in_drawing_fails_before_the_charge(tmp_path, account, monkeypatch):
     release = start(tmp_path / "s", account)
     spent = account.spent
-    monkeypatch.setattr(process, "capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
+    monkeypatch.setattr(samplers, "draw_capped_geometric", lambda *_: (_ for _ in ()).throw(dh.InputError("no draw")))
     with pytest.raises(dh.InputError, match="no draw"):
         dh.refine(release, tmp_path / "s", epsilon=1 + 1e-9, account=account)
     assert account.spent == spent
@@ -492,7 +492,7 @@ def test_copies_pay_for_the_sum_of_two_noises(monkeypatch):
     near = dh.Neighbourhood(dh.Domain((0, 4), (4,)), delta=1)
     release = dh.publish(np.zeros(4, dtype=int), near, "identity", rho=Fraction(1, 50))
     drawn = []
-    monkeypatch.setattr(process, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0)
+    monkeypatch.setattr(samplers, "discrete_gaussian", lambda variance, shape, rng: drawn.append(variance) or 0)
     copy = dh.tighten(release, rho=Fraction(1, 100))
     (before,), (after,) = release.laws, copy.laws
     assert drawn == [after.parameter * (1 + Fraction(1, 1 << 30)) - before.parameter]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import deltahist as dh
-from deltahist.noise import discrete
+from deltahist.noise import samplers
 from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
 from deltahist.strategies.base import Group, Strategy
@@ -21,7 +21,7 @@ ON_LINE, ROW = dh.Neighbourhood(LINE, 1), np.arange(8)
 
 
 def test_without_noise_the_release_is_the_strategy_applied(monkeypatch):
-    monkeypatch.setattr(publication, "draw", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(publication, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
     for A in (
         dh.strategies.Identity(DOMAIN),
         dh.strategies.Wavelet(DOMAIN),
@@ -39,7 +39,7 @@ def test_noise_is_drawn_with_the_exact_scale(monkeypatch):
         seen.append((law.parameter, size))
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(publication, "draw", draw)
+    monkeypatch.setattr(publication, "sample_law", draw)
     A = dh.strategies.Hierarchical(DOMAIN, 6, shares=(1, Fraction(1, 2)))
     dh.publish(COUNTS, NEAR, A, 0.1, contributions=3)
     # Only cells are crossed by a move: 2 · 1/2 = 1; three points; shares 1 and 1/2.
@@ -56,11 +56,11 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
         rng = None if seed is None else np.random.default_rng(seed)
         return dh.publish(np.zeros(32, dtype=int), mechanism, rng=rng).values
 
-    monkeypatch.setattr(discrete, "BLOCK", 4)
+    monkeypatch.setattr(samplers, "BLOCK", 4)
     at_once = noise(3)
     monkeypatch.setattr(publication, "BLOCK", 8)
-    drew, draw = set(), publication.draw
-    monkeypatch.setattr(publication, "draw", lambda *a: drew.add(threading.get_ident()) or draw(*a))
+    drew, draw = set(), publication.sample_law
+    monkeypatch.setattr(publication, "sample_law", lambda *a: drew.add(threading.get_ident()) or draw(*a))
     assert np.array_equal(noise(3), at_once)
     assert drew == {threading.get_ident()}  # a generator's words have an order
     # Of a scale of hundreds: 32 draws from entropy are hardly ever zero, and no two parts are alike.
@@ -236,8 +236,8 @@ def test_noise_that_32_bits_do_not_hold_is_kept_whole(monkeypatch):
 
     near = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
     mechanism = dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(1))
-    right = publication.draw
+    right = publication.sample_law
     assert publication.draw_noise(mechanism, None)[0].dtype == np.int32
-    monkeypatch.setattr(publication, "draw", lambda law, number, rng: right(law, number, rng) + (1 << 40))
+    monkeypatch.setattr(publication, "sample_law", lambda law, number, rng: right(law, number, rng) + (1 << 40))
     (drawn,) = publication.draw_noise(mechanism, None)
     assert (np.abs(drawn - (1 << 40)) < 1000).all()

@@ -52,7 +52,11 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
     def fail(*_, **__):
         raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').list_charges('total')[0]}")
 
-    drawing = ((publication, ("draw",)), (gradual, ("draw_chain",)), (points, ("draw_place", "rounded_student")))
+    drawing = (
+        (publication, ("sample_law",)),
+        (gradual, ("draw_chain",)),
+        (points, ("draw_place", "draw_rounded_student")),
+    )
     for module, names in drawing:
         for name in names:
             monkeypatch.setattr(module, name, fail)

@@ -76,8 +76,8 @@ def test_every_day_is_published_with_its_own_amount(folder):
 @pytest.mark.parametrize("amounts", [[Fraction(3, 4), Fraction(1, 2), Fraction(1, 4)], [Fraction(5, 4), 0, 0]])
 def test_more_than_the_window_has_left_is_refused_before_anything_is_drawn(folder, amounts, monkeypatch):
     within = 1 if amounts[0] <= 1 else 0
-    drawn, right = [], publication.draw
-    monkeypatch.setattr(publication, "draw", lambda law, size, rng: drawn.append(law) or right(law, size, rng))
+    drawn, right = [], publication.sample_law
+    monkeypatch.setattr(publication, "sample_law", lambda law, size, rng: drawn.append(law) or right(law, size, rng))
     with pytest.raises(dh.InputError):
         run(stream(folder), folder, amounts=amounts)
     assert len(drawn) == within

@@ -19,7 +19,7 @@ import deltahist as dh
 from deltahist.network.clients import Clients
 from deltahist.network.diffusion import Diffusion
 from deltahist.network.rappor import Rappor
-from deltahist.noise import discrete, exact, process
+from deltahist.noise import exact, samplers
 from deltahist.publishers import gradual, publication
 from tests.personal.city import city
 
@@ -105,34 +105,38 @@ def of_people(folder):
 
 #: Entry point -> its calls, by what is particular to each of them; they take a folder of their own.
 CALLS = {
-    "noise.discrete.discrete_laplace": {
-        "table": lambda folder: discrete.discrete_laplace(40, 50),
-        "digits": lambda folder: discrete.discrete_laplace(10**6, 50),
+    "noise.samplers.discrete_laplace": {
+        "table": lambda folder: samplers.discrete_laplace(40, 50),
+        "digits": lambda folder: samplers.discrete_laplace(10**6, 50),
     },
-    "noise.discrete.discrete_gaussian": {
-        "table": lambda folder: discrete.discrete_gaussian(40, 50),
-        "rejection": lambda folder: discrete.discrete_gaussian(10**6, 50),
+    "noise.samplers.discrete_gaussian": {
+        "table": lambda folder: samplers.discrete_gaussian(40, 50),
+        "rejection": lambda folder: samplers.discrete_gaussian(10**6, 50),
     },
-    "noise.process.GeometricProcess.start": {"": lambda folder: process.GeometricProcess().start(0.01, 50)},
-    "noise.process.GeometricProcess.refine": {
-        "table": lambda folder: process.GeometricProcess().refine(np.full(99, 500), 0.1, 1),
-        "digits": lambda folder: process.GeometricProcess().refine(np.full(99, 500_000), 0.0001, 0.001),
+    "noise.samplers.LaplaceSampler.start": {"": lambda folder: samplers.LaplaceSampler().start(0.01, 50)},
+    "noise.samplers.LaplaceSampler.refine": {
+        "table": lambda folder: samplers.LaplaceSampler().refine(np.full(99, 500), 0.1, 1),
+        "digits": lambda folder: samplers.LaplaceSampler().refine(np.full(99, 500_000), 0.0001, 0.001),
     },
-    "noise.process.GeometricProcess.tighten": {
-        "": lambda folder: process.GeometricProcess().tighten(np.zeros(99, int), 1, 0.01)
+    "noise.samplers.LaplaceSampler.tighten": {
+        "": lambda folder: samplers.LaplaceSampler().tighten(np.zeros(99, int), 1, 0.01)
     },
-    "noise.process.GeometricProcess.add": {"": lambda folder: process.GeometricProcess().add(1, 0.01, 50)},
-    "noise.process.GaussianProcess.start": {"": lambda folder: process.GaussianProcess().start(0.01, 50)},
-    "noise.process.GaussianProcess.add": {"": lambda folder: process.GaussianProcess().add(0.1, 0.01, 50)},
-    "noise.process.Brownian.start": {"": lambda folder: process.Brownian(9).start(1, 50)},
-    "noise.process.Brownian.refine": {
-        "": lambda folder: process.Brownian(20).refine(np.full(50, 10**7), Fraction(1, 10), 1)
+    "noise.samplers.LaplaceSampler.draw_addition": {
+        "": lambda folder: samplers.LaplaceSampler().draw_addition(1, 0.01, 50)
     },
-    "noise.process.Brownian.tighten": {
-        "": lambda folder: process.Brownian(20).tighten(np.full(50, 10**7), 1, Fraction(1, 10))
+    "noise.samplers.GaussianSampler.start": {"": lambda folder: samplers.GaussianSampler().start(0.01, 50)},
+    "noise.samplers.GaussianSampler.draw_addition": {
+        "": lambda folder: samplers.GaussianSampler().draw_addition(0.1, 0.01, 50)
     },
-    "noise.process.draw": {
-        law.kind: lambda folder, law=law: process.draw(law, 50, None)
+    "noise.samplers.RoundedGaussianSampler.start": {"": lambda folder: samplers.RoundedGaussianSampler(9).start(1, 50)},
+    "noise.samplers.RoundedGaussianSampler.refine": {
+        "": lambda folder: samplers.RoundedGaussianSampler(20).refine(np.full(50, 10**7), Fraction(1, 10), 1)
+    },
+    "noise.samplers.RoundedGaussianSampler.tighten": {
+        "": lambda folder: samplers.RoundedGaussianSampler(20).tighten(np.full(50, 10**7), 1, Fraction(1, 10))
+    },
+    "noise.samplers.sample_law": {
+        law.kind: lambda folder, law=law: samplers.sample_law(law, 50, None)
         for law in (dh.privacy.Laplace(Fraction(1000)), dh.privacy.Gaussian(Fraction(10**6)))
     },
     "publishers.publication.draw_noise": {
@@ -202,7 +206,7 @@ CALLS = {
 }
 #: They take a generator to look at it, or are the choice between generators themselves.
 NO_DRAWS = {
-    "noise.exact.source",
+    "noise.exact.open_words",
     "noise.exact.Seeded.__init__",
     "publishers.publication.check_protection",
     "publishers.histogram.check_public",

@@ -1,0 +1,808 @@
+"""Exact samplers: one for each law of noise, at one level or refined later, and those of a published quantile.
+
+A law is a class in `deltahist.privacy`; its sampler is the class that `SAMPLERS` names, below.
+
+A level is 1 / parameter of the law: the higher the level, the less noise. Noise at any level is noise at a higher one
+plus independent noise, so releases at several levels are together as private as the one at the highest level
+(docs/privacy/gradual.md). Source: Koufogiannis, Han and Pappas, 2015, Theorem 10, Theorem 12. Derivations on whole
+numbers: docs/internals/gradual.md.
+"""
+
+from __future__ import annotations
+
+import bisect
+import decimal
+import functools
+import heapq
+import math
+import numbers
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltahist.errors import InputError, as_exact_fraction, check_choice, check_positive
+from deltahist.noise.exact import (
+    TABLE_BITS,
+    Interval,
+    InversionTable,
+    Rng,
+    Words,
+    certify_thresholds,
+    chance_table,
+    complement,
+    divide_bounds,
+    exp_bounds,
+    less_than,
+    multiply_bounds,
+    open_words,
+    power_table,
+)
+from deltahist.privacy import MOST_SCALE, Gaussian, Laplace, Law, RoundedGaussian
+
+Integers = NDArray[np.int64]
+Shape = int | Sequence[int]
+Level = float | Fraction
+
+#: Values drawn or refined at a time, which bounds the working memory. An array drawn in parts of this length holds the
+#: same numbers as one drawn at once.
+BLOCK = 1 << 20
+_REFINED_BLOCK = 1 << 18
+#: Entries of the longest table. Larger scales are drawn digit by digit, in base 1024.
+_LONGEST_TABLE = 4096
+#: A geometric variable exceeds this many times its scale with a probability of 2^−64.
+_SPREAD = 45
+#: Capped geometric variables end here, beyond every value that noise of a scale of at most 2^50 takes.
+CAP = 1 << 60
+#: Error allowed to a float acceptance probability, a thousand times its bound in docs/internals/noise.md.
+_FLOAT_ERROR = 1e-10
+
+
+# --- discrete Laplace ---------------------------------------------------------------------------------------
+
+
+def discrete_laplace(scale: float | Fraction, shape: Shape = (), *, rng: Rng = None) -> Integers:
+    """Draw two-sided geometric noise, P(k) ∝ exp(−|k| / scale), exactly, as int64 of `shape`.
+
+    Source: Ghosh, Roughgarden, Sundararajan 2009 for the law. docs/internals/noise.md describes the sampling.
+
+    Parameters
+    ----------
+    scale : b from 2^−1074 to 2^50. A float means its binary value, a Fraction itself.
+    shape : of the array; () gives an array without dimensions.
+    rng : a seeded generator, for experiments only; None takes the operating system's entropy.
+
+    Raises InputError on a scale out of range or an impossible shape.
+
+    >>> discrete_laplace(2.5, (2, 3)).shape
+    (2, 3)
+    """
+    exact = _read_scale(MOST_SCALE, scale=scale)
+    words = open_words(rng)
+    if exact * _SPREAD <= _LONGEST_TABLE:
+        return _fill_blocks(shape, lambda number: _sign_randomly(_draw_laplace_sizes(exact, number, words), words))
+    # The difference of two geometric variables follows the two-sided law.
+    return _fill_blocks(shape, lambda number: _draw_difference(exact, number, words))
+
+
+def _read_scale(most: int, **parameter: Any) -> Fraction:
+    """Return the one keyword's value as a fraction of Python integers: squares of NumPy integers wrap around."""
+    ((name, value),) = parameter.items()
+    check_positive(**parameter)
+    if isinstance(value, numbers.Rational):
+        exact = Fraction(int(value.numerator), int(value.denominator))
+    else:  # floats of any width
+        exact = Fraction(*(int(part) for part in value.as_integer_ratio()))
+    # Scales below the least float are surely a slip, and their e^(−1 / scale) would need thousands of digits.
+    if not Fraction(1, 1 << 1074) <= exact <= most:
+        rule = f"it must be between 2^-1074 and 2^{most.bit_length() - 1}, so that no int64 overflows"
+        raise InputError(f"{name} is too {'large' if exact > most else 'small'}: {rule}")
+    return exact
+
+
+def _fill_blocks(shape: Shape, draw: Callable[[int], Integers]) -> Integers:
+    """Draw an array of `shape`, block by block."""
+    try:
+        out = np.empty(shape, dtype=np.int64)
+    except (TypeError, ValueError):
+        raise InputError(f"shape is {shape!r}: it must be a whole number or a tuple of them, each at least 0") from None
+    flat = out.reshape(-1)
+    for start in range(0, flat.size, BLOCK):
+        part = flat[start : start + BLOCK]
+        part[:] = draw(part.size)
+    return out
+
+
+def _sign_randomly(sizes: Integers, words: Words) -> Integers:
+    """Give sizes independent random signs; zero keeps its value under both."""
+    bits = np.unpackbits(words.words(-(-len(sizes) // 64)).view(np.uint8), count=len(sizes))
+    return sizes * (1 - 2 * bits.view(np.int8))
+
+
+def _draw_laplace_sizes(scale: Fraction, number: int, words: Words) -> Integers:
+    """Draw |X| of two-sided geometric X. Given |X| ≥ L, the excess over L is geometric."""
+    table = _laplace_size_table(scale)
+    return _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
+
+
+def _draw_beyond_table(table: InversionTable, number: int, words: Words, excess: Callable[[int], Integers]) -> Integers:
+    """Draw from a table, and add an excess to values beyond its last threshold."""
+    out = table.draw(number, words)
+    beyond = np.flatnonzero(out == len(table.thresholds))
+    if len(beyond):
+        out[beyond] += excess(len(beyond))
+    return out
+
+
+def draw_geometric(scale: Fraction, number: int, words: Words) -> Integers:
+    """Draw G ≥ 0 with P(G ≥ k) = e^(−k / scale): its digits in base 1024 are independent."""
+    out = np.zeros(number, dtype=np.int64)
+    unit = 1
+    digits, table = _digit_tables(scale)
+    for digit in digits:
+        out += unit * digit.draw(number, words)
+        unit *= 1024
+    left = np.arange(number)
+    while len(left):  # beyond the table a geometric variable starts anew
+        sizes = table.draw(len(left), words)
+        out[left] += unit * sizes
+        left = left[sizes == len(table.thresholds)]
+    return out
+
+
+def _draw_difference(scale: Fraction, number: int, words: Words) -> Integers:
+    """Draw the difference of two geometric variables, which is discrete Laplace."""
+    return draw_geometric(scale, number, words) - draw_geometric(scale, number, words)
+
+
+def draw_capped_geometric(scale: Fraction, number: int, words: Words) -> Integers:
+    """Draw min(G, 2^60) with P(G ≥ k) = e^(−k / scale), at any scale."""
+    if scale <= MOST_SCALE:
+        return draw_geometric(scale, number, words)
+    out = np.full(number, CAP, dtype=np.int64)
+    below = np.flatnonzero(_cap_table(scale).draw(number, words))
+    # Below the cap the six digits are independent, like all digits of a geometric variable.
+    out[below] = 0
+    for unit in (1024**place for place in range(6)):
+        out[below] += unit * _digit_table(scale / unit).draw(len(below), words)
+    return out
+
+
+@functools.lru_cache(maxsize=64)
+def _cap_table(scale: Fraction) -> InversionTable:
+    """0 with probability e^(−2^60 / scale), else 1."""
+    return chance_table(functools.partial(exp_bounds, CAP / scale))
+
+
+@functools.lru_cache(maxsize=64)
+def _digit_tables(scale: Fraction) -> tuple[tuple[InversionTable, ...], InversionTable]:
+    """Return the laws of a geometric variable's digits, the last digit first, and of the rest."""
+    digits = []
+    while scale * _SPREAD > _LONGEST_TABLE:
+        digits.append(_digit_table(scale))
+        scale /= 1024
+    return tuple(digits), _geometric_table(scale)
+
+
+@functools.lru_cache(maxsize=64)
+def _geometric_table(scale: Fraction) -> InversionTable:
+    """F(k) = 1 − e^(−(k+1) / scale)."""
+    return power_table(1 / scale, 1, max(1, math.ceil(_SPREAD * scale)), complement)
+
+
+@functools.lru_cache(maxsize=64)
+def _digit_table(scale: Fraction) -> InversionTable:
+    """F(k) = (1 − e^(−(k+1) / scale)) / (1 − e^(−1024 / scale)), k < 1024."""
+
+    @functools.cache
+    def whole(bits: int) -> Interval:
+        return complement(exp_bounds(1024 / scale, bits), bits)
+
+    def law(power: Interval, bits: int) -> Interval:
+        return divide_bounds(complement(power, bits), whole(bits), bits)
+
+    # The last threshold is one. No word lies beyond it, so the table leaves it out.
+    return power_table(1 / scale, 1, 1023, law)
+
+
+@functools.lru_cache(maxsize=64)
+def _laplace_size_table(scale: Fraction) -> InversionTable:
+    """F(k) = 1 − 2 e^(−(k+1) / scale) / (1 + e^(−1 / scale)), for |X|."""
+
+    @functools.cache
+    def whole(bits: int) -> Interval:
+        low, high = exp_bounds(1 / scale, bits)
+        return (1 << bits) + low, (1 << bits) + high
+
+    def law(power: Interval, bits: int) -> Interval:
+        return complement(divide_bounds((2 * power[0], 2 * power[1]), whole(bits), bits), bits)
+
+    return power_table(1 / scale, 1, max(1, math.ceil(_SPREAD * scale)), law)
+
+
+# --- discrete Gaussian --------------------------------------------------------------------------------------
+
+
+def discrete_gaussian(
+    sigma: float | Fraction | None = None,
+    shape: Shape = (),
+    *,
+    variance: float | Fraction | None = None,
+    rng: Rng = None,
+) -> Integers:
+    """Draw discrete Gaussian noise, P(k) ∝ exp(−k² / (2 σ²)), exactly, as int64 of `shape`.
+
+    Source: Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy", algorithm 3 for
+    large σ; a certified table for small σ.
+
+    Parameters
+    ----------
+    sigma or variance : σ or σ², exactly one of them; σ up to 2^50.
+    shape, rng : as in `discrete_laplace`.
+
+    Raises InputError unless exactly one of sigma and variance is given and in range, or on an impossible shape.
+
+    >>> discrete_gaussian(3.0, 5).dtype
+    dtype('int64')
+    """
+    if (sigma is None) == (variance is None):
+        raise InputError("give sigma or variance, one of them")
+    if sigma is not None:
+        exact = _read_scale(MOST_SCALE, sigma=sigma) ** 2
+    else:
+        exact = _read_scale(MOST_SCALE**2, variance=variance)
+    words = open_words(rng)
+    if exact <= 400 * 400:
+        return _fill_blocks(shape, lambda number: _sign_randomly(_draw_gaussian_sizes(exact, number, words), words))
+    return _fill_blocks(shape, lambda number: _draw_wide_gaussian(exact, number, words))
+
+
+@functools.lru_cache(maxsize=2)
+def _gaussian_sums(variance: Fraction, bits: int) -> tuple[list[Interval], Interval]:
+    """Bound Σ_{|j| ≤ k} e^(−j² / (2 σ²)) for each k, and the whole sum, at `bits` bits."""
+    total = (1 << bits, 1 << bits)
+    sums = [total]
+    # e^(−(k+1)²/2σ²) = e^(−k²/2σ²) · e^(−(2k+1)/2σ²), and the second factor shrinks by e^(−1/σ²) each time.
+    term, factor = (1 << bits, 1 << bits), exp_bounds(1 / (2 * variance), bits)
+    shrink = exp_bounds(1 / variance, bits)
+    # Rounding up keeps a term's upper bound above 1 / (1 − factor), which is less than variance + 4 out there.
+    while term[1] > math.ceil(variance) + 4:
+        term, factor = multiply_bounds(term, factor, bits), multiply_bounds(factor, shrink, bits)
+        total = total[0] + 2 * term[0], total[1] + 2 * term[1]
+        sums.append(total)
+    # The remainder is at most a geometric series with the last factor.
+    rest = (2 * term[1] << bits) // max((1 << bits) - factor[1], 1) + 2
+    return sums, (total[0], total[1] + rest)
+
+
+@functools.lru_cache(maxsize=64)
+def _gaussian_table(variance: Fraction) -> InversionTable:
+    """F(k) = P(|X| ≤ k), up to where less than 2^−64 is left."""
+    guard = 64 + 2 * math.ceil(variance).bit_length()
+
+    def exact(k: int, bits: int) -> Interval:
+        sums, whole = _gaussian_sums(variance, bits + guard)
+        part = sums[k] if k < len(sums) else (sums[-1][0], whole[1])
+        return divide_bounds(part, whole, bits)
+
+    fast: list[Interval] = []
+    while not fast or (1 << TABLE_BITS) - fast[-1][1] >= 1 << (TABLE_BITS - 66):
+        fast.append(exact(len(fast), TABLE_BITS))
+    return InversionTable(certify_thresholds(fast, exact), exact)
+
+
+def _draw_gaussian_sizes(variance: Fraction, number: int, words: Words) -> Integers:
+    """Draw |X| of discrete Gaussian X; it lies beyond the table once in 2^64 draws."""
+    table = _gaussian_table(variance)
+    length = len(table.thresholds)
+    return _draw_beyond_table(
+        table, number, words,
+        lambda beyond: np.array([_draw_gaussian_tail(variance, length, words) - length for _ in range(beyond)]),
+    )  # fmt: skip
+
+
+def _draw_gaussian_tail(variance: Fraction, start: int, words: Words) -> int:
+    """Draw |X| given |X| ≥ start: offer start + geometric of rate start/σ², accept with e^(−j² / (2 σ²)).
+
+    For k = start + j, k²/(2σ²) = start²/(2σ²) + j · start/σ² + j²/(2σ²).
+    """
+    while True:
+        offer = int(draw_geometric(variance / start, 1, words)[0])
+        gamma = Fraction(offer * offer) / (2 * variance)
+        if less_than(int(words.words(1)[0]), functools.partial(exp_bounds, gamma), words):
+            return start + offer
+
+
+def _draw_wide_gaussian(variance: Fraction, number: int, words: Words) -> Integers:
+    """Offer discrete Laplace y of scale t = floor(σ) + 1, accept with e^(−(|y| − σ²/t)² / (2 σ²))."""
+    t = math.isqrt(int(variance)) + 1
+    centre, double = float(variance / t), float(2 * variance)
+    parts, have = [], 0
+    while have < number:
+        size = int((number - have) * 1.5) + 64
+        offer = _draw_difference(Fraction(t), size, words)
+        word = words.words(size)
+        distance = np.abs(offer).astype(np.float64) - centre
+        with np.errstate(under="ignore"):
+            chance = np.exp(-distance * distance / double) * 2.0**64
+        real = word.astype(np.float64)
+        accept = real < chance
+        # Floats decide only where they are far enough from the threshold to be right.
+        for i in np.flatnonzero(np.abs(real - chance) <= _FLOAT_ERROR * 2.0**64):
+            gamma = (abs(int(offer[i])) - variance / t) ** 2 / (2 * variance)
+            accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
+        parts.append(offer[accept])
+        have += len(parts[-1])
+    return np.concatenate(parts)[:number]
+
+
+# --- the sampler of each law --------------------------------------------------------------------------------
+
+
+class LaplaceSampler:
+    """Two-sided geometric noise, P(V = k) ∝ e^(−level |k|), as a process in the level; exact.
+
+    With p = e^(−level), V at a lower level is V at the higher one plus, with probability 1 − (p'/p)((1 − p)/(1 −
+    p'))², further two-sided geometric noise of the lower level (p' at the higher). `refine` draws from the reverse
+    transition: from a value x, the path does not jump with probability e^((level − finer) |x|) sinh(level) /
+    sinh(finer); else it moves towards zero or jumps, perhaps back to x (docs/internals/gradual.md). Levels go down to
+    2^−50, and values up to ±2^60. Source: 2015, section 3.4: the lazy Markov process V_ε, on the integers here.
+
+    >>> sampler = LaplaceSampler()
+    >>> coarse = sampler.start(0.5, 5, rng=np.random.default_rng(2))
+    >>> coarse.tolist(), sampler.refine(coarse, 0.5, 2, rng=np.random.default_rng(2)).tolist()
+    ([1, -1, -3, 0, -2], [0, 0, -1, 0, 0])
+    """
+
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Draw independent noise at a first level, int64 of `shape` (2015, Theorem 11, eq. (32), (33))."""
+        return discrete_laplace(1 / as_exact_fraction(level=level), shape, rng=rng)
+
+    def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
+        """Move values to a higher level; earlier levels do not matter.
+
+        On the line the density of values x before and y after, at levels a < b, is a²/(2b) e^(−b|y|) δ(x − y) +
+        a (b² − a²)/(4b) e^(−a|x − y| − b|y|). y is drawn given x, from that over the density a/2 e^(−a|x|) of x.
+        Source, on the integers: 2015, Theorem 10, eq. (19), (20), (25), Algorithm 1; 2015 abstract, Theorem 1, eq. (2).
+        """
+        a, b = _read_levels(level=level, finer=finer)
+        words = open_words(rng)
+        return _change_blocks(values, lambda part: _refine_laplace(part, a, b, words))
+
+    def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
+        """Move values to a lower level by adding noise that does not depend on them.
+
+        On the line it is 0 with probability (a/b)², else Laplace noise of the lower level a: the density given the
+        value y at level b is (a/b)² δ(x − y) + (1 − (a/b)²) a/2 e^(−a|x − y|).
+        Source, on the integers: 2015, section 3.1.2, eq. (28), (29).
+        """
+        a, b = _read_levels(coarser=coarser, level=level)
+        stays, words = _tightening_table(a, b), open_words(rng)
+
+        def tighten_block(part: Integers) -> Integers:
+            out = part.copy()
+            moved = np.flatnonzero(stays.draw(len(part), words))
+            out[moved] += discrete_laplace(1 / a, len(moved), rng=rng)
+            return out
+
+        return _change_blocks(values, tighten_block)
+
+    def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        """Draw what takes released numbers to a lower level, where their own noise is not known."""
+        return self.tighten(np.zeros(shape, dtype=np.int64), level, coarser, rng=rng)
+
+    def round_values(self, values: Integers) -> Integers:
+        """Return values as whole numbers, as they enter a release."""
+        return values
+
+
+class GaussianSampler:
+    """Discrete Gaussian noise on whole numbers. It has no path: two draws do not refine one another exactly."""
+
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        return discrete_gaussian(variance=1 / as_exact_fraction(level=level), shape=shape, rng=rng)
+
+    def draw_addition(self, level: Level, coarser: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        a, b = _read_levels(coarser=coarser, level=level)
+        # Gaussian noise on whole numbers adds up to Gaussian noise where this is large: e^(−2π² · 3) is 10⁻²⁶.
+        if (1 - a / b) / b < 3:
+            raise InputError(
+                "its Gaussian noise is too small for a copy so near; take less, give its state, or publish a release "
+                "at that budget"
+            )
+        # The copy has slightly more noise than it states, which pays for that (docs/privacy/gradual.md).
+        return discrete_gaussian(variance=(1 + Fraction(1, 1 << 30)) / a - 1 / b, shape=shape, rng=rng)
+
+    def round_values(self, values: Integers) -> Integers:
+        return values
+
+
+@dataclass(frozen=True)
+class RoundedGaussianSampler(GaussianSampler):
+    """Gaussian noise as a process in 1/σ², on a lattice of steps 2^−bits; `round_values` gives whole numbers.
+
+    Discrete Gaussian noises on one lattice do not refine one another exactly, unless their variances are an odd
+    number apart (docs/internals/gradual.md). So the path lies on a lattice so fine that this cannot matter: the
+    guarantee holds to the last digit (docs/privacy/gradual.md), and a release is rounded.
+
+    >>> sampler = RoundedGaussianSampler.for_level(Fraction(1, 100))
+    >>> coarse = sampler.start(Fraction(1, 100), 4, rng=np.random.default_rng(1))
+    >>> fine = sampler.refine(coarse, Fraction(1, 100), Fraction(1, 4), rng=np.random.default_rng(1))
+    >>> sampler.round_values(coarse).tolist(), sampler.round_values(fine).tolist()
+    ([-3, -18, -5, -2], [0, 0, 1, -1])
+    """
+
+    bits: int
+
+    @classmethod
+    def for_level(cls, level: Level) -> RoundedGaussianSampler:
+        """Return the sampler of a chain that begins at a level: σ is about 2^24 lattice steps there."""
+        return cls(max(0, 24 + math.floor(math.log2(float(as_exact_fraction(level=level))) / 2)))
+
+    def variance(self, level: Fraction) -> Fraction:
+        """Return σ² at a level, in steps squared, with a little more that pays for the lattice."""
+        return (1 << 2 * self.bits) * (1 + Fraction(1, 1 << 40)) / level
+
+    def start(self, level: Level, shape: Shape = (), *, rng: Rng = None) -> Integers:
+        return discrete_gaussian(variance=self.variance(as_exact_fraction(level=level)), shape=shape, rng=rng)
+
+    def refine(self, values: ArrayLike, level: Level, finer: Level, *, rng: Rng = None) -> Integers:
+        # Gaussian around the part of each value that remains on average.
+        a, b = _read_levels(level=level, finer=finer)
+        variance = self._check_step(a, b)
+        words = open_words(rng)
+        return _change_blocks(values, lambda part: _draw_gaussian_around(part, a / b, variance, words))
+
+    def tighten(self, values: ArrayLike, level: Level, coarser: Level, *, rng: Rng = None) -> Integers:
+        a, b = _read_levels(coarser=coarser, level=level)
+        self._check_step(a, b)
+        array = _read_values(values)
+        return array + discrete_gaussian(variance=self.variance(a) - self.variance(b), shape=array.shape, rng=rng)
+
+    def round_values(self, values: ArrayLike) -> Integers:
+        array = _read_values(values)
+        return array if self.bits == 0 else (array + (1 << self.bits - 1)) >> self.bits
+
+    def _check_step(self, a: Fraction, b: Fraction) -> Fraction:
+        """Return the variance, in steps squared, of a refinement from level a to b; it must hide the lattice."""
+        variance = self.variance(b) * (1 - a / b)
+        if variance < 64:
+            raise InputError(
+                f"levels {float(a):.10g} and {float(b):.10g} of Gaussian noise are too near to each other, or too far "
+                "from the first one: take a larger step, or begin a new chain"
+            )
+        return variance
+
+
+Sampler = LaplaceSampler | GaussianSampler
+#: A sampler whose values can be moved to any other level.
+Refinable = LaplaceSampler | RoundedGaussianSampler
+
+#: A law's name -> its sampler, made for the first level of a chain.
+SAMPLERS: dict[str, Callable[[Fraction], Sampler]] = {
+    Laplace.kind: lambda first: LaplaceSampler(),
+    Gaussian.kind: lambda first: GaussianSampler(),
+    RoundedGaussian.kind: RoundedGaussianSampler.for_level,
+}
+
+
+def sampler_of(law: Law, first: Fraction | None = None) -> Sampler:
+    """Return the sampler of a law, from the first level of its chain (by default the law's own)."""
+    check_choice(tuple(SAMPLERS), law=law.kind)
+    return SAMPLERS[law.kind](1 / law.parameter if first is None else first)
+
+
+def sample_law(law: Law, size: int, rng: Rng) -> Integers:
+    """Draw exact noise of a law (size,). All noise of single releases is drawn here."""
+    if not law.parameter:  # nothing changes between neighbours: there is nothing to hide
+        return np.zeros(size, dtype=np.int64)
+    sampler = sampler_of(law)
+    return sampler.round_values(sampler.start(1 / law.parameter, size, rng=rng))
+
+
+def _read_levels(**levels: Level) -> tuple[Fraction, Fraction]:
+    """Return two levels as fractions; raise InputError unless the second is above the first."""
+    a, b = (as_exact_fraction(**{name: level}) for name, level in levels.items())
+    if not a < b:
+        low, high = levels
+        raise InputError(f"{high} is {float(b):.10g} with {low} {float(a):.10g}: {high} must be above {low}")
+    return a, b
+
+
+def _read_values(values: ArrayLike) -> Integers:
+    """Return noise as int64; raise InputError unless it holds whole numbers within ±2^60."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"values are of type {array.dtype}: they must be whole numbers")
+    if array.size and max(int(array.max()), -int(array.min())) >= CAP:
+        raise InputError(f"values hold {max(int(array.max()), int(array.min()), key=abs)}: they must lie within ±2^60")
+    return array.astype(np.int64, copy=False)
+
+
+def _change_blocks(values: ArrayLike, change: Callable[[Integers], Integers]) -> Integers:
+    """Change all values, one block at a time."""
+    array = _read_values(values)
+    out = np.empty(array.shape, dtype=np.int64)
+    flat, given = out.reshape(-1), array.reshape(-1)
+    for start in range(0, flat.size, _REFINED_BLOCK):
+        part = slice(start, start + _REFINED_BLOCK)
+        flat[part] = change(given[part])
+    return out
+
+
+# --- refinement ---------------------------------------------------------------------------------------------
+
+
+def _refine_laplace(values: Integers, a: Fraction, b: Fraction, words: Words) -> Integers:
+    """Draw V at level b given V = `values` at level a < b.
+
+    Let x = |V|, r = e^(a − b), and G geometric, P(G ≥ k) = r^k. First a jump over zero, with the probability that
+    `_draw_first_moves` has; else G if G ≤ x; else x itself, or a jump outwards. Jumps are 1 + geometric, of ratio
+    e^(−a − b).
+    """
+    size = np.abs(values)
+    outward = np.where(values < 0, -1, 1)
+    first = _draw_first_moves(a, b, len(values), words)
+    # 0 means a jump over zero, k + 1 means G = k.
+    out = outward * (first - 1)
+    far = np.flatnonzero(first > size + 1)
+    out[far] = values[far]
+    jumps = far[_outward_table(a, b).draw(len(far), words) == 0]
+    over = np.flatnonzero(first == 0)
+    out[jumps] += outward[jumps] * (1 + draw_geometric(1 / (a + b), len(jumps), words))
+    out[over] = -outward[over] * (1 + draw_geometric(1 / (a + b), len(over), words))
+    return out
+
+
+def _draw_first_moves(a: Fraction, b: Fraction, number: int, words: Words) -> Integers:
+    """Draw 0 with probability 1 − s, else 1 + G: the distribution function at j is 1 − s r^j, s of `_inward_table`."""
+    scale = 1 / (b - a)
+    if scale * _SPREAD > _LONGEST_TABLE:
+        inwards = _inward_table(a, b).draw(number, words) == 0
+        out = np.zeros(number, dtype=np.int64)
+        # A step beyond every value leads nowhere: how far beyond does not matter.
+        out[inwards] = 1 + draw_capped_geometric(scale, int(inwards.sum()), words)
+        return out
+    table = _first_move_table(a, b)
+    return _draw_beyond_table(table, number, words, lambda beyond: draw_geometric(scale, beyond, words))
+
+
+def _share_bounds(x: Fraction, y: Fraction, bits: int) -> Interval:
+    """Bound (1 − e^−x) / (1 − e^−y) for x ≤ y."""
+    more = bits + 64 + max(0, -math.frexp(float(y))[1])  # so many bits are lost where y is small
+    above, below = (complement(exp_bounds(z, more), more) for z in (x, y))
+    return divide_bounds(above, below, bits)
+
+
+@functools.lru_cache(maxsize=64)
+def _inward_table(a: Fraction, b: Fraction) -> InversionTable:
+    """s = (1 − e^(−a − b)) / (1 − e^(−2b)): no jump over zero."""
+    return chance_table(lambda bits: _share_bounds(a + b, 2 * b, bits))
+
+
+@functools.lru_cache(maxsize=64)
+def _outward_table(a: Fraction, b: Fraction) -> InversionTable:
+    """1 − (1 − e^(−2a)) / (1 − e^(−a − b)): of values that neither jump over zero nor move towards it."""
+    return chance_table(lambda bits: complement(_share_bounds(2 * a, a + b, bits), bits))
+
+
+@functools.lru_cache(maxsize=64)
+def _first_move_table(a: Fraction, b: Fraction) -> InversionTable:
+    """F(j) = 1 − s e^((a − b) j)."""
+    share = functools.cache(functools.partial(_share_bounds, a + b, 2 * b))
+
+    def law(power: Interval, bits: int) -> Interval:
+        return complement(multiply_bounds(share(bits), power, bits), bits)
+
+    return power_table(b - a, 0, math.ceil(_SPREAD / (b - a)) + 1, law)
+
+
+@functools.lru_cache(maxsize=64)
+def _tightening_table(a: Fraction, b: Fraction) -> InversionTable:
+    """(e^−b / e^−a) ((1 − e^−a) / (1 − e^−b))² for a < b: nothing is added."""
+
+    def bounds(bits: int) -> Interval:
+        more = bits + 64
+        part, power = _share_bounds(a, b, more), exp_bounds(b - a, more)
+        low, high = multiply_bounds(multiply_bounds(part, part, more), power, more)
+        return low >> 64, (high >> 64) + 1
+
+    return chance_table(bounds)
+
+
+def _draw_gaussian_around(values: Integers, share: Fraction, variance: Fraction, words: Words) -> Integers:
+    """Draw k with P(k) ∝ e^(−(k − share · value)² / (2 s²)), s² = `variance`, by rejection.
+
+    With centre m + f, |f| ≤ 1, and Y two-sided geometric of scale t: m + Y is accepted with e^−γ, γ = (|Y| ∓ f −
+    s²/t)² / (2 s²) + (1 ∓ f)/t ≥ 0, the sign being that of Y (Canonne, Kamath, Steinke 2020, algorithm 3, around
+    any centre).
+    """
+    near = np.rint(values.astype(np.float64) * float(share)).astype(np.int64)
+    t = math.isqrt(int(variance)) + 1
+    centre, double = float(variance / t), float(2 * variance)
+    # f and rounding move the probability by less than 4/s, since e^(−u²/2) u is at most 0.61.
+    margin = 4 / math.sqrt(float(variance)) + _FLOAT_ERROR
+    out = np.empty(len(values), dtype=np.int64)
+    left = np.arange(len(values))
+    while len(left):
+        offer = _draw_difference(Fraction(t), len(left), words)
+        word = words.words(len(left))
+        distance = np.abs(offer).astype(np.float64) - centre
+        with np.errstate(under="ignore"):
+            chance = np.exp(-distance * distance / double - 1 / t)
+        real = word.astype(np.float64) * 2.0**-64
+        accept = real < chance
+        # Floats decide only where they are far enough from the threshold to be right.
+        for i in np.flatnonzero(np.abs(real - chance) <= margin):
+            at = left[i]
+            side = 1 if offer[i] >= 0 else -1
+            f = side * (int(values[at]) * share - int(near[at]))
+            gamma = (abs(int(offer[i])) - f - variance / t) ** 2 / (2 * variance) + (1 - f) / t
+            accept[i] = less_than(int(word[i]), functools.partial(exp_bounds, gamma), words)
+        out[left[accept]] = near[left[accept]] + offer[accept]
+        left = left[~accept]
+    return out
+
+
+# --- quantiles ----------------------------------------------------------------------------------------------
+#
+# Notation of docs/internals/quantiles.md: x_1 ≤ … ≤ x_n are points on a line of whole places, and x_r is the quantile.
+# A move takes one point at most D places along; m(z) is how many moves make z the quantile. P(z) = e^(−λ m(z)) / W.
+# Above x_r every point i ≥ r with x_i < z has to go to z, in ⌈(z − x_i)/D⌉ moves: as many as there are places x_i,
+# x_i + D, x_i + 2D, … below z, the *marks* of that side. In rising order these are e_0 ≤ e_1 ≤ …, where e_0 is x_r
+# itself. So m(z) is the number of marks below z, and the places e_(l−1) < z ≤ e_l, a *stretch*, take l moves. Below
+# x_r everything is mirrored.
+
+#: From a number to the distances of the points above the quantile and of those below it: at most that many on either
+#: side, the nearest, rising, the quantile's own 0 first.
+NearestDistances = Callable[[int], tuple[Integers, Integers]]
+#: Places that take more than L moves weigh at most 2^(−_TAIL) at first; the quantile itself weighs 1.
+_TAIL = 80
+
+
+def draw_place(nearest: NearestDistances, room: tuple[int, int], reach: int, rate: Fraction, words: Words) -> int:
+    """Draw a place z with P(z) ∝ e^(−λ m(z)), exactly, as its distance from the quantile.
+
+    A number of moves is drawn first, then a place. Bits of a uniform real U are drawn until they decide; e^(−λ) is
+    known between whole multiples of 2^(−b). An undecided draw is repeated with more bits of U, a larger b and a larger
+    L, so the law has no error.
+
+    Parameters
+    ----------
+    nearest : distances of the points, private; only as many are asked for as matter.
+    room : places above and below the quantile, up to the ends of the line.
+    reach : D, how many places a point goes in one move at most. rate : λ, above zero.
+
+    >>> points = np.array([0, 3]), np.array([0])  # the quantile is the lower one of two points, 3 places apart
+    >>> words = open_words(np.random.default_rng(0))
+    >>> [draw_place(lambda number: points, (9, 4), 5, Fraction(1), words) for _ in range(8)]
+    [-3, -3, 1, -4, 2, 0, 3, 6]
+    """
+    size, uniform, bits = 1 + sum(room), _UniformReal(words), 192
+    # L ≥ 8 with size · e^(−λL) ≤ 2^(−_TAIL).
+    most = max(8, math.ceil((math.log(size) + _TAIL * math.log(2)) / float(rate)))
+    while True:
+        above, below = (
+            find_stretches(distances, reach, end, most) for distances, end in zip(nearest(most + 1), room, strict=True)
+        )
+        # The shorter side goes on with empty stretches.
+        longer = max(len(above), len(below))
+        above, below = (np.pad(ends, (0, longer - len(ends)), mode="edge") for ends in (above, below))
+        # Of all places widths[l] take l moves; l is drawn if W_(l−1) ≤ U W < W_l, W_l = Σ_(k ≤ l) w_k e^(−λk).
+        widths = [1, *np.diff(above + below).tolist()]
+        low, high = bound_partial_sums(widths, size - sum(widths), rate, bits)
+        # U lies in [first, first + 1) / 2^bits. Between W_L and W, the last sum, nothing is decided.
+        first = uniform.read_bits(bits)
+        moves = bisect.bisect_right(high, first * low[-1] >> bits)
+        if ((first + 1) * high[-1] >> bits) + 1 <= low[moves]:
+            break
+        bits, most = 2 * bits, 2 * most
+    if moves == 0:
+        return 0
+    number = int(above[moves] - above[moves - 1])
+    pick = draw_whole_below(widths[moves], words)
+    return int(above[moves - 1]) + 1 + pick if pick < number else -(int(below[moves - 1]) + 1 + pick - number)
+
+
+def find_stretches(distances: Integers, reach: int, room: int, most: int) -> Integers:
+    """Return where the stretches of one side end: the smallest of d_i + j D, j = 0, 1, …, up to the one of L moves.
+
+    There are fewer than L + 1 ends where no place takes L moves: then the last one is `room`, the number of places on
+    this side. `distances` are d_i of the points, rising, the quantile's own 0 first; L + 1 of them are enough.
+
+    Points at 0 and 3 that go 5 places in a move: one of them goes to the places 1 to 3, both go to 4 and 5, and beyond
+    that the first one goes twice.
+
+    >>> find_stretches(np.array([0, 3]), reach=5, room=20, most=4)
+    array([ 0,  3,  5,  8, 10])
+    """
+    ends: list[int] = []
+    marks = distances.tolist()  # rising, and so a heap
+    while marks[0] < room and len(ends) <= most:
+        ends.append(marks[0])
+        heapq.heapreplace(marks, marks[0] + reach)
+    return np.array(ends if len(ends) > most else [*ends, room])
+
+
+def bound_partial_sums(widths: Iterable[int], rest: int, rate: Fraction, bits: int) -> tuple[list[int], list[int]]:
+    """Bound W_0, …, W_L and W, in units of 2^(−bits), rounded outwards: lists of L + 2 whole numbers.
+
+    W_l = Σ_(k ≤ l) w_k e^(−λk), and W_L ≤ W ≤ W_L + rest · e^(−λ(L+1)); `rest` places take more than L moves.
+    """
+    guard = 32  # further bits, which take up the rounding of many products
+    shift = bits + guard
+    factor, power = exp_bounds(rate, shift), (1 << shift, 1 << shift)
+    low, high, low_sum, high_sum = [], [], 0, 0
+    for width in widths:
+        low_sum += width * power[0] >> guard
+        high_sum += (width * power[1] >> guard) + 1
+        low.append(low_sum)
+        high.append(high_sum)
+        power = multiply_bounds(power, factor, shift)
+    beyond = (rest * power[1] >> guard) + 1 if rest else 0
+    return [*low, low_sum], [*high, high_sum + beyond]
+
+
+class _UniformReal:
+    """A uniform real U in [0, 1), whose bits are drawn when they are needed."""
+
+    def __init__(self, words: Words) -> None:
+        self._words, self._first, self.bits = words, 0, 0
+
+    def read_bits(self, bits: int) -> int:
+        """Return ⌊2^bits · U⌋, for at least as many bits each time."""
+        if bits > self.bits:
+            self._first = self._first << (bits - self.bits) | _draw_bits(bits - self.bits, self._words)
+            self.bits = bits
+        return self._first
+
+
+def draw_whole_below(number: int, words: Words) -> int:
+    """Draw a uniform whole number from 0 to number − 1, by rejection."""
+    while True:
+        drawn = _draw_bits((number - 1).bit_length(), words)
+        if drawn < number:
+            return drawn
+
+
+def _draw_bits(number: int, words: Words) -> int:
+    """Draw so many bits as a whole number; at least one word is drawn."""
+    drawn = words.words(max(1, -(-number // 64)))
+    return int.from_bytes(drawn.astype(">u8").tobytes()) & ((1 << number) - 1)
+
+
+def draw_rounded_student(centre: int, scale: Fraction, words: Words) -> int:
+    """Draw the whole number nearest to centre + scale · Z, exactly, for Z of Student's t with 2 degrees of freedom.
+
+    Discrete noise needs a public scale. A smooth sensitivity is private, so Z is drawn as a real number, by inversion
+    of a uniform one: P √(2 / (1 − P²)) for uniform P in (−1, 1). A scale that is not above zero is refused, since the
+    value would come out without noise.
+    """
+    if not scale > 0:
+        raise InputError(f"scale is {scale}: it must be above zero, or nothing hides the value")
+    uniform, bits = _UniformReal(words), 64
+    # Uniform reals of so many bits are exact decimals; everything after is rounded far below their spacing.
+    context = decimal.Context(prec=168, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)
+    with decimal.localcontext(context) as inner:
+        while True:
+            first, unit = uniform.read_bits(bits), Decimal(2) ** -bits
+            low, high = 2 * (first * unit) - 1, 2 * ((first + 1) * unit) - 1
+            if low > -1 and high < 1:
+                bounds = bound_student(low, high)
+                least, most = (math.floor(centre + scale * Fraction(z) + Fraction(1, 2)) for z in bounds)
+                if least == most:
+                    return least
+                inner.prec += 64
+            bits += 64
+
+
+def bound_student(low: Decimal, high: Decimal) -> tuple[Decimal, Decimal]:
+    """Bound P √(2 / (1 − P²)) for P from low to high, with room for the rounding of decimals."""
+    least, most = (p * (2 / ((1 - p) * (1 + p))).sqrt() for p in (low, high))
+    digits = decimal.getcontext().prec - 10
+    slack = max(abs(least), abs(most)).scaleb(-digits) + Decimal(1).scaleb(-digits)
+    return least - slack, most + slack
