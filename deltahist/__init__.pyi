@@ -21,6 +21,7 @@ from .errors import (
     InputError as InputError,
     OutsideBounds as OutsideBounds,
 )
+from .exports import export as export
 from .kinds import (
     Quantile as Quantile,
     QuantileMechanism as QuantileMechanism,
@@ -61,4 +62,5 @@ from .space import workloads as workloads
 from .space.domain import Domain as Domain
 from .space.neighbourhood import Neighbourhood as Neighbourhood
 from .space.workloads import Boxes as Boxes
+from .statement import list_facts as list_facts, write_statement as write_statement
 from .strategies import Strategy as Strategy, register as register

@@ -58,7 +58,7 @@ class RemoteRelease:
     """A release behind a service: queries go there, and everything else is read from its file. `connect` makes one."""
 
     def __init__(self, url: str, facts: dict[str, Any]) -> None:
-        self.url, self._facts = url, facts
+        self.url, self.stated_facts = url, facts
         self.domain, self.digest = Domain(**facts["domain"]), str(facts["digest"])
 
     def answers(self, work: Workload, *, level: float, nonnegative: bool) -> dict[str, NDArray[Any]]:
@@ -75,10 +75,6 @@ class RemoteRelease:
         release = parse_release(_send(f"{self.url}/download", "*/*", most=_MOST_FILE), self.url)
         self._check_digest(release.digest)
         return release
-
-    def facts(self) -> dict[str, Any]:
-        """Return the privacy statement as data."""
-        return self._facts
 
     def __getattr__(self, name: str) -> Any:
         """Return what else a release has, such as `to_geopandas`, from the downloaded file."""

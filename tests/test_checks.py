@@ -79,7 +79,7 @@ def test_a_strategy_of_somebody_elses_is_published_saved_loaded_planned_and_deco
     again = dh.load(tmp_path / "r.parquet")
     assert again.describe() == release.describe()
     assert np.allclose(again.cells(), counts, atol=0.2)
-    assert "Pairs" in again.statement()
+    assert "Pairs" in dh.write_statement(again)
     assert "Pairs" in {c.label for c in dh.plan(NEAR)}
     assert isinstance(named("pairs", NEAR), Pairs)
     error = dh.answer(again, dh.workloads.boxes([[0, 3]]))["std_error"][0]

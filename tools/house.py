@@ -19,7 +19,7 @@ TRIPS = {
     "a publication by a named strategy that is tuned (flow)": ('dh.publish(counts, near, "flow", epsilon=1)', 0),
     "a publication by the strategy that ranks first (auto)": ("dh.publish(counts, near, epsilon=1)", 0),
     "an answer": ("dh.answer(release, [[0.5, 0.5, 3, 3]])", 0),
-    "a statement": ("release.statement()", 0),
+    "a statement": ("dh.write_statement(release)", 0),
 }
 _TRIP = """
 import sys, numpy as np, deltahist as dh

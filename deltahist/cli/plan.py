@@ -159,7 +159,7 @@ def _count_steps(duration: str, clock: Clock) -> int:
 
 def _recommend(found: pd.DataFrame, crs: str | None) -> str:
     """Return the choices as a table, after a recommendation in words."""
-    from deltahist.statement import out_of_hundred
+    from deltahist.statement.facts import format_guess
 
     unit, suffix = ("m", "m") if crs else ("units", "")
     records: list[dict[Any, Any]] = found.to_dict("records")
@@ -180,7 +180,7 @@ def _recommend(found: pd.DataFrame, crs: str | None) -> str:
         (
             *(f"{row['delta']:,.6g} {unit}", f"{row['epsilon']:g}", f"{row['cell']:,.4g} {unit}"),
             _interval(row["count"], row["error"]),
-            out_of_hundred(row["observer"]),
+            format_guess(row["observer"]),
             f"ε = {row['any_move']:.3g}",
         )
         for row in records

@@ -74,6 +74,7 @@ def publish(
     from deltahist.mechanisms.base import weakness_of
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.publication import check_protection, refuse_weak
+    from deltahist.statement import write_statement
     from deltahist.strategies.base import kind_named
 
     budget = shared.read_budget(epsilon, rho)
@@ -108,7 +109,7 @@ def publish(
         print(facts(**about), chosen.describe_error(points), sep="\n")
         if chosen.cells:
             print(f"\nCells that were compared:\n{chosen.table_of_cells()}")
-        print(f"\n{mechanism.statement()}")
+        print(f"\n{write_statement(mechanism)}")
         if write_config is not None:
             write_project(context, write_config)
             note(f"wrote {write_config}")

@@ -87,7 +87,7 @@ def query(
     """
     from deltahist.answers import answer, answer_each, rank
     from deltahist.decode import check_level
-    from deltahist.releases.export import SHAPED, TABLES, describe_answers, facts_of
+    from deltahist.exports import SHAPED, TABLES, describe_answers, facts_of
     from deltahist.space.workloads import Workload
 
     if bool(box or boxes) + (regions is not None) + (quantiles is not None) != 1:
@@ -114,7 +114,7 @@ def query(
             from deltahist.remote import connect
 
             published = connect(release)
-            facts = published.facts()
+            facts = published.stated_facts
             shared.warn_of(release, facts.get("publishable") is True, facts.get("weak_protection"))
         else:
             published = shared.open_release(release)
@@ -166,7 +166,7 @@ def _choose_steps(
         found = series if ends is None else series.between(*ends, overlapping=overlapping)
         note(f"note: steps {found.labels[0]} to {found.labels[-1]}")
         if found.missing and (each or skip_missing):
-            note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.missing_words)}")
+            note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.describe_missing())}")
         found = found.present() if skip_missing else found
         found = found.per_step() if mean else found
         if not each:
@@ -211,7 +211,7 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
 
 def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool) -> None:
     """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
-    from deltahist.releases.export import encode_table, explain_below, write_table
+    from deltahist.exports import encode_table, explain_below, write_table
 
     if form == "table":
         console.put(f"{_text(table)}\n\n{explain_below(about)}", out)
@@ -233,7 +233,7 @@ def _corners(domain: Domain) -> list[str]:
 
 def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
     """Return answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.releases.export import SHAPED
+    from deltahist.exports import SHAPED
     from deltahist.space.crs import LONGITUDE_LATITUDE
 
     # Boxes in degrees have their shapes with them.

@@ -120,12 +120,14 @@ def withdraw(
 
 def _summarize(release: BaseRelease, out: Path, state: Path | None) -> str:
     """Return a release of a chain, what pays for it, and where its state is, as text."""
+    from deltahist.statement.facts import explain_chain
+
     mechanism = release.mechanism
     assert mechanism.chain is not None
     return facts(
         published=out,
         guarantee=mechanism.promise,
-        chain=mechanism.chain.words(mechanism.letter),
+        chain=explain_chain(mechanism.chain, mechanism.letter),
         account=release.payment,
         state=describe_state(state),
     )

@@ -32,7 +32,8 @@ def statement(
       deltahist statement city/ --out year.html     # of a folder
     """
     from deltahist._files import form_of
-    from deltahist.releases.page import FORMS, render_page, save_statement
+    from deltahist.statement import list_facts, save_statement, write_statement
+    from deltahist.statement.page import FORMS
 
     if out is not None:
         form_of(out, FORMS)
@@ -40,9 +41,9 @@ def statement(
     folder = shared.is_folder(release)
     published = shared.open_series(release) if folder else shared.open_release(release, refuse_withdrawn=False)
     if as_json:
-        put_json(published.facts())
+        put_json(list_facts(published))
     elif out is None:
-        put(render_page(published, "text", title))
+        put(write_statement(published, title=title))
     else:
         save_statement(published, out, title)
         note(f"wrote {out}")
@@ -128,8 +129,8 @@ def export(
       deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
       deltahist export city.parquet --nonnegative --blocks 2,4,8 --out cells.parquet
     """
+    from deltahist.exports import check_form, export as write
     from deltahist.releases import Release
-    from deltahist.releases.export import check_form, export as write
 
     check_form(out, blocks=bool(blocks))
     check_target(out, release)

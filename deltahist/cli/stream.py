@@ -85,6 +85,7 @@ def stream(
     from deltahist.preprocessing import Clock
     from deltahist.privacy import Guarantee
     from deltahist.publishers.stream import Stream, check_folders, refuse_weak_window, step_files
+    from deltahist.statement.facts import explain_longer, explain_window
 
     budget = shared.read_budget(epsilon, rho)
     ((unit, total),) = budget.items()
@@ -137,8 +138,8 @@ def stream(
     print(
         console.facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
-            guarantee=f"{first.words}, for whoever moves up to {near.delta_ground:g} {near.domain.unit} in each",
-            beyond="; ".join(first.beyond),
+            guarantee=f"{explain_window(first)}, for moves up to {near.delta_ground:g} {near.domain.unit} in each",
+            beyond=explain_longer(first),
             limit=f"in each step {shared.describe_limit(plan.costliest(amounts), limit)}",
             account=f"{account!r}; {paid}",
             go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",

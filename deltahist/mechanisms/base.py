@@ -15,13 +15,20 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist._text import format_length, format_number
 from deltahist.budget import Budget
 from deltahist.errors import InputError, check_positive, check_whole
 from deltahist.preprocessing import Clock, Preprocessing
 from deltahist.privacy import Guarantee, Law
 from deltahist.space.domain import Domain
-from deltahist.space.neighbourhood import Limit, Neighbourhood, describe_limits, limits_of, read_lasting
-from deltahist.statement import list_facts, list_rows, summarize_limits, write_statement
+from deltahist.space.neighbourhood import (
+    Limit,
+    Neighbourhood,
+    describe_limits,
+    limits_of,
+    list_limits,
+    read_lasting,
+)
 from deltahist.strategies.base import Members, join_groups
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
@@ -100,20 +107,6 @@ class Chain:
             )
         return replace(self, amounts=(*self.amounts, amount))
 
-    def words(self, letter: str) -> str:
-        """Say how much all releases of the chain cost together."""
-        if self.copied is not None:
-            of = f"release {self.number} of chain {self.name}, " if self.name else ""
-            amount = f"{letter} = {float(self.amounts[-1]):.10g}"
-            return (
-                f"a more private copy of {of}a release with {amount} and the SHA-256 {self.origin}: all copies of that "
-                f"release together, and it, cost at most {amount}, not the sum"
-            )
-        spent = f"{letter} = {float(self.amount):.10g}"
-        if self.number == 1:
-            return f"release 1 of chain {self.name}; it may be refined: all releases then cost what the last one does"
-        return f"release {self.number} of chain {self.name}: all {self.number} together cost {spent}, not the sum"
-
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready description; amounts are kept exact."""
         copied = {} if self.copied is None else {"copied": str(self.copied), "origin": self.origin}
@@ -147,8 +140,8 @@ class Step:
 
     >>> import deltahist as dh
     >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
-    >>> step.label, step.words
-    ('2010-05-03', 'every 7 steps in a row, of 1 day each, spend at most ε = 1 together')
+    >>> step.label
+    '2010-05-03'
     """
 
     clock: Clock
@@ -172,32 +165,6 @@ class Step:
     def label(self) -> str:
         """The step's name: its date, or its number."""
         return self.clock.label(self.number)
-
-    @property
-    def words(self) -> str:
-        """The promise of all maps of a window together, in words."""
-        letter = _letter(self.budget)
-        period = f", of {self.clock.period} each," if self.clock.every else ""
-        every = f"every {self.window:,} steps in a row" if self.window > 1 else "every step"
-        most = f"{letter} = {float(self.budget.amount):.10g}"
-        spend = f"spend at most {most} together" if self.window > 1 else f"spends at most {most}"
-        return f"{every}{period} {spend}"
-
-    @property
-    def beyond(self) -> list[str]:
-        """Promises for data that differ in more steps than a window has, in words."""
-        letter = _letter(self.budget)
-        amount = float(self.budget.amount)
-        out = [
-            f"{'in whichever steps' if limit.any else f'within {int(limit.distance):,} steps'} {letter} = "
-            f"{amount * float(limit.factor):.10g}"
-            for limit in self.limits
-        ]
-        if not self.limits or not self.limits[-1].any:
-            until = int(self.limits[-1].distance) if self.limits else self.window
-            most = amount * float(self.limits[-1].factor if self.limits else 1)
-            out.append(f"within {2 * until:,} steps {letter} = {2 * most:.10g}, and so on without end")
-        return out
 
     def describe(self) -> dict[str, Any]:
         """Return a JSON-ready public description; the budget is kept exact."""
@@ -438,7 +405,7 @@ class BaseMechanism(abc.ABC):
     @property
     def letter(self) -> str:
         """ "ε" or "ρ", whichever is spent."""
-        return _letter(self.budget)
+        return "ε" if self.budget.unit == "epsilon" else "ρ"
 
     def approximate(self, probability: float) -> float:
         """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε itself."""
@@ -473,28 +440,18 @@ class BaseMechanism(abc.ABC):
             assert guarantee.epsilon is not None
             cost = f"ε = {float(guarantee.epsilon):g}"
             cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
-        far = summarize_limits(near, self.letter, self.norm)
+        limits, far = list_limits(near), ""
+        for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line names few limits
+            reach = "however far" if distance is None else f"up to {format_length(distance, near.domain.unit, 6)}"
+            far += f", at most {format_number(float(factor**self.norm), 6)} {self.letter} {reach}"
         unit = near.domain.unit.removesuffix("s") if near.delta_ground == 1 else near.domain.unit
         return f"{cost} for each {self.counting.who} moving up to {near.delta_ground:g} {unit}{far}"
-
-    def facts(self) -> dict[str, Any]:
-        """Return the privacy statement as data."""
-        return list_facts(self)
-
-    def statement(self) -> str:
-        """Write the privacy statement: the promise of a release of this mechanism."""
-        facts = self.facts()
-        return write_statement(facts, list_rows(self, facts))
 
 
 def weakness_of(guarantee: Guarantee) -> str | None:
     """Return why a guarantee hardly protects anything, whatever is measured; None if it does."""
     sure = guarantee.certainty
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > MOST_CERTAIN else None
-
-
-def _letter(budget: Budget) -> str:
-    return "ε" if budget.unit == "epsilon" else "ρ"
 
 
 def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:

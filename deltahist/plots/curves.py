@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.plots import colours, ground
-from deltahist.statement import choose_limits
+from deltahist.space.neighbourhood import list_limits
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from deltahist.releases.base import BaseRelease
     from deltahist.releases.series import Series
 
-#: Panels of a picture and their columns, and points of a line over time, at most.
-_PANELS, _COLUMNS, _POINTS = 24, 2, 60
+#: Panels of a picture and their columns, points of a line over time, and limits that a curve names, at most.
+_PANELS, _COLUMNS, _POINTS, _LIMITS = 24, 2, 60, 4
 
 
 def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.float64]]:
@@ -53,7 +52,7 @@ def protection_curve(release: Any, points: int = 60) -> dict[str, NDArray[np.flo
     near = mechanism.neighbourhood
     first = min(max(near.delta_ground / 4, 2 * max(near.domain.step)), near.diameter)
     sides = {near.delta_ground, *(near.domain.ground(side) for side in near.domain.cell)}
-    limits = [limit["distance"] for limit in choose_limits(near, 1) if limit["distance"] is not None]
+    limits = [limit for limit, _ in list_limits(near, _LIMITS) if limit is not None]
     multiples = [side * np.arange(1, points + 1) for side in sides]
     distance = np.concatenate([np.geomspace(first, near.diameter, points), *multiples, limits])
     distance = np.unique(distance.clip(first, near.diameter))
@@ -81,12 +80,12 @@ def _evaluate_rising(value: Callable[[int], float], number: int) -> NDArray[np.f
     return out
 
 
-def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Axes:
+def plot_protection(release: Any, ax: Axes | None = None) -> Axes:
     """Draw the cost of a move, exact and promised, against its distance up to the diameter; mark δ and limits.
 
     Parameters
     ----------
-    release : Release, or a Series, of which it is the step that spends most.
+    release : a release, a mechanism, or a `Series`, whose costs are those of all its steps together.
     ax : where to draw; a new figure when None.
 
     Returns
@@ -95,7 +94,8 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    ax, mechanism = ground.own_axes(ax), release.mechanism
+    ax = ground.own_axes(ax)
+    mechanism: BaseMechanism = getattr(release, "mechanism", release)
     near, letter = mechanism.neighbourhood, "ε" if mechanism.budget.rho is None else "ρ"
     curve = protection_curve(release, points=240)  # more steps than a picture shows apart
     factor, unit = (1e-3, "km") if near.domain.unit == "m" and near.diameter >= 2000 else (1.0, near.domain.unit)
@@ -112,8 +112,7 @@ def plot_protection(release: BaseRelease | Series, ax: Axes | None = None) -> Ax
     def mark(far: float, height: float, words: str, colour: str = "0.35") -> None:
         ax.annotate(words, (far * factor, height), xytext=(-2, 3), color=colour, ha="right", **small)
 
-    for limit in choose_limits(near, mechanism.norm):
-        far = limit["distance"]
+    for far, _ in list_limits(near, _LIMITS):
         if far is not None and near.delta_ground < far < near.diameter:
             height = float(mechanism.promised_within(far))
             mark(far, height, f"{ground.figure_of(height / budget)} {letter} = {ground.figure_of(height)}")
@@ -215,7 +214,6 @@ def draw_lines(
         notes.append(f"{len(shown)} of {len(names):,} regions are drawn, the largest.")
     if missing := len(series.missing):
         notes.append(f"{missing:,} of {len(series.labels):,} steps have no release.")
-    notes.append(series.cost_words)
     if title is None:
         title = f"Points per {each_step} in regions{'' if kind == 'step' else f' by {kind}'}, "
         title += f"{series.labels[0]} to {series.labels[-1]}"

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist._files import form_of, write_whole
+from deltahist._text import format_number
 from deltahist.errors import InputError
 from deltahist.plots.colours import ColourScale
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation, read_crs
 from deltahist.space.domain import Domain
 from deltahist.space.geometries import onto_map
-from deltahist.statement import number
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -78,7 +78,7 @@ def figure_of(value: float, digits: int = 3) -> str:
     >>> figure_of(12345.6), figure_of(0.012345), figure_of(-3)
     ('12,300', '0.0123', '−3')
     """
-    return number(value, digits).replace("-", "−")
+    return format_number(value, digits).replace("-", "−")
 
 
 def holds_points_from_outside(release: BaseRelease) -> bool:

@@ -190,7 +190,7 @@ def _check_window_pays(mechanism: Mechanism, account: Account | None) -> None:
         or account.window.limits != step.limits
     ):
         raise InputError(
-            f"the mechanism is for step {step.label} of a stream ({step.words}), and "
+            f"the mechanism is for step {step.label} of a stream, and "
             + ("no account pays" if account is None else f"account {account.name!r} pays for something else")
             + ": publish steps with Account(window, step) of that window, or by a Stream"
         )

@@ -9,7 +9,7 @@ import html
 import io
 import json
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
@@ -27,7 +27,6 @@ from deltahist.releases.notices import Notice, find_notice
 from deltahist.releases.tables import UNBIASED, cells_frame, dataset, geo_frame
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.statement import Row, judge, list_rows, write_readme, write_statement
 
 if TYPE_CHECKING:
     import geopandas as gpd
@@ -219,30 +218,14 @@ class BaseRelease(OfMechanism, abc.ABC):
         return "" if self.mechanism.weakness is None else " (WEAK PROTECTION)"
 
     def _repr_html_(self) -> str:
-        """Return the map and the statement as HTML, for notebooks."""
-        text = html.escape(self.statement())
+        """Return the map, if there is one, and the lines of `repr` as HTML, for notebooks."""
+        text = f"<pre>{html.escape(repr(self))}</pre>"
         if self.mechanism.determines_cells is None:
-            return f"<pre>{text}</pre>"
+            return text
         from deltahist import plots
 
         picture = base64.b64encode(plots.picture(self)).decode()
-        return f'<img alt="published map" src="data:image/png;base64,{picture}"><pre>{text}</pre>'
-
-    def _known(self) -> dict[str, Any]:
-        try:
-            digest = self.digest
-        except TypeError:  # a strategy from elsewhere that no file can describe
-            digest = None
-        return {
-            "estimator": self.estimator(False),
-            "total": self.total,
-            "digest": digest,
-            "publishable": self.publishable,
-            "may_be_published": self.may_be_published,
-            "account": None if self.payment is None else self.payment.describe(),
-            "kept_by": None if self.payment is None else str(self.payment),
-            **({} if self.withdrawn is None else {"withdrawn": asdict(self.withdrawn)}),
-        }
+        return f'<img alt="published map" src="data:image/png;base64,{picture}">{text}'
 
     @property
     def may_be_published(self) -> str:
@@ -251,21 +234,28 @@ class BaseRelease(OfMechanism, abc.ABC):
             return f"no: withdrawn {self.withdrawn.words}"
         return judge(self.publishable, self.mechanism.weakness)
 
-    def facts(self) -> dict[str, Any]:
-        """Return the privacy statement as data."""
-        return self.mechanism.facts() | self._known()
-
-    def rows(self) -> list[Row]:
-        """Return the privacy statement as labelled lines."""
-        return list_rows(self.mechanism, self.facts())
-
-    def statement(self) -> str:
-        """Return the privacy statement as text."""
-        return write_statement(self.facts(), self.rows())
-
     def readme(self) -> str:
-        """Return some lines for readers who open the file without this package."""
-        return write_readme(self.mechanism, self.may_be_published)
+        """Return the lines that a file carries for people who open it with another program."""
+        form, query = (".csv", "--box LOW,HIGH") if self.domain.ndim == 1 else (".gpkg", "--regions districts.gpkg")
+        return "\n".join(
+            [
+                "This file is a release of deltahist: figures about places, with random noise that hides people.",
+                f"Promise: {self.mechanism.promise}.",
+                f"May be published: {self.may_be_published}.",
+                f"Column value: {self.mechanism.size:,} noisy whole numbers ({self.mechanism.words}).",
+                "They are measurements, not cells: one may count many cells and share noise with others.",
+                f"Cells with their standard errors: deltahist export FILE --out cells{form}",
+                f"Sums with theirs: deltahist query FILE {query}",
+                "All promises: deltahist statement FILE, which verifies the file. Nothing verifies these lines.",
+            ]
+        )
+
+
+def judge(publishable: bool, weakness: str | None) -> str:
+    """Return whether a release may be published: "yes", "no: ..." or "only if ..." with the reason."""
+    if not publishable:
+        return "no: noise from a seeded generator, or numbers that no publisher of this toolkit drew"
+    return "yes" if weakness is None else f"only if everybody in the data accepts weak protection: {weakness}"
 
 
 def is_publishable(description: dict[str, Any]) -> bool:

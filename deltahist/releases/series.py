@@ -25,12 +25,11 @@ from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import weakness_of
 from deltahist.preprocessing import Clock, seconds
-from deltahist.releases.base import heed_notice
+from deltahist.releases.base import heed_notice, judge
 from deltahist.releases.histogram import Release
 from deltahist.releases.sums import Difference, Summed, check_apart
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Workload
-from deltahist.statement import Facts, Row, bound_guess, judge, list_rows, out_of_hundred, write_statement
 
 #: What may differ from step to step: the amount that is spent, what follows from it, and what its account had spent.
 _OF_A_STEP = ("step", "epsilon", "rho", "laws", "total", "publishable", "version", "account", "chain", "replaces")
@@ -188,9 +187,8 @@ class Series:
         """Names of the steps that have no release: lost, skipped, not handed on, or withdrawn."""
         return [label for label, release in self if release is None]
 
-    @property
-    def missing_words(self) -> list[str]:
-        """Names of the missing steps, with the words of those that were withdrawn."""
+    def describe_missing(self) -> list[str]:
+        """Return the names of the missing steps, each with when and why it was withdrawn if it was."""
         known = {self.clock.label(step): each.withdrawn for step, each in self.withdrawn.items()}
         said = ((label, known.get(label)) for label in self.missing)
         return [label if notice is None else f"{label} (withdrawn {notice.words})" for label, notice in said]
@@ -203,14 +201,14 @@ class Series:
         return {step: each.epsilon if each.rho is None else each.rho for step, each in guarantees.items()}  # type: ignore[misc]
 
     @property
-    def _costliest(self) -> int:
-        """The step whose release spends most, the first of several."""
-        return max(sorted(self.releases), key=self.spent.__getitem__)
+    def costliest(self) -> Release:
+        """The release that spends most, the first of several."""
+        return self.releases[max(sorted(self.releases), key=self.spent.__getitem__)]
 
     @functools.cached_property
     def mechanism(self) -> Mechanism:
         """A mechanism that costs what all releases together do, withdrawn ones too: costs add up."""
-        return _paying(self.releases[self._costliest], self.spent)
+        return _paying(self.costliest, self.spent)
 
     @property
     def promise(self) -> str:
@@ -221,72 +219,6 @@ class Series:
     def may_be_published(self) -> str:
         """The judgement on all releases: "yes", or "no: ..." or "only if ..." with the reason."""
         return judge(self.publishable, self.weakness)
-
-    # The service and the map show these under "together" in facts()["series"], before anything about a single step.
-    @property
-    def together(self) -> dict[str, Any]:
-        """What all releases together cost, JSON-ready; `guess` is how often one between places within δ is right."""
-        total = self.mechanism.guarantee
-        amounts: dict[str, Any] = {
-            name: None if each is None else float(each)
-            for name, each in (("epsilon", total.epsilon), ("rho", total.rho))
-        }
-        guess = bound_guess(amounts, float(sum(self.spent.values())), 1)
-        judged = {"weak_protection": self.weakness, "may_be_published": self.may_be_published}
-        return {"releases": len(self.spent), **amounts, "guess": guess, "promise": self.promise, **judged}
-
-    @property
-    def cost_words(self) -> str:
-        """The cost of all releases together, in two sentences."""
-        total, number, share = self.mechanism.budget.amount, len(self.spent), out_of_hundred(self.together["guess"])
-        who = "One release costs" if number == 1 else f"All {number:,} releases together cost"
-        return (
-            f"{who} {self.mechanism.letter} = {float(total):.6g} for a user who is in every step and moves by at most "
-            "δ in each: costs add up. From all of them an attacker's better guess is right "
-            f"{share if share == 'nearly always' else f'in {share} cases at most'}."
-        )
-
-    def facts(self) -> Facts:
-        """Return the privacy statement as data: of all releases together, with `series` for their steps."""
-        one, label = self.releases[self._costliest].mechanism, self.clock.label
-        steps = {
-            "together": self.together,
-            "first": label(self.first),
-            "last": label(self.last),
-            "period": self.clock.period or None,
-            "steps": self.last - self.first + 1,
-            "published": len(self.releases),
-            "missing": self.missing,
-            "withdrawn": [label(each) for each in sorted(self.withdrawn)],
-            "window": None if one.step is None else {k: v for k, v in one.step.describe().items() if k != "number"},
-            "spent": {label(each): float(amount) for each, amount in self.spent.items()},
-            "in_all": float(sum(self.spent.values())),
-        }
-        own = {name: self.together[name] for name in ("promise", "weak_protection", "may_be_published")}
-        own |= {"publishable": self.publishable, "noise": one.noise_rows(), "series": steps}
-        return self.mechanism.facts() | own
-
-    def rows(self) -> list[Row]:
-        """Return all rows of the statement: of all steps together first."""
-        facts, step, letter = self.facts(), self.example.mechanism.step, self.mechanism.letter
-        each = f" of {self.clock.period}" if self.clock.period else ""
-        steps = [f"{self.last - self.first + 1:,}{each}, from {self.clock.label(self.first)} to {self._label_last}"]
-        if missing := self.missing_words:
-            named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
-            steps.append(f"{len(missing):,} without a release, which is not the same as empty: {named}")
-        least, most = (float(end(self.spent.values())) for end in (min, max))
-        amount = f"{letter} = {most:.6g}" if least == most else f"{letter} = {least:.6g} to {most:.6g}"
-        rows: list[Row] = [("In all", [self.cost_words]), ("Steps", steps), ("Spent in each", [amount])]
-        if step is not None:
-            rows.append(("Window", [step.words, f"For data that differ in more steps: {'; '.join(step.beyond)}."]))
-        payment = self.releases[max(self.releases)].payment
-        if payment is not None:
-            rows.append(("Account", [str(payment)]))
-        return rows + [row for row in list_rows(self.mechanism, facts) if row[0] != "Account"]
-
-    def statement(self) -> str:
-        """Return the privacy statement as text: what all releases cost together, and what each of them promises."""
-        return write_statement(self.facts(), self.rows())
 
     def __iter__(self) -> Iterator[tuple[str, Release | None]]:
         """Return each step's name and its release, None where it is missing."""
@@ -343,7 +275,7 @@ class Series:
         """The sum of all steps; InputError, naming them, if some are missing and were not left out."""
         missing = self.missing
         if missing and not self.skipping:
-            named = ", ".join(self.missing_words[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+            named = ", ".join(self.describe_missing()[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
             raise InputError(
                 f"{len(missing):,} of {self.last - self.first + 1:,} steps have no release, which is not the same "
                 f"as empty: {named}; choose another period, or leave them out (--skip-missing, over HTTP missing=skip) "
@@ -368,12 +300,8 @@ class Series:
         steps = self.last - self.first + 1
         each = f" of {self.clock.period}" if self.clock.every else ""
         missing = f", {len(self.missing):,} missing" if self.missing else ""
-        first = self.clock.label(self.first)
-        return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {self._label_last}{missing}"
-
-    @property
-    def _label_last(self) -> str:
-        return self.clock.label(self.last)
+        first, last = self.clock.label(self.first), self.clock.label(self.last)
+        return f"Series: {steps:,} step{'s' if steps > 1 else ''}{each} from {first} to {last}{missing}"
 
 
 @dataclass(frozen=True, eq=False)

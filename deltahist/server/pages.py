@@ -12,15 +12,16 @@ from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse
 
+from deltahist._text import format_length
 from deltahist.plots import protection_curve
 from deltahist.releases import Series
 from deltahist.releases.base import BaseRelease
-from deltahist.releases.page import render_page
 from deltahist.server.catalogue import Served
 from deltahist.server.models import Described, returns
 from deltahist.server.service import PARQUET, Service, plain, service_of
 from deltahist.space.crs import area_of
-from deltahist.statement import bound_guess
+from deltahist.statement import list_facts, list_rows, write_statement
+from deltahist.statement.facts import bound_guess, explain_guess
 
 STATIC = Path(__file__).parent / "static"
 #: A statement has its style and pictures in itself, and runs nothing.
@@ -55,7 +56,7 @@ async def describe(request: Request, name: str) -> Any:
     served = service.find(name)
     if "text/html" in request.headers.get("accept", ""):
         return await show_statement(served.release, served.name)
-    about = _summarize(service, served) | {"statement": served.release.facts()}
+    about = _summarize(service, served) | {"statement": list_facts(served.release)}
     shared = [each for each in service.catalogue.in_force() if each.release.origin == served.release.origin]
     if len(shared) > 1:  # releases that share noise, from coarse to fine
         names = [each.name for each in sorted(shared, key=lambda each: each.release.mechanism.budget.amount)]
@@ -96,24 +97,21 @@ async def show_statement(release: BaseRelease | Series, title: str) -> HTMLRespo
 @functools.lru_cache(maxsize=64)
 def _render(release: BaseRelease | Series, title: str) -> str:
     with _RENDERING:  # matplotlib's settings are those of the whole process
-        return render_page(release, "html", title)
+        return write_statement(release, "html", title)
 
 
 @functools.lru_cache(maxsize=64)
 def explain_promise(release: BaseRelease | Series) -> dict[str, Any]:
     """Return the statement in plain words, and how often a guess is right; of a series, from all steps together."""
-    facts, mechanism = release.facts(), release.mechanism
-    curve, near = protection_curve(mechanism), mechanism.neighbourhood.delta_ground
-    pairs = zip(curve["exact"].tolist(), curve["distance"].tolist(), strict=True)
-    guess = [bound_guess(facts, plain(cost), distance / near) for cost, distance in pairs]
-    return {
-        "sections": dict(release.rows()),
-        "points_per_user": facts["points_per_user"],
-        "unit": facts["unit"],
-        "delta": near,
-        "steps": len(release.spent) if isinstance(release, Series) else None,
-        "curve": {"distance": curve["distance"].tolist(), "guess": guess},
-    }
+    facts, curve = list_facts(release), protection_curve(release)
+    delta, steps = facts["delta"], len(release.spent) if isinstance(release, Series) else None
+    places = []
+    for distance, cost in zip(curve["distance"].tolist(), curve["exact"].tolist(), strict=True):
+        share = bound_guess(facts, plain(cost), distance / delta)
+        label = format_length(distance, facts["unit"])
+        text = explain_guess(label, share, steps)
+        places.append({"distance": distance, "label": label, "guess": share, "text": text})
+    return {"statement": list_rows(release), "delta": delta, "distances": places}
 
 
 def _summarize(service: Service, served: Served) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from deltahist.server.catalogue import Served
 from deltahist.server.models import OfSeries
 from deltahist.server.pages import explain_promise, show_statement
 from deltahist.server.service import Service, service_of
+from deltahist.statement.facts import explain_cost, explain_window, list_together
 
 #: Steps of a period.
 _MOST_STEPS = 100_000
@@ -104,10 +105,10 @@ def _summarize(name: str, series: Series) -> dict[str, Any]:
         "first": series.labels[0],
         "last": series.labels[-1],
         "missing": series.missing,
-        "together": series.together,
+        "together": list_together(series),
         "published": [label for label, release in series if release is not None],
-        "promise": None if step is None else step.words,
-        "cost": series.cost_words,
+        "promise": None if step is None else explain_window(step),
+        "cost": explain_cost(series),
         "bounds": list(series.domain.bounds),
         "crs": series.domain.crs,
         "shape": list(series.domain.shape),

@@ -394,6 +394,18 @@ def limits_of(description: Any) -> list[tuple[float | str, Fraction]]:
 # --- sources that are geometries ----------------------------------------------------------------------------
 
 
+def list_limits(near: Neighbourhood, most: int | None = None) -> list[tuple[float | None, Fraction]]:
+    """Return each limit as its ground distance (None for any move) and its factor; at most `most`, the last included.
+
+    >>> list_limits(Neighbourhood(Domain((0, 9), (9,)), 1, limits=[(3, 2), ("any", 4)]))
+    [(3.0, Fraction(2, 1)), (None, Fraction(4, 1))]
+    """
+    domain, chosen = near.domain, near.profile
+    if most is not None and len(chosen) > most:
+        chosen = tuple(chosen[round(k * (len(chosen) - 1) / (most - 1))] for k in range(most))
+    return [(None if each.any else domain.ground(domain.length(each.distance)), each.factor) for each in chosen]
+
+
 def check_geometry(geometry: shapely.Geometry, domain: Domain) -> None:
     """Raise InputError unless a source is a valid, non-empty, finite shapely geometry, not too far away."""
     if not isinstance(geometry, shapely.Geometry):

@@ -206,12 +206,12 @@ def test_the_release_says_who_keeps_the_sum(tmp_path, name):
         assert each.payment == Payment("checkins", "epsilon", Fraction(3), Fraction(3, 2), None, everyone)
         said = "'checkins' has spent ε = 1.5 of 3, this release with it, and 1.5 was left"
         said += "; the only account of population 'everyone' has spent ε = 1.5 of 3 together"
-        assert f"Account {said}" in " ".join(each.statement().split())
-        assert each.facts()["account"]["spent"] == "3/2"
+        assert f"Account {said}" in " ".join(dh.write_statement(each).split())
+        assert dh.list_facts(each)["account"]["spent"] == "3/2"
     alone = PUBLISHERS[name](epsilon=0.5)
-    assert "Account             None." in alone.statement()
-    assert alone.facts()["account"] is None
-    assert "Account" not in alone.mechanism.statement()
+    assert "Account             None." in dh.write_statement(alone)
+    assert dh.list_facts(alone)["account"] is None
+    assert "Account" not in dh.write_statement(alone.mechanism)
 
 
 def test_a_window_pays_for_a_step(tmp_path):
@@ -219,7 +219,7 @@ def test_a_window_pays_for_a_step(tmp_path):
     release = PUBLISHERS["counts"](epsilon=0.25, account=dh.Account(window, 3))
     assert window.spent(3) == Fraction(1, 4)
     said = "'days' has spent ε = 0.25 of 1, this release with it, in the 7 steps that end with it"
-    assert said in release.statement()
+    assert said in dh.write_statement(release)
     with pytest.raises(dh.BudgetExceeded, match=r"at step 4: steps -2 to 4 have spent 0\.25"):
         PUBLISHERS["counts"](epsilon=1, account=dh.Account(window, 4))
 

@@ -243,4 +243,4 @@ def test_bad_rows_may_be_dropped_and_the_statement_says_so(folder, tmp_path, mon
     assert main(publish("nan.csv", drop_bad_rows=True, out=out)) == 0
     release = dh.Release.load(out)
     assert release.total is None
-    assert "rows" in release.statement()
+    assert "rows" in dh.write_statement(release)

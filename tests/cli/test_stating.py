@@ -27,8 +27,8 @@ def test_the_statement_is_printed_or_written_by_suffix(city, run):
     run("statement", city, "--out", out, "--title", "A <city>")
     assert "<h1>A &lt;city&gt;</h1>" in out.read_text(encoding="utf-8")
     release = dh.load(city)
-    assert run("statement", city).out.strip() == release.statement()
-    assert json.loads(run("statement", city, "--json").out) == json.loads(json.dumps(release.facts()))
+    assert run("statement", city).out.strip() == dh.write_statement(release)
+    assert json.loads(run("statement", city, "--json").out) == json.loads(json.dumps(dh.list_facts(release)))
 
 
 @pytest.mark.parametrize("out", ["statement.pdf", "nowhere/statement.html"])
@@ -63,7 +63,7 @@ def test_a_folder_says_what_all_its_releases_cost(year, run):
     change = json.loads(run("query", year / "city", *line).out)
     assert change["promise"].startswith("4 releases, together ε = 2 for each point")
     said = " ".join(run("statement", year / "city").out.split())
-    assert "every 4 steps in a row, of 1 day each, spend at most ε = 2 together" in said
+    assert "Any 4 consecutive steps of 1 day spend at most ε = 2 together" in said
     assert "All 7 releases together cost ε = 3.5" in said
     run("statement", year / "city", "--out", year / "year.html")
     assert (year / "year.html").read_text(encoding="utf-8").count("data:image/svg+xml") == 1

@@ -156,7 +156,7 @@ def test_steps_are_months_of_a_time_zone(folder, run):
     series = dh.Series.load(folder / "out")
     assert series.labels == files(folder)
     assert dh.answer(series.between("2024-03", "2024-04"), [[0, 0, 10, 10]])["estimate"].round(6).tolist() == [3]
-    assert "1 month (Europe/Berlin)" in dh.load(folder / "out" / "2024-03.parquet").mechanism.step.words
+    assert "1 month (Europe/Berlin)" in dh.write_statement(dh.load(folder / "out" / "2024-03.parquet"))
 
 
 AMOUNTS = ["1", "0", "0", "1", "0.999999999", "0", "1e-9", "0", "0.5", "0.5", "0.5", "0.5"]
@@ -195,7 +195,7 @@ def test_longer_changes_are_limited_too(folder, run):
     said = run(*stream(folder, "--window-limit", "8:1.5")).out
     assert "in each step any move at all costs at most ε = 0.375 " in said
     release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
-    assert (release.epsilon, release.facts()["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
+    assert (release.epsilon, dh.list_facts(release)["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert charges(folder) == dict.fromkeys(range(12), 375_000_000)
     assert Ledger(folder / "city.ledger").left("stream") == 0
     shown = run("ledger", "show", folder / "city.ledger").out

@@ -95,7 +95,7 @@ def test_a_corrected_release_names_the_old_one(folder, run, refused):
     digest = dh.load("city.parquet").digest
     line = ["publish", "visits.csv", *HOW, "--out", "new.parquet"]
     run(*line, "--replaces", "city.parquet", "--reason", REASON)
-    assert dh.load("new.parquet").facts()["replaces"] == {"digest": digest, "reason": REASON}
+    assert dh.list_facts(dh.load("new.parquet"))["replaces"] == {"digest": digest, "reason": REASON}
     assert digest in run("statement", "new.parquet").out
     assert list(folder.glob("*.json")) == []  # the old one is withdrawn by `withdraw`
     refused([*line[:-1], "b.parquet", "--reason", REASON])

@@ -368,9 +368,9 @@ def test_a_file_says_the_same(tmp_path):
     again = SortedRelease.load(tmp_path / "points.parquet")
     assert again.describe() == release.describe()
     assert np.array_equal(again.values, release.values)
-    assert "sorted coordinates" in again.statement()
-    assert "lattice steps" in again.statement().split("Noise")[1]
-    assert again.facts()["protection"][0]["exact"] == pytest.approx(0.1)
+    assert "sorted coordinates" in dh.write_statement(again)
+    assert "lattice steps" in dh.write_statement(again).split("Noise")[1]
+    assert dh.list_facts(again)["protection"][0]["exact"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

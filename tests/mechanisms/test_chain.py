@@ -78,10 +78,10 @@ def test_the_statement_says_that_noise_is_rounded():
     near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
     cells = dh.strategies.Identity(near.domain)
     mechanism = dh.Mechanism(near, cells, dh.Budget(rho=1), chain=Chain(NAME, (Fraction(1),)))
-    assert "gaussian noise rounded to whole numbers" in mechanism.statement()
-    assert f"release 1 of chain {NAME}; it may be refined" in mechanism.statement()
+    assert "gaussian noise rounded to whole numbers" in dh.write_statement(mechanism)
+    assert f"Release 1 of chain {NAME}." in dh.write_statement(mechanism)
     assert mechanism.approximate(1e-6) <= mechanism.guarantee.approximate(1e-6)
-    assert "gaussian noise on whole numbers" in dh.Mechanism(near, cells, dh.Budget(rho=1)).statement()
+    assert "gaussian noise on whole numbers" in dh.write_statement(dh.Mechanism(near, cells, dh.Budget(rho=1)))
 
 
 @pytest.mark.parametrize("first", [Fraction(1, 10**9), Fraction(1, 1000), Fraction(1, 2)])

@@ -8,6 +8,7 @@ import pytest
 import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
+from deltahist.statement.facts import explain_longer, explain_window
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
 DAYS = Clock.of("2010-05-01", "1d")
@@ -28,8 +29,8 @@ def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == step()
     assert again.describe() == release.describe()
-    assert again.facts()["step"] == "2010-05-03"
-    assert "step 2010-05-03 of a stream: every 7 steps in a row" in again.statement()
+    assert dh.list_facts(again)["step"] == "2010-05-03"
+    assert "step 2010-05-03 of a stream: any 7 consecutive" in dh.write_statement(again)
 
 
 def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
@@ -39,15 +40,10 @@ def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     dh.publish(np.ones((4, 4), dtype=int), made, account=account).save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == limited
-    assert again.facts()["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
-    assert all(said in again.statement() for said in ("within 30 steps ε = 2", "ε = 3.5"))
-    measured = Step(DAYS, 2, 7, dh.Budget(1), [(30.0, 2)])
-    assert measured.beyond[0] == "within 30 steps ε = 2"  # as a stream states it, not "30.0"
-
-
-def test_without_limits_longer_changes_cost_more_without_end():
-    said = mechanism(epsilon=Fraction(1, 7)).with_step(step()).statement()
-    assert "within 14 steps ε = 2" in said
+    assert dh.list_facts(again)["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
+    assert explain_longer(limited) == "ε = 2 within 30 steps; ε = 3.5 in any steps"
+    # Not "30.0".
+    assert explain_longer(Step(DAYS, 2, 7, dh.Budget(1), [(30.0, 2)])).startswith("ε = 2 within 30 steps; ")
 
 
 def test_a_step_spends_no_more_than_its_window():
@@ -77,14 +73,14 @@ def test_what_is_no_step_is_refused(changes, words):
         (
             Clock.of("2010-05-01", "6h"),
             4,
-            "every 4 steps in a row, of 6 hours each, spend at most ε = 1 together",
+            "any 4 consecutive steps of 6 hours spend at most ε = 1 together",
         ),
-        (Clock.of("2010-05-01", "90min"), 1, "every step, of 90 minutes each, spends at most ε = 1"),
-        (Clock.of("1", None), 2, "every 2 steps in a row spend at most ε = 1 together"),
+        (Clock.of("2010-05-01", "90min"), 1, "each step of 90 minutes spends at most ε = 1"),
+        (Clock.of("1", None), 2, "any 2 consecutive steps spend at most ε = 1 together"),
     ],
 )
 def test_its_words(clock, window, words):
-    assert step(clock=clock, window=window).words == words
+    assert explain_window(step(clock=clock, window=window)) == words
 
 
 def test_an_altered_step_is_damage(tmp_path):
@@ -109,12 +105,12 @@ def test_an_altered_step_is_damage(tmp_path):
 )
 def test_the_window_that_is_promised_pays(account):
     made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
-    with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream .* publish steps with Account\(window"):
+    with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream, .* publish steps with Account\(window"):
         dh.publish(np.ones((4, 4), dtype=int), made, account=account)
     assert account is None or account.spent == 0
 
 
 def test_amounts_are_said_as_they_are():
     exact = Step(DAYS, 2, 7, dh.Budget(rho=Fraction(1234564, 10**7)), [(30, 2)])
-    assert exact.words.endswith("spend at most ρ = 0.1234564 together")
-    assert exact.beyond == ["within 30 steps ρ = 0.2469128", "within 60 steps ρ = 0.4938256, and so on without end"]
+    assert explain_window(exact).endswith("spend at most ρ = 0.1234564 together")
+    assert explain_longer(exact).startswith("ρ = 0.2469128 within 30 steps; ρ = 0.4938256 within 60 steps")

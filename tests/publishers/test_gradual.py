@@ -77,7 +77,9 @@ def test_each_release_of_a_chain_is_the_data_with_the_noise_of_a_single_one(name
         single = publish(**{unit: amount}, rng=rng())
         assert [law.parameter for law in release.laws] == [law.parameter for law in single.laws]
     assert {law.kind for law in release.laws} == ({"laplace"} if unit == "epsilon" else {"rounded gaussian"})
-    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(release.statement().split())
+    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(
+        dh.write_statement(release).split()
+    )
 
 
 def test_the_noise_of_experiments_stays_marked(tmp_path):
@@ -467,7 +469,7 @@ def test_a_more_private_copy_is_as_a_release_at_that_budget(name, tmp_path):
     assert copy.guarantee == single.guarantee
     assert not copy.publishable
     copy.save(tmp_path / "c.parquet")
-    assert "a more private copy of release 1 of chain" in dh.load(tmp_path / "c.parquet").statement()
+    assert "A more private copy of release 1 of chain" in dh.write_statement(dh.load(tmp_path / "c.parquet"))
     assert State.load(tmp_path / "s").chain.number == 1
     # A copy at nearly the same budget has nearly the same noise.
     close = dh.tighten(fine, **{unit: Fraction(999, 1000)}, state=tmp_path / "s", rng=rng())
@@ -534,7 +536,7 @@ def test_copies_of_one_release_say_so(tmp_path):
     assert {each.origin for each in (release, *copies)} == {release.digest}
     for number, copy in enumerate(copies):
         copy.save(tmp_path / f"{number}.parquet")
-        text = dh.load(tmp_path / f"{number}.parquet").statement()
+        text = dh.write_statement(dh.load(tmp_path / f"{number}.parquet"))
         assert release.digest in text
     other = dh.publish(COUNTS, SQUARE, "identity", epsilon=0.1)
     assert dh.tighten(other, epsilon=0.01).origin == other.digest != release.digest

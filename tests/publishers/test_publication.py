@@ -73,18 +73,18 @@ def test_weak_protection_is_asked_about(tmp_path, kind):
         KINDS[kind](tmp_path, epsilon=50, account=account)
     assert account.spent == 0
     fine = KINDS[kind](tmp_path, epsilon=1)
-    assert fine.statement().splitlines()[0] == "Privacy statement"
-    assert fine.may_be_published == fine.facts()["may_be_published"] == "yes"
-    assert fine.facts()["weak_protection"] is None
+    assert dh.write_statement(fine).splitlines()[0] == "Privacy statement"
+    assert fine.may_be_published == dh.list_facts(fine)["may_be_published"] == "yes"
+    assert dh.list_facts(fine)["weak_protection"] is None
     weak = KINDS[kind](tmp_path, epsilon=50, weak_protection_accepted=True)
     weak.save(tmp_path / "weak")
     for release in (weak, dh.load(tmp_path / "weak")):
-        first, words = release.statement().splitlines()[0], " ".join(release.statement().split())
+        first, words = dh.write_statement(release).splitlines()[0], " ".join(dh.write_statement(release).split())
         assert first.startswith("WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%")
-        said = release.facts()["may_be_published"]
+        said = dh.list_facts(release)["may_be_published"]
         assert said.startswith("only if everybody in the data accepts weak protection")
         assert f"May be published {said}" in words
-        assert release.facts()["weak_protection"] in first
+        assert dh.list_facts(release)["weak_protection"] in first
         assert "(WEAK PROTECTION)" in repr(release)
     seeded = KINDS[kind](tmp_path, epsilon=50, rng=np.random.default_rng(1))
     assert seeded.may_be_published.startswith("no: noise from a seeded generator")

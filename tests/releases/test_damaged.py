@@ -86,6 +86,6 @@ def test_changed_files_are_read_or_refused(name, number, tmp_path):
         path.write_bytes(change(content, random.Random(f"{name} {n}")))
         with contextlib.suppress(dh.InputError):  # anything else is an error of the reader
             found = dh.load(path)
-            found.statement()
+            dh.write_statement(found)
             dh.answer(found, [[0.5, 0.5, 4, 4]] if found.domain.ndim == 2 else [[0.5, 4]])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB

@@ -35,12 +35,12 @@ def test_a_release_says_what_it_is_in_four_lines(release, words):
         assert word in said
 
 
-def test_notebooks_show_the_map_and_the_statement():
+def test_notebooks_show_the_map_and_four_lines():
     shown = RELEASE._repr_html_()
     assert shown.startswith('<img alt="published map" src="data:image/png;base64,iVBOR')
-    assert "Privacy statement" in shown
-    assert "Privacy statement" in SORTED._repr_html_()
-    assert MEDIAN._repr_html_().startswith("<pre>Privacy statement")
+    assert "<pre>Release: " in shown
+    assert "<pre>SortedRelease: " in SORTED._repr_html_()
+    assert MEDIAN._repr_html_().startswith("<pre>Quantile: ")
 
 
 def test_frames_of_pandas_and_geopandas():

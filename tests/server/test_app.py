@@ -191,10 +191,10 @@ def test_the_map_may_load_from_nobody_but_the_service_and_the_background(client,
 
 def test_plain_words_come_with_the_curve_of_guesses(client, catalogue):
     found = client.get(f"{CITY}/explanation").json()
-    curve = found["curve"]
-    at_delta = curve["guess"][curve["distance"].index(500)]
+    guesses = {each["distance"]: each["guess"] for each in found["distances"]}
+    at_delta = guesses[500]
     assert at_delta == pytest.approx(catalogue.find("city").release.mechanism.guarantee.certainty, abs=1e-3)
-    assert curve["guess"] == sorted(curve["guess"])
+    assert list(guesses.values()) == sorted(guesses.values())
 
 
 def test_links_know_the_path_of_the_service(catalogue):

@@ -83,8 +83,8 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
     assert (found["together"]["epsilon"], len(found["published"])) == (0.75, 5)
     assert "ε = 0.75" in found["cost"]
     told = client.get(f"{CITY}/explanation").json()
-    assert told["steps"] == 5
-    at_delta = told["curve"]["guess"][told["curve"]["distance"].index(1)]
+    assert "each of 5 steps" in told["distances"][0]["text"]
+    at_delta = next(each["guess"] for each in told["distances"] if each["distance"] == 1)
     assert at_delta == pytest.approx(1 / (1 + np.exp(-0.75)), abs=1e-9)
     page = client.get(CITY, headers={"accept": "text/html"}).text
     assert page.startswith("<!DOCTYPE html>")
@@ -94,7 +94,7 @@ def test_a_series_says_what_all_its_steps_cost_together(client):
 def test_a_series_tells_its_steps_and_what_windows_spent(client):
     assert [each["id"] for each in client.get("/series").json()["series"]] == ["city"]  # the other folder is none
     found = client.get(CITY).json()
-    assert "every 3 steps in a row, of 1 day each, spend at most ε = 1 together" in found["promise"]
+    assert "any 3 consecutive steps of 1 day spend at most ε = 1 together" in found["promise"]
     assert (found["first"], found["last"], found["missing"]) == ("2010-05-01", "2010-05-06", ["2010-05-04"])
     steps = found["steps"]
     assert ["release" in each for each in steps] == [True, True, True, False, True, True]

@@ -96,7 +96,7 @@ def test_a_far_source_lets_no_total_through():
     assert not dh.strategies.Flow.tuned(near).keeps_total
     with pytest.raises(dh.InputError, match="keeps the number of points exactly"):
         dh.publish(np.ones((8, 8), dtype=int), near, dh.strategies.Flow(domain), 1.0)
-    assert "being there or not" in dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0).statement()
+    assert "present or absent" in dh.write_statement(dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0))
 
 
 @pytest.mark.parametrize("place", [(1e30, 0), (0, -1e12)])

@@ -27,14 +27,3 @@ export function estimateInWords(answer) {
     `between ${low} and ${high} with ${percent(answer.level)} confidence`,
   ];
 }
-
-export function length(value, unit) {
-  const [size, name] = unit === "m" && value >= 1000 ? [value / 1000, "km"] : [value, unit];
-  const words = figure(Number(size.toPrecision(3)));
-  return `${words} ${words === "1" ? name.replace(/s$/, "") : name}`;
-}
-
-export function ofHundred(share) {
-  const fine = share > 0.99 ? 100 : 10; // 99.97 is not 100
-  return share === null || share > 0.9999 ? null : figure(Math.ceil(100 * fine * share - 1e-9) / fine);
-}

@@ -23,7 +23,7 @@ from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
 from deltahist.space.fitting import to_degrees
 from deltahist.space.geometries import way_to_map
-from deltahist.statement import Facts
+from deltahist.statement import list_facts, write_statement
 from deltahist.strategies.base import sum_blocks
 
 if TYPE_CHECKING:
@@ -222,13 +222,13 @@ def describe_cells(release: BaseRelease, nonnegative: bool, names: Iterable[str]
     return {
         "title": f"Estimates of points per cell, {estimator}, with standard errors",
         "how_to_read": f"estimate, give or take two std_error. {_NOT_ADDED}.",
-        **_describe(release.facts(), estimator),
+        **_describe(list_facts(release), estimator),
         "columns": _describe_columns(names, estimator, release.domain, "95%", "points"),
-        "statement": release.statement(),
+        "statement": write_statement(release),
     }
 
 
-def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> dict[str, Any]:
+def describe_answers(facts: dict[str, Any], table: Mapping[str, Any], level: float) -> dict[str, Any]:
     """Return the description of answers, by column, as JSON; `facts` are those of the release (`facts_of`)."""
     names = list(map(str, table))
     kinds = [each for each in dict.fromkeys(table["estimator"]) if each == each] if "estimator" in names else []
@@ -246,18 +246,18 @@ def describe_answers(facts: Facts, table: Mapping[str, Any], level: float) -> di
     return {"title": title, "how_to_read": read, "level": level, **about, "columns": columns}
 
 
-def facts_of(source: Any) -> Facts:
+def facts_of(source: Any) -> dict[str, Any]:
     """Return the facts of a release, near or remote, or of all releases of a series or a change together."""
     if not isinstance(source, Series | PeriodDifference):
-        return dict(source.facts())
+        return list_facts(source)
     periods = [source.before, source.after] if isinstance(source, PeriodDifference) else [source]
     digests = {label: each.digest for period in periods for label, each in period if each is not None}
     verdicts = [period.may_be_published for period in periods]
     verdict = next((each for each in verdicts if each != "yes"), "yes")
-    own: Facts = {"digest": digests, "may_be_published": verdict, "estimator": UNBIASED}
+    own: dict[str, Any] = {"digest": digests, "may_be_published": verdict, "estimator": UNBIASED}
     if isinstance(source, PeriodDifference):
         own["promise"] = source.promise
-    return periods[-1].facts() | own
+    return list_facts(periods[-1]) | own
 
 
 def explain_below(about: dict[str, Any]) -> str:
@@ -268,7 +268,7 @@ def explain_below(about: dict[str, Any]) -> str:
     return f"{about['unit'].capitalize()}, {about['estimator']}; {about['how_to_read']}\n{whose}{about['promise']}."
 
 
-def _describe(facts: Facts, estimator: str) -> dict[str, Any]:
+def _describe(facts: dict[str, Any], estimator: str) -> dict[str, Any]:
     most = facts["points_per_user"]
     each = " in a step" if isinstance(facts["digest"], dict) else ""
     unit = "points" if most is None else f"points, of each user at most {most:,}{each}"
