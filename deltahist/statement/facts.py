@@ -397,9 +397,7 @@ def _promise_rows(mechanism: BaseMechanism, facts: Facts) -> list[Row]:
     cells = " × ".join(format_number(c) for c in facts["delta_cells"])
     lost = "one lattice step" if facts["lattice_steps_lost"] == 1 else "two lattice steps"
     delta = f"{format_number(facts['delta'])} {facts['unit']} = {cells} cells"
-    raw = (
-        f"For raw coordinates the guarantee holds up to {facts['delta_guaranteed']:.10g} {facts['unit']}, {lost} less."
-    )
+    raw = f"{facts['delta_guaranteed']:.10g} {facts['unit']}, {lost} less"
     rows = [
         ("Guarantee", [_explain_guarantee(facts)]),
         ("Neighbours", [facts["neighbour_relation"]]),
