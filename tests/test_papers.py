@@ -15,7 +15,7 @@ INDEX = (ROOT / "docs" / "internals" / "papers.md").read_text(encoding="utf-8")
 LINES = [
     (section.split(":")[0], *line)
     for section in INDEX.split("\n## ")[1:]
-    for line in re.findall(r"^\| (.*?) \| .* \| `([\w/]+\.py)` \| `([\w.]+)` \|$", section, re.M)
+    for line in re.findall(r"^\| (.*?) \| `([\w/]+\.py)` \| `([\w.]+)` \|$", section, re.M)
 ]
 
 
