@@ -1,4 +1,4 @@
-"""2014, Tables 1 and 2: four counts published directly and as suffix sums, simulated and by exact variance.
+"""2014, Table 1, Table 2: four counts published directly and as suffix sums, simulated and by exact variance.
 
 The example of section 5.1: values 1/4, 2/4, 3/4, 1, a source at the left end, δ = 0.25, ε = 1. Releases use discrete
 noise; the table also shows the paper's figure for continuous noise.
