@@ -1,4 +1,4 @@
-"""Sample paths of the real-valued noise process in 1, 2 and 20 dimensions, as in 2018, Figures 2 and 3."""
+"""Sample paths of the real-valued noise process in 1, 2 and 20 dimensions, as in 2018, Figure 2, Figure 3."""
 
 from __future__ import annotations
 
