@@ -75,7 +75,7 @@ def publish(
     from deltahist.publishers import publish as publish_counts
     from deltahist.publishers.publication import check_protection, refuse_weak
     from deltahist.statement import write_statement
-    from deltahist.strategies.base import kind_named
+    from deltahist.strategies.base import find_strategy_class
 
     budget = shared.read_budget(epsilon, rho)
     if write_config is not None and not dry_run:
@@ -85,7 +85,7 @@ def publish(
     payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget, dry_run)
     refuse_weak(Budget(**budget), weakness_of(Budget(**budget).guarantee))
     if strategy != "auto":
-        kind_named(strategy)
+        find_strategy_class(strategy)
     reading: dict[str, Any] = {
         **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},

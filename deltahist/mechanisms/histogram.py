@@ -33,7 +33,7 @@ from deltahist.privacy import LAWS, Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
-from deltahist.strategies.base import Members, Strategy, from_description, named, whole_shares
+from deltahist.strategies.base import Members, Strategy, from_description, parse_strategy, whole_shares
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
@@ -203,7 +203,7 @@ class Mechanism(BaseMechanism):
     def __post_init__(self) -> None:
         if isinstance(self.strategy, str):
             norm = 1 if self.budget.unit == "epsilon" and self.budget.probability is None else 2
-            object.__setattr__(self, "strategy", named(self.strategy, self.neighbourhood, norm=norm))
+            object.__setattr__(self, "strategy", parse_strategy(self.strategy, self.neighbourhood, norm=norm))
         self._check_counting()
         budget = self.budget
         if budget.probability is not None:

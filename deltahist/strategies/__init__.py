@@ -13,7 +13,7 @@ Hierarchical 12 348.4
 Flow 1 3.9
 """
 
-from deltahist.strategies.base import Group, Strategy, from_description, named, register, strategies
+from deltahist.strategies.base import Group, Strategy, from_description, parse_strategy, register, strategies
 from deltahist.strategies.flow import Flow
 from deltahist.strategies.grids import CutAugmented, Identity, ShiftedGrids, dyadic_grids
 from deltahist.strategies.hierarchical import Hierarchical
@@ -40,7 +40,7 @@ __all__ = [
     "Wavelet",
     "dyadic_grids",
     "from_description",
-    "named",
+    "parse_strategy",
     "register",
     "strategies",
 ]

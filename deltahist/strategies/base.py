@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from importlib.metadata import entry_points
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: The first cell of every block along each axis, for one grid.
 Starts = tuple[NDArray[np.int64], ...]
-#: What indexes an array of draws, or of released values.
+#: An index into an array of draws, or of released values.
 Members = slice | NDArray[np.int64]
 
 
@@ -36,15 +36,15 @@ Members = slice | NDArray[np.int64]
 class Group:
     """Noise draws of one scale (`Strategy.groups`), or released values of one meaning (`Strategy.parts`).
 
-    Where noise is added row by row, draw j is that of row j and of value j, and the two are the same.
+    Where noise is added row by row, both are the same: draw j is added to value j, the answer to row j.
 
     Parameters
     ----------
-    name : of the group, as text.
-    members : which draws, or values: a slice or an index array; `noise[group.members]` belongs to the group.
-    share : the draws count this much when ε is divided: noise of scale Δ / (share · ε), where Δ is the
-        largest sum over edges of share · |change|.
-    unit : points that a draw of one counts.
+    name : for people.
+    members : a slice or index array, such that `noise[group.members]` belongs to the group.
+    share : the weight of a draw when ε is divided. The noise scale is Δ / (share · ε), where Δ is the largest sum over
+        edges of share · |change|.
+    unit : points that one unit of a draw counts.
     """
 
     name: str
@@ -59,24 +59,23 @@ class Group:
 
 
 class Strategy:
-    """A strategy A: k integer rows over the N cells, and how noise enters. A workload has no noise.
+    """A strategy A: k integer rows over the N cells, and how noise enters. (A workload has no noise.)
 
-    A strategy is a frozen dataclass and a linear operator, which scipy's `aslinearoperator` takes: `A @ counts.ravel()`
-    measures, `A.T @ y` is the adjoint, both exact in int64. A new one needs only
+    A strategy is a frozen dataclass and a linear operator for scipy's `aslinearoperator`. `A @ counts.ravel()` measures
+    and `A.T @ y` is the adjoint, both exact in int64. A new strategy needs only
 
     - `domain`, a field,
     - `shape`, a property (k, N),
-    - `_matmat(x)` for x of shape (N, m) and `_rmatmat(y)` for y of shape (k, m), in the dtype of the input,
+    - `_matmat(x)` for x of shape (N, m) and `_rmatmat(y)` for y of shape (k, m), in the dtype of the input.
 
-    and is then already measured, priced and decoded correctly by the general (dense) methods. Two optional
-    methods make it fast: `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε); `candidates` says
-    what planning should try, `texts` and `named` how it is asked for in words. `register` makes it known, so that its
-    releases load again; `check_strategy` looks whether all of it is right (docs/internals/adding-a-strategy.md).
+    The general (dense) methods then measure, price and decode it correctly. Two optional methods make it fast:
+    `edge_cost` (a closed form of the sensitivity) and `groups` (shares of ε). `candidates` lists what planning should
+    try; `texts` and `from_text` let users name it. `register` makes it known, so that its releases load again, and
+    `check_strategy` compares it with the definitions (docs/internals/adding-a-strategy.md).
 
-    Noise is added row by row, y = A c + η, unless the strategy says otherwise: then y = A c + R(η), where R
-    takes `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the whole numbers U_e
-    for which R(η + U_e) = R(η) + A E_e exactly, whatever η. That is all that privacy needs
-    (docs/privacy/factorisation.md).
+    Noise is added row by row, y = A c + η, unless the strategy overrides `scatter`. Then y = A c + R(η), where R takes
+    `draws` numbers to k, and `changes` gives for every edge e of the neighbourhood the integers U_e for which
+    R(η + U_e) = R(η) + A E_e exactly, for all η. Privacy needs nothing else (docs/privacy/factorisation.md).
     Source: 2014, section 5.2 (the matrix A); Li et al. 2010 for the term.
 
     >>> import numpy as np, deltahist as dh
@@ -88,13 +87,14 @@ class Strategy:
     domain: Domain
     #: Rows and cells (k, N).
     shape: tuple[int, int]
-    #: Whether the rows determine every cell; None if not known without looking at the rank.
+    #: Whether the rows determine every cell; None if only the rank would tell.
     determines_cells: ClassVar[bool | None] = None
-    #: Whether the noise leaves the number of points as it is, so that a release gives it away.
+    #: Whether noise leaves the number of points unchanged, so that a release reveals it.
     keeps_total: bool = False
-
     #: Of the entries of A.
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
+    #: How users name the strategy, such as "hierarchical[:b]"; its word is what comes before [ or :.
+    texts: ClassVar[tuple[str, ...]] = ()
 
     @property
     def name(self) -> str:
@@ -103,7 +103,7 @@ class Strategy:
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The groups of noise draws, each with its share of ε; together they hold every draw once."""
+        """The groups of noise draws, each with its share of ε. Together they contain every draw once."""
         return (Group("all rows", slice(0, self.shape[0])),)
 
     @property
@@ -113,25 +113,25 @@ class Strategy:
 
     @property
     def draws(self) -> int:
-        """Number of noise draws in all; which of them a group has is `Group.members`."""
+        """Number of noise draws."""
         return self.shape[0]
 
     @property
     def row_by_row(self) -> bool:
-        """Whether every released value has a noise draw of its own, in the rows' order: R is the identity."""
+        """Whether R is the identity: every released value has one noise draw, in the order of the rows."""
         return type(self).scatter is Strategy.scatter
 
     @property
     def scatters_linearly(self) -> bool:
-        """Whether R(η + ζ) = R(η) + R(ζ) exactly; not known of an R that is not the identity, unless it says so."""
+        """Whether R(η + ζ) = R(η) + R(ζ) exactly. A strategy that overrides `scatter` must claim it."""
         return self.row_by_row
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η) (k,) of noise draws η (draws,): whole numbers exactly; of floats the linear part of R."""
+        """Return R(η) (k,) of noise draws η (draws,): exact for integers, the linear part of R for floats."""
         return noise
 
     def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        """Return R(η) as an array of its own, from the draws of each group, whole numbers of 32 or 64 bits."""
+        """Return R(η) as a new array, from the draws of each group, 32-bit or 64-bit integers."""
         return self.scatter(join_groups([group.members for group in self.groups], noise))
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ class Strategy:
         return weights
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        """Return U (draws, M): by how much each draw must differ to make up for an edge; the definition of cost."""
+        """Return U (draws, M): how much each draw must change to make up for each edge. This defines the cost."""
         rows, edges = self.matrix(), near.incidence()
         check_memory(48 * rows.nnz * max(1, edges.nnz // max(1, self.domain.size)), "the matrix A E")
         return (rows @ edges).tocsr()
@@ -153,7 +153,7 @@ class Strategy:
         return None
 
     def check_points(self, number: float) -> None:
-        """Raise InputError if values of this number of points might not fit 64 bits."""
+        """Raise InputError if values of this many points might not fit 64 bits."""
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""
@@ -166,8 +166,7 @@ class Strategy:
         size, step = self.domain.size, 512
         blocks = []
         for start in range(0, size, step):
-            columns = np.zeros((size, min(step, size - start)), dtype=np.int64)
-            columns[np.arange(start, start + columns.shape[1]), np.arange(columns.shape[1])] = 1
+            columns = np.eye(size, min(step, size - start), -start, dtype=np.int64)
             blocks.append(scipy.sparse.csr_array(self._matmat(columns)))
         return scipy.sparse.csr_array(scipy.sparse.hstack(blocks))
 
@@ -175,8 +174,11 @@ class Strategy:
         """Describe the strategy as JSON: the class name and every field but the domain."""
         out: dict[str, Any] = {"strategy": type(self).__name__}
         for field in fields(self):  # type: ignore[arg-type]
-            if field.name != "domain":
-                out[field.name] = _plain(getattr(self, field.name))
+            value = getattr(self, field.name)
+            if field.name == "shares" and value is not None:
+                out["shares"] = [str(share) for share in read_shares(value, len(value), "group")]
+            elif field.name != "domain":
+                out[field.name] = _convert_to_json(value)
         return out
 
     @classmethod
@@ -184,37 +186,32 @@ class Strategy:
         """Return the strategy of a description, whose parameters come from an untrusted file."""
         return cls(domain, **parameters)  # type: ignore[call-arg]
 
-    #: How the strategy is asked for in words: "hierarchical[:b]"; what comes before [ or : is its name there.
-    texts: ClassVar[tuple[str, ...]] = ()
-
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
-        """Return the strategy for a text such as "hierarchical:8" (`numbers_of` reads the numbers behind the colon).
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Strategy:
+        """Return the strategy for a text such as "hierarchical:8", in small letters (`read_numbers` reads the 8).
 
-        Parameters
-        ----------
-        near : the neighbourhood. text : in small letters. norm : 1 for Laplace, 2 for Gaussian noise.
+        `norm` is 1 for Laplace, 2 for Gaussian noise.
         """
-        numbers_of(text, 0)
+        read_numbers(text, 0)
         return cls(near.domain)  # type: ignore[call-arg]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        """Yield labels and strategies that planning should try; none unless a subclass says which.
+        """Yield labels and strategies that planning should try; none by default.
 
-        Public figures only: neighbourhood, workload and kind of noise (norm 1 Laplace, 2 Gaussian).
+        They depend on public figures alone: neighbourhood, workload and kind of noise (norm 1 Laplace, 2 Gaussian).
         """
         return iter(())
 
     def matvec(self, x: NDArray[Any]) -> NDArray[Any]:
         """Return A x: (k,) of a vector (N,), (k, m) of a matrix (N, m)."""
-        return _multiply(self._matmat, x, self.shape[1])
+        return self._multiply(x, adjoint=False)
 
     def rmatvec(self, y: NDArray[Any]) -> NDArray[Any]:
         """Return Aᵀ y: (N,) of a vector (k,), (N, m) of a matrix (k, m)."""
-        return _multiply(self._rmatmat, y, self.shape[0])
+        return self._multiply(y, adjoint=True)
 
-    # The names that scipy and Python have for the same.
+    # Other names that scipy and Python expect.
     matmat = __matmul__ = matvec
     rmatmat = rmatvec
 
@@ -223,14 +220,18 @@ class Strategy:
         """Aᵀ, as one of scipy's linear operators."""
         from scipy.sparse.linalg import LinearOperator
 
-        return LinearOperator(
-            shape=self.shape[::-1],
-            matvec=self.rmatvec,
-            rmatvec=self.matvec,
-            matmat=self.rmatvec,
-            rmatmat=self.matvec,
-            dtype=self.dtype,
+        forward, back = (
+            {"matvec": self.rmatvec, "matmat": self.rmatvec},
+            {"rmatvec": self.matvec, "rmatmat": self.matvec},
         )
+        return LinearOperator(shape=self.shape[::-1], dtype=self.dtype, **forward, **back)
+
+    def _multiply(self, x: NDArray[Any], adjoint: bool) -> NDArray[Any]:
+        x, size = np.asarray(x), self.shape[0 if adjoint else 1]
+        if x.ndim not in (1, 2) or len(x) != size:
+            raise InputError(f"array has shape {x.shape}: it must be a vector or a matrix with {size:,} rows")
+        found = np.asarray((self._rmatmat if adjoint else self._matmat)(x.reshape(size, -1)))
+        return found.reshape(len(found), *x.shape[1:])
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError(f"{type(self).__name__} must define _matmat")
@@ -239,80 +240,52 @@ class Strategy:
         raise NotImplementedError(f"{type(self).__name__} must define _rmatmat")
 
 
+def _convert_to_json(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_convert_to_json(v) for v in value]
+    return str(value) if isinstance(value, Fraction) else value.item() if isinstance(value, np.generic) else value
+
+
+# -- groups and shares -----------------------------------------------------------------------------------------
+
+
 def join_groups(members: Sequence[Members], noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
     """Return the draws of all groups as one new array."""
-    drawn = np.empty(sum(map(len, noise)), dtype=np.int64)
+    joined = np.empty(sum(map(len, noise)), dtype=np.int64)
     for some, part in zip(members, noise, strict=True):
-        drawn[some] = part
-    return drawn
+        joined[some] = part
+    return joined
 
 
 def check_groups(strategy: Strategy) -> None:
-    """Raise InputError unless groups hold every noise draw once, and parts every released value."""
-    number, different = _count_members(strategy.groups, strategy.draws)
-    if not number == different == strategy.draws:
+    """Raise InputError unless groups contain every noise draw once, and parts every released value."""
+    if not _cover_once(strategy.groups, strategy.draws):
         raise InputError(
-            f"groups of {strategy.name} name {number:,} noise draws, {different:,} different ones: they must "
-            f"hold each of {strategy.draws:,} once, or values would be published without noise of their own"
+            f"groups of {strategy.name} must contain each of {strategy.draws:,} noise draws once, or values would be "
+            "published without noise of their own"
         )
-    if type(strategy).parts is Strategy.parts and strategy.row_by_row:
-        return  # the parts are the groups, and the values have these draws
-    values = strategy.shape[0]
+    parts_are_groups = type(strategy).parts is Strategy.parts and strategy.row_by_row
+    if not parts_are_groups and not _cover_once(strategy.parts, strategy.shape[0]):
+        raise InputError(
+            f"parts of {strategy.name} must contain each of {strategy.shape[0]:,} released values once (a strategy "
+            "that overrides scatter describes its values by `parts`, its noise draws by `groups`)"
+        )
+
+
+def _cover_once(groups: Sequence[Group], number: int) -> bool:
+    """Return whether groups contain each of `number` members exactly once."""
+    named, total = np.zeros(number, dtype=bool), 0
     try:
-        complete = _count_members(strategy.parts, values) == (values, values)
+        for group in groups:
+            total += len(named[group.members])
+            named[group.members] = True
     except IndexError:
-        complete = False
-    if not complete:
-        raise InputError(
-            f"parts of {strategy.name} must hold each of the {values:,} released values once (one that "
-            "overrides scatter names its values by `parts`, its noise draws by `groups`)"
-        )
-
-
-def _count_members(groups: Sequence[Group], number: int) -> tuple[int, int]:
-    """Return how many members groups name, and how many different ones, of `number` members."""
-    slices = [group.members for group in groups if isinstance(group.members, slice)]
-    if len(slices) == len(groups) and all(each.step in (None, 1) for each in slices):
-        spans = [range(number)[each] for each in slices]
-        last = different = 0
-        for span in sorted(spans, key=lambda span: span.start):
-            different += max(0, span.stop - max(last, span.start))
-            last = max(last, span.stop)
-        return sum(map(len, spans)), different
-    named = np.zeros(number, dtype=bool)
-    total = 0
-    for group in groups:
-        total += len(named[group.members])
-        named[group.members] = True
-    return total, int(named.sum())
-
-
-def _multiply(product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return a product with a matrix (size, m), or with a vector (size,) as a vector."""
-    x = np.asarray(x)
-    if x.ndim not in (1, 2) or len(x) != size:
-        raise InputError(f"array has shape {x.shape}: it must be a vector or a matrix with {size:,} rows")
-    found = np.asarray(product(x.reshape(size, -1)))
-    return found.reshape(len(found), *x.shape[1:])
-
-
-def numbers_of(text: str, most: int) -> list[int]:
-    """Return the numbers behind a text's colon; InputError unless they are whole, above 0, and few enough."""
-    rest = text.partition(":")[2]
-    try:
-        found = [int(part) for part in rest.split(",")] if rest else []
-    except ValueError:
-        found = [0] * (most + 1)
-    if len(found) > most:
-        raise InputError(f"strategy is {text!r}: after the colon there must be at most {most} whole number(s)")
-    return [check_whole(parameter=n) for n in found]
+        return False
+    return total == number and bool(named.all())
 
 
 def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: str) -> tuple[Fraction, ...]:
-    """Return shares of ε as exact fractions, one per group; all one when None.
-
-    Raises InputError unless there are `number` of them, each above zero.
-    """
+    """Return `number` shares of ε above zero as exact fractions, one for each `what`; all one when None."""
     if shares is None:
         return (Fraction(1),) * number
     if len(shares) != number:
@@ -322,19 +295,22 @@ def read_shares(shares: Sequence[float | Fraction] | None, number: int, what: st
 
 
 def whole_shares(shares: Sequence[Fraction]) -> tuple[list[int], int]:
-    """Return shares as whole numbers over one denominator."""
+    """Return shares as integers over one denominator."""
     denominator = math.lcm(*(s.denominator for s in shares))
     return [int(s * denominator) for s in shares], denominator
 
 
+# -- sums over blocks ------------------------------------------------------------------------------------------
+
+
 def sum_blocks(cube: NDArray[Any], starts: Starts) -> NDArray[Any]:
-    """Return sums over blocks along the leading axes, exact for integers; trailing axes are kept."""
+    """Return sums over blocks along the leading axes, exact for integers. Trailing axes are kept."""
     for axis, first in enumerate(starts):
         n = cube.shape[axis]
         if len(first) == n:
             continue
         if cube.dtype in (bool, np.int64, np.float64) and np.array_equal(first, np.arange(0, n, 2)):
-            # Pairs, of which maps are halved again and again: `reduceat` takes twenty times as long.
+            # Web maps are halved again and again, and `reduceat` takes twenty times as long for pairs.
             cells = np.moveaxis(cube, axis, 0)
             sums = np.array(cells[::2], dtype=np.int64 if cube.dtype == bool else cube.dtype)
             sums[: n // 2] += cells[1::2]
@@ -352,29 +328,21 @@ def spread_blocks(cube: NDArray[Any], starts: Starts, shape: tuple[int, ...]) ->
     return cube
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Fraction):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
+# -- strategies by name ----------------------------------------------------------------------------------------
 
-
-#: Entry points by which installed packages make their strategies known.
-ENTRY_POINTS = "deltahist.strategies"
 _KNOWN: dict[str, type[Strategy]] = {}
 _Kind = TypeVar("_Kind", bound=type[Strategy])
 
 
 def register(strategy: _Kind) -> _Kind:
-    """Make a class of strategies known, so that its releases load and it is planned with; a class decorator.
+    """Make a class of strategies known, so that its releases load and planning tries it; a class decorator.
 
-    An installed package does the same by an entry point of the group "deltahist.strategies".
+    An installed package can do the same by an entry point of the group "deltahist.strategies".
 
     Raises
     ------
     InputError
-        If it is no strategy, or its name is taken.
+        If it is not a strategy, or its name is taken.
 
     >>> import dataclasses, numpy as np, deltahist as dh
     >>> @dh.register
@@ -394,71 +362,71 @@ def register(strategy: _Kind) -> _Kind:
     if not (isinstance(strategy, type) and issubclass(strategy, Strategy)):
         raise InputError(f"strategy is {strategy!r}: it must be a subclass of deltahist.Strategy")
     name = strategy.__name__
-    taken = _words_of(*_KNOWN.values()) | _KNOWN
-    for word in (name, *_words_of(strategy)):
+    taken = _find_words(*_KNOWN.values()) | _KNOWN
+    for word in (name, *_find_words(strategy)):
         owner = taken.get(word, strategy)
         if (owner.__module__, owner.__qualname__) != (strategy.__module__, strategy.__qualname__):
             raise InputError(
-                f"strategy {name} of {strategy.__module__} cannot be registered: {word!r} is "
-                f"{owner.__qualname__} of {owner.__module__} already; give it another name"
+                f"strategy {name} of {strategy.__module__} needs another name: {word!r} already is "
+                f"{owner.__qualname__} of {owner.__module__}"
             )
     _KNOWN[name] = strategy
     return strategy
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Return every known strategy by class name: the package's own, registered ones, and entry points'."""
+    """Return every known strategy by class name: the package's own, registered ones, and those of entry points."""
     _load_entry_points()
     return dict(_KNOWN)
 
 
 def is_own(strategy: Strategy) -> bool:
-    """Return whether a strategy's class is the package's own, whose tests have checked it."""
+    """Return whether a strategy's class is one of the package's own, which its tests have checked."""
     return type(strategy).__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 @functools.cache
 def _load_entry_points() -> None:
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in entry_points(group="deltahist.strategies"):
         register(point.load())
 
 
-def texts() -> str:
-    """Return all texts that `named` takes, for help and messages."""
-    return ", ".join(text for cls in strategies().values() for text in cls.texts)
-
-
-def _words_of(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
+def _find_words(*strategies: type[Strategy]) -> dict[str, type[Strategy]]:
     return {text.partition("[")[0].partition(":")[0]: cls for cls in strategies for text in cls.texts}
 
 
-def named(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
-    """Return the strategy of a text such as "flow" or "hierarchical:8"; lengths are in cells.
+def parse_strategy(text: str, near: Neighbourhood, *, norm: int = 1) -> Strategy:
+    """Return the strategy of a text such as "flow" or "hierarchical:8", with lengths in cells.
 
-    Parameters
-    ----------
-    near : the neighbourhood. norm : 1 for Laplace, 2 for Gaussian noise.
-
-    Raises
-    ------
-    InputError
-        On an unknown name or parameters that do not fit.
+    `norm` is 1 for Laplace, 2 for Gaussian noise. Raises InputError on an unknown name or wrong parameters.
 
     >>> import deltahist as dh
-    >>> named("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
+    >>> parse_strategy("hierarchical:8", dh.Neighbourhood(Domain((0, 1), (64,)), 0.1)).name
     'Hierarchical'
     """
-    return kind_named(text).named(near, text.strip().lower(), norm)
+    return find_strategy_class(text).from_text(near, text.strip().lower(), norm)
 
 
-def kind_named(text: str) -> type[Strategy]:
-    """Return the kind of strategy that a text names; InputError on an unknown name."""
-    _load_entry_points()
-    known = _words_of(*_KNOWN.values())
-    name = text.strip().lower().partition(":")[0]
-    if name not in known:
-        raise InputError(f"strategy is {text!r}: it must be auto, {texts()}, with lengths in cells")
-    return known[name]
+def find_strategy_class(text: str) -> type[Strategy]:
+    """Return the class that a text names. Raises InputError on an unknown name."""
+    known = _find_words(*strategies().values())
+    word = text.strip().lower().partition(":")[0]
+    if word not in known:
+        every = ", ".join(each for cls in _KNOWN.values() for each in cls.texts)
+        raise InputError(f"strategy is {text!r}: it must be auto, {every}, with lengths in cells")
+    return known[word]
+
+
+def read_numbers(text: str, most: int) -> list[int]:
+    """Return the whole numbers after a text's colon. Raises InputError unless all are above 0 and at most `most`."""
+    rest = text.partition(":")[2]
+    try:
+        found = [int(part) for part in rest.split(",")] if rest else []
+    except ValueError:
+        found = [0] * (most + 1)
+    if len(found) > most:
+        raise InputError(f"strategy is {text!r}: at most {most} whole number(s) may follow the colon")
+    return [check_whole(parameter=n) for n in found]
 
 
 def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
@@ -469,25 +437,22 @@ def from_description(domain: Domain, description: dict[str, Any]) -> Strategy:
     InputError
         If the name is unknown or a parameter does not fit.
     """
-    parameters = dict(description)
+    parameters = {key: _convert_to_tuples(value) for key, value in description.items()}
     name = parameters.pop("strategy", None)
     if name not in _KNOWN:
         _load_entry_points()
     if name not in _KNOWN:
         raise InputError(
-            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (a file of a newer version, or of a strategy "
-            "from another package? import that package first, or let it have an entry point)"
+            f"strategy is {name!r}: it must be one of {', '.join(_KNOWN)} (if it comes from another package, import "
+            "that package first; the file may also be from a newer version)"
         )
-    for key, value in parameters.items():
-        if key == "shares" and value is not None:
-            parameters[key] = tuple(Fraction(s) for s in value)
-        elif isinstance(value, list):
-            parameters[key] = _tuples(value)
+    if parameters.get("shares") is not None:
+        parameters["shares"] = tuple(Fraction(s) for s in parameters["shares"])
     try:
         return _KNOWN[name].restore(domain, **parameters)
     except TypeError as problem:
         raise InputError(f"strategy {name} has unknown or missing parameters: {problem}") from None
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list) else value
+def _convert_to_tuples(value: Any) -> Any:
+    return tuple(_convert_to_tuples(v) for v in value) if isinstance(value, list) else value

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
-from deltahist.strategies.base import Strategy, numbers_of
+from deltahist.strategies.base import Strategy, read_numbers
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -44,8 +44,8 @@ class BestGaussian(Strategy):
         return out
 
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Self:
-        numbers_of(text, 0)
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Self:
+        read_numbers(text, 0)
         if norm == 1:
             raise InputError(
                 f"strategy is {cls.texts[0]!r} with pure ε: it is made for Gaussian noise; give rho, or a probability "

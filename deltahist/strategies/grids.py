@@ -24,7 +24,7 @@ from deltahist.strategies.base import (
     Group,
     Starts,
     Strategy,
-    numbers_of,
+    read_numbers,
     read_shares,
     spread_blocks,
     sum_blocks,
@@ -267,11 +267,11 @@ class ShiftedGrids(Grids):
         return {k: v for k, v in super().describe().items() if k not in ("width", "shift", "m")}
 
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> ShiftedGrids:
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> ShiftedGrids:
         if text.startswith("dyadic"):
-            spacing = next(iter(numbers_of(text, 1)), max(1, int(near.reach.max())))
+            spacing = next(iter(read_numbers(text, 1)), max(1, int(near.reach.max())))
             return dyadic_grids(near.domain, spacing)
-        parameters = numbers_of(text, 3)
+        parameters = read_numbers(text, 3)
         if len(parameters) < 2:
             raise InputError(f"strategy is {text!r}: it must be shifted:width,shift[,m], with lengths in cells")
         return cls(near.domain, *parameters)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from deltahist.errors import check_whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges
-from deltahist.strategies.base import Starts, Strategy, numbers_of, read_shares, spread_blocks, sum_blocks
+from deltahist.strategies.base import Starts, Strategy, read_numbers, read_shares, spread_blocks, sum_blocks
 from deltahist.strategies.grids import Grids
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Hierarchical(Grids):
         return TreeDecoder
 
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
-        return cls(near.domain, *numbers_of(text, 1))  # type: ignore[arg-type]
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Hierarchical:
+        return cls(near.domain, *read_numbers(text, 1))  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:

@@ -124,7 +124,7 @@ class Cumulative(Product):
         check_choice(("suffix", "prefix"), direction=self.direction)
 
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
         rest = text.partition(":")[2] or "suffix"
         if rest not in ("suffix", "prefix"):
             raise InputError(f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix")

@@ -29,8 +29,8 @@ from deltahist.privacy import Law
 from deltahist.space.cover import RegionCover, Span, counted
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Regions
-from deltahist.strategies.base import Group, Strategy, numbers_of, read_shares, whole_shares
-from deltahist.strategies.flow.tuning import lowest
+from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares
+from deltahist.strategies.flow.tuning import find_minimum
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
@@ -171,8 +171,8 @@ class Tents(Strategy):
         return cls(near.domain, best.spacing, best.degree, shares)
 
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Tents:
-        spacing, degree, *_ = (*numbers_of(text, 2), None, None)
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Tents:
+        spacing, degree, *_ = (*read_numbers(text, 2), None, None)
         return cls.tuned(near, norm=norm, spacing=spacing, degree=degree)
 
     @classmethod
@@ -493,7 +493,7 @@ class Search:
             ratio = math.exp(power)
             return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.of(ratio**2)
 
-        least, power = lowest(variance, *_RATIOS, 0.1)
+        least, power = find_minimum(variance, *_RATIOS, 0.1)
         ratio = math.exp(power)
         unit = dearest(ratio)
         return Choice(least, spacing, degree, (1 / unit, ratio / unit))

@@ -171,7 +171,7 @@ def test_hubs_without_noise_are_caught(monkeypatch):
         return audit(draw, [pair], pure(1.0), releases=RELEASES, seed=seed)
 
     assert not refuted(findings(13)), report(findings(13))
-    monkeypatch.setattr(Hubs, "inflow", lambda hubs, draws: 0 * draws[HUBS])
+    monkeypatch.setattr(Hubs, "estimate_inflow", lambda hubs, draws: 0 * draws[HUBS])
     assert refuted(findings(14))
 
 
@@ -193,9 +193,9 @@ def test_strips_of_hubs_keep_their_promise_and_bugs_in_them_are_caught(bug, monk
     if bug == "noise":
         scaled_noise(monkeypatch, Fraction(1, 8))
     elif bug == "strips without noise":
-        inflow = Hubs.inflow
+        inflow = Hubs.estimate_inflow
         monkeypatch.setattr(
-            Hubs, "inflow", lambda door, draws: inflow(door, draws | {HUB_STRIPS: 0 * draws[HUB_STRIPS]})
+            Hubs, "estimate_inflow", lambda door, draws: inflow(door, draws | {HUB_STRIPS: 0 * draws[HUB_STRIPS]})
         )
     findings = strips_audit(15)
     assert refuted(findings) == (bug != "none"), report(findings)

@@ -7,7 +7,7 @@ import scipy.sparse
 from deltahist.decode.forms import IndependentIncrements, IntervalForms, iterate_query_boxes
 from deltahist.space.cover import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, Sides, estimated_flow
-from deltahist.strategies.flow.lines import Lines
+from deltahist.strategies.flow.noise import LineEstimator
 from deltahist.strategies.product import Prefixes, _Haar, _Sums
 
 
@@ -20,7 +20,7 @@ def forms():
         yield f"prefix sums of {n}", Prefixes(_Sums(n, False))
         yield f"Haar of {n}", Prefixes(_Haar(n))
     for n, widths in ((1, ()), (5, ()), (9, (2,)), (12, (3,)), (20, (2, 5))):
-        line = Lines(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
+        line = LineEstimator(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
         for name, form in zip(("side", "before", "behind"), estimated_flow(line, 1.0, 1.7, line.sums), strict=True):
             yield f"{name} of {n} with sums {widths}", form
 
@@ -69,7 +69,7 @@ def test_a_form_of_intervals_is_that_of_their_cells():
 )
 @pytest.mark.parametrize("centred", [False, True])
 def test_polynomials_between_knots_are_the_forms_of_a_line(n, widths, centred):
-    line = Lines(n, widths, 1.0, 1.7, (0.8, 0.3)[: len(widths)], centred)
+    line = LineEstimator(n, widths, 1.0, 1.7, (0.8, 0.3)[: len(widths)], centred)
     rim, flow = Diagonal(np.pad(np.ones(n - 1), 1)), estimated_flow(line, 1.0, 1.7, line.sums)
     low, high, _ = some_intervals(n, n)
     for some in (slice(0, 100), slice(None)):

@@ -121,7 +121,7 @@ def test_strategies_far_behind_on_larger_cells_are_not_tried_on_smaller_ones(mon
 def test_flows_are_tuned_once_for_each_grid_of_blocks(monkeypatch):
     made, mean = [], tuning.MeanError
     monkeypatch.setattr(tuning, "MeanError", lambda blocks, *rest: made.append(blocks) or mean(blocks, *rest))
-    tuning._best_chain.cache_clear()
+    tuning._find_best_chain.cache_clear()
     plan_cells(on_cells((0, 0, 48, 48), 2), 1e6, lambda domain: random_boxes(300, domain, seed=7), epsilon=1)
     assert sorted(made) == [(6, 6), (12, 12), (24, 24)]
 

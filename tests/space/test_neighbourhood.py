@@ -11,7 +11,7 @@ from examples import gap_neighbours, quiet, random_domain, random_neighbourhood
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.strategies.base import named
+from deltahist.strategies.base import parse_strategy
 
 
 def test_edges_are_the_pairs_with_a_gap_less_than_delta():
@@ -46,7 +46,7 @@ def test_a_subclass_is_priced_by_its_own_edges_or_refused(strategy, norm, limits
     domain = dh.Domain((0, 16) if len(shape) == 1 else (0, 0, *shape), shape)
     near = Sparse(domain, 1, sources, limits)
     plain = dh.Neighbourhood(domain, 1, sources, limits)
-    A = named(strategy, plain, norm=norm)
+    A = parse_strategy(strategy, plain, norm=norm)
     with pytest.raises(dh.InputError, match="Sparse"):
         dh.Mechanism(near, A, dh.Budget(epsilon=1))
     assert {type(each) for each in (near.capped(), near.with_limits([]), near.with_sources("boundary"))} == {Sparse}

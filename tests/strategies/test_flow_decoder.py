@@ -52,7 +52,7 @@ def test_variances_equal_the_definition():
             variance = found.moments(work).variance
             for asked in (work, work.matrix(near.domain)):  # without kurtosis
                 assert (found.answer_variance(asked) == found.moments(asked).variance).all()
-            if flow.arrivals is None or (flow.plain and work is ranges):
+            if flow.arrivals is None or (flow.blocks_are_cells and work is ranges):
                 assert np.allclose(variance, expected, rtol=1e-6, atol=1e-7), (flow, near)
                 exact += 1
             else:

@@ -12,7 +12,7 @@ from deltahist.decode.forms import interpolate_sums, mean_over_boxes
 from deltahist.strategies import Flow
 from deltahist.strategies.flow.decoder import HubVariance
 from deltahist.strategies.flow.noise import Hubs
-from deltahist.strategies.flow.tuning import MeanHubError, boxes_of, lowest, noise_of
+from deltahist.strategies.flow.tuning import MeanHubError, choose_boxes, find_minimum, get_variance
 
 ANY = math.inf
 
@@ -68,15 +68,15 @@ def test_tuning_is_for_the_workload_and_the_noise():
 def test_the_error_that_tuning_expects_of_hubs_is_what_they_add(n, spacing, total_known):
     """Boxes stand for all ranges in tuning, and a part of them where there are many sums."""
     flow = Flow(dh.Domain((0, 0, n, n), (n, n)), 1, ())
-    mean = MeanHubError(flow, boxes_of(None, flow.domain, 500), 1, total_known)
+    mean = MeanHubError(flow, choose_boxes(None, flow.domain, 500), 1, total_known)
     found = [mean.without_sums(spacing), *mean.with_sums(spacing)]
     assert len(found) > 3
     for choice in found:
-        own, *sums = (noise_of(share, 1) for share in choice.shares)
-        hubs = Hubs.between(flow.blocks, spacing, choice.widths, len(sums) > 1)
+        own, *sums = (get_variance(share, 1) for share in choice.shares)
+        hubs = Hubs.on_grid(flow.blocks, spacing, choice.widths, len(sums) > 1)
         hubs = replace(hubs, ratios=tuple(noise / own for noise in sums))
         added = HubVariance(hubs, [None, None], own, sums)
-        exact = mean_over_boxes([added.second(total_known)], (n, n))
+        exact = mean_over_boxes([added.make_variance_term(total_known)], (n, n))
         assert choice.error == pytest.approx(exact, rel=0.25), (choice, exact)
 
 
@@ -146,7 +146,7 @@ def test_the_least_value_is_found_wherever_it_lies(bottom, shape):
         asked.append(x)
         return shape(abs(x - bottom))
 
-    value, place = lowest(function, 0.0, 6.0, 0.01)
+    value, place = find_minimum(function, 0.0, 6.0, 0.01)
     assert abs(place - bottom) < 0.01
     assert value == function(place)
     assert all(0 <= x <= 6 for x in asked)

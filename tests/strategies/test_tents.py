@@ -11,7 +11,7 @@ from examples import random_domain, random_neighbourhood, random_tents
 from scipy.interpolate import BSpline
 
 import deltahist as dh
-from deltahist.strategies import Tents, from_description, named, tents as module
+from deltahist.strategies import Tents, from_description, parse_strategy, tents as module
 from deltahist.strategies.tents import Lattice, Search
 
 
@@ -156,11 +156,11 @@ def test_what_is_given_is_kept():
     near = square(32, 1, 2)
     assert Tents.tuned(near, spacing=7).apart == (7, 7)
     assert Tents.tuned(near, degree=1).degree == 1
-    assert (named("tents:4", near).apart, named("tents:6,2", near).degree) == ((4, 4), 2)
+    assert (parse_strategy("tents:4", near).apart, parse_strategy("tents:6,2", near).degree) == ((4, 4), 2)
     assert Tents(dh.Domain((0, 0, 9, 1), (9, 1)), (4, 1)).tents == (5, 1)
     for text in ("tents:0", "tents:1,2,3", "tents:4,5", "tents:99"):
         with pytest.raises(dh.InputError):
-            named(text, near)
+            parse_strategy(text, near)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
-"""Flow: noise that flows between neighbouring blocks, so that a box's noise grows with its rim, not its area."""
+"""Flow: noise that flows between neighbouring blocks, so that a box's noise grows with its perimeter, not its area.
+
+`noise` says how the draws enter, `decoder` gives estimates and their errors, and `tuning` chooses sums and shares.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,69 +18,70 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder
+from deltahist.decode.forms import IntArray
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.space.domain import Domain
 from deltahist.strategies.base import (
     Group,
     Starts,
     Strategy,
-    numbers_of,
+    read_numbers,
     read_shares,
     spread_blocks,
     sum_blocks,
+    whole_shares,
 )
-from deltahist.strategies.flow import costs, tuning
+from deltahist.strategies.flow import tuning
 from deltahist.strategies.flow.decoder import FlowDecoder
-from deltahist.strategies.flow.lines import Lines, sums_on
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
-    BITS,
     DIAGONAL,
     HUB_STRIPS,
     HUB_SUMS,
     HUBS,
     STRAIGHT,
+    UNITS,
     Crossings,
+    HubLine,
     Hubs,
+    LineEstimator,
+    count_sums,
 )
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-_ONE = 1 << BITS
-
 
 @dataclass(frozen=True, eq=False)
 class Flow(Strategy):
     """Noise on the moves themselves: mass that flows between neighbouring blocks of cells.
 
-    Released are the block sums S c + D φ, where φ is noise on the borders between blocks and D takes flows to
-    what each block gains: the total is kept exactly, and what a box gains is what flows through its rim.
-    Along every grid line the flow across is estimated from the noise on single borders (`straight` and
-    `diagonal` moves) and on weighted sums of neighbouring borders (`widths`), so that noise grows with the
-    logarithm of the rim. With blocks of several cells the cells are released as well, with noise of their own,
-    and joined to the sums.
-    Source: docs/privacy/factorisation.md (E = K U); Blowfish (He et al. 2014; Haney et al. 2015) for the idea
-    of noise on the edges of a policy graph.
+    The release holds the block sums S c + D φ. φ is noise on the borders between blocks, and D takes flows to what
+    each block gains. So the total is exact, and a box gains what flows across its perimeter. Along every grid line the
+    flow is estimated from noise on single borders (`straight` and `diagonal` moves) and on weighted sums of
+    neighbouring borders (`widths`), so that noise grows with the logarithm of the perimeter. With blocks of several
+    cells the release also holds the cells, with noise of their own, and decoding combines both.
+    Source: docs/privacy/factorisation.md (E = K U); Blowfish (He et al. 2014; Haney et al. 2015) for noise on the
+    edges of a policy graph.
 
     Parameters
     ----------
     domain : Domain
-    block : cells per side of a block, one number or one per axis. δ of at most a block costs one crossing of a
-        line per axis; longer moves cost more.
-    widths : distances, in borders, between overlapping sums that get noise of their own, one level for each,
-        increasing; () for none (and in 1-D). When None, what suits all ranges (`Flow.tuned` looks for the best).
-    shares : of ε, for the groups in the order of `groups`: cells (blocks of several cells only), straight and
-        diagonal (2-D only) flows, one for each width, arrivals, hubs, their sums and strips (if any); usual if None.
+    block : cells per side of a block, one number or one per axis. Moves of at most a block cross one line per axis;
+        longer moves cost more.
+    widths : distances, in borders, between the overlapping sums of each level, increasing; () for none, and in 1-D.
+        When None, widths that suit all ranges (`Flow.tuned` finds the best).
+    shares : of ε, for the groups in order: cells (blocks of several cells only), straight and diagonal (2-D only)
+        flows, one for each width, arrivals, hubs, their sums and strips (if any). When None, the usual shares.
     arrivals : blocks where entities may appear or vanish: None (fixed membership), "boundary" (the outermost
-        blocks) or flat indices of blocks.
-    hubs : blocks between hubs, odd; long moves leave and enter at the hubs of their ends, and cost no more than these
-        and the ways to them. None for none: a move across the whole domain then costs as many crossings.
-    hub_widths : distances, in hubs, between overlapping sums over squares of hubs, which have noise of their own; one
-        for each level of them, multiples of the one before. () for none.
-    centred : whether sums along lines are placed alike at both ends, one more of them (so tuned for limits).
-    hub_strips : whether hubs also have sums along one axis alone, as far apart, of the hubs in one row or column.
+        blocks) or increasing flat indices of blocks.
+    hubs : blocks between hubs, odd. Long moves leave and enter at the hubs of their two ends, which caps their cost.
+        When None, a move costs as much as the borders on its path.
+    hub_widths : distances, in hubs, between overlapping sums over squares of hubs, for each level a multiple of the
+        one before.
+    centred : whether sums along lines extend equally beyond both ends, which takes one more of them (for limits).
+    hub_strips : whether there are also sums over hubs in one row or column.
 
     Raises
     ------
@@ -108,63 +112,48 @@ class Flow(Strategy):
     texts: ClassVar[tuple[str, ...]] = ("flow[:block]",)
 
     def __post_init__(self) -> None:
-        block = self.block if isinstance(self.block, list | tuple) else (self.block,) * self.domain.ndim
-        if len(block) != self.domain.ndim:
+        longest, widths = max(self.blocks), self.sum_widths
+        if longest < 2:
+            raise InputError(f"block is {self.block!r}: a domain of {self.domain.shape} cells needs at least two")
+        if list(widths) != sorted(set(widths)) or (widths and (self.domain.ndim == 1 or widths[-1] > longest)):
             raise InputError(
-                f"block is {self.block!r}: it must be one number, or one for each of {self.domain.ndim} axes"
-            )
-        object.__setattr__(self, "block", tuple(check_whole(block=b) for b in block))
-        if max(self.blocks) < 2:
-            raise InputError(
-                f"block is {self.block!r}: the domain of {self.domain.shape} cells must have at least two blocks"
-            )
-        widths = tuning.usual_widths(self.blocks) if self.widths is None else self.widths
-        widths = tuple(check_whole(least=2, widths=w) for w in widths)
-        object.__setattr__(self, "widths", widths)
-        if list(widths) != sorted(set(widths)) or (widths and (self.domain.ndim == 1 or widths[-1] > max(self.blocks))):
-            raise InputError(
-                f"widths is {widths}: they must increase, and be no longer than a line of {max(self.blocks)} blocks "
-                "(in 1-D there are no lines to sum along)"
+                f"widths is {widths}: they must increase up to at most {longest}, the blocks on a line (none in 1-D)"
             )
         if isinstance(self.arrivals, str):
             check_choice(("boundary",), arrivals=self.arrivals)
-        elif self.arrivals is not None:
-            cells = tuple(sorted(check_whole(least=0, arrivals=a) for a in self.arrivals))
-            object.__setattr__(self, "arrivals", cells or None)
-            if cells and (cells[-1] >= self.size or len(set(cells)) < len(cells)):
-                raise InputError(f"arrivals is {cells[:5]}...: it must hold different blocks from 0 to {self.size - 1}")
-        self._read_hubs()
+        else:
+            cells = [check_whole(least=0, arrivals=a) for a in self.arrivals or ()]
+            if cells and (cells != sorted(set(cells)) or cells[-1] >= self.size):
+                raise InputError(f"arrivals is {cells[:5]}...: blocks must increase, from 0 to {self.size - 1}")
+        self._check_hubs(longest)
         if self.shares is not None:
-            object.__setattr__(self, "shares", read_shares(self.shares, len(self.kinds), "group of the flow"))
+            read_shares(self.shares, len(self.draw_kinds), "group of the flow")
 
-    def _read_hubs(self) -> None:
-        """Check the hubs and their sums, and whether sums along lines are centred."""
+    def _check_hubs(self, longest: int) -> None:
         check_choice((True, False), centred=self.centred)
         check_choice((True, False), hub_strips=self.hub_strips)
-        widths = tuple(check_whole(least=2, hub_widths=w) for w in self.hub_widths)
-        object.__setattr__(self, "hub_widths", widths)
+        widths = [check_whole(least=2, hub_widths=w) for w in self.hub_widths]
         if self.hubs is None:
             if widths or self.hub_strips:
-                raise InputError(f"hub_widths is {widths} without hubs: it is how far apart sums of hubs are")
+                raise InputError(f"hub_widths is {widths}, but hubs is None: sums of hubs require hubs")
             return
-        hubs, most = check_whole(hubs=self.hubs), max(self.blocks)
-        object.__setattr__(self, "hubs", hubs)
-        if hubs % 2 == 0 or hubs > most:
+        hubs = check_whole(hubs=self.hubs)
+        if hubs % 2 == 0 or hubs > longest:
+            raise InputError(f"hubs is {hubs}: it must be odd, and at most the {longest} blocks along an axis")
+        numbers = [len(line.places) for line in Hubs.on_grid(self.blocks, hubs).axes]
+        if any(b % a or a == b for a, b in itertools.pairwise(widths)) or max(widths, default=0) > max(numbers):
             raise InputError(
-                f"hubs is {hubs}: it must be odd, so that each hub is in the middle of its blocks, and at most the "
-                f"{most} blocks that there are along an axis"
-            )
-        numbers = [len(line.places) for line in Hubs.between(self.blocks, hubs).axes]
-        if any(b % a or a == b for a, b in pairwise(widths)) or max(widths, default=0) > max(numbers):
-            raise InputError(
-                f"hub_widths is {widths}: each must be a multiple of the one before, and there are only "
+                f"hub_widths is {widths}: each must be a multiple of the one before, and at most the "
                 f"{max(numbers)} hubs along an axis"
             )
         if self.hub_strips and (not widths or min(numbers) == 1):
             raise InputError(
-                f"hub_strips is True with hub_widths {widths}, and {min(numbers)} hubs along an axis: strips are sums "
-                "along one axis of two, as far apart as sums over squares of hubs, and need several hubs along each"
+                f"hub_strips is True with hub_widths {widths} and {min(numbers)} hubs along an axis: strips require "
+                "hub_widths and several hubs along both axes"
             )
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"block": list(self.sides), "widths": list(self.sum_widths)}
 
     @classmethod
     def tuned(
@@ -175,12 +164,12 @@ class Flow(Strategy):
         norm: int = 1,
         block: int | tuple[int, ...] | None = None,
     ) -> Flow:
-        """Return the flow with the least expected error on a workload, over the sums and shares that are tried.
+        """Return the flow with the least expected error on a workload, among the sums and shares that are tried.
 
         Parameters
         ----------
-        near : the neighbourhood; decides which blocks have arrivals, and by its limits which are hubs.
-        workload : the queries; all ranges when None (regions count as all ranges).
+        near : the neighbourhood. Its sources decide which blocks have arrivals, its limits which blocks are hubs.
+        workload : the queries; all ranges when None (and for regions).
         norm : 1 for Laplace, 2 for Gaussian noise.
         block : cells per side; the longest move within δ when None.
 
@@ -194,33 +183,36 @@ class Flow(Strategy):
         >>> Flow.tuned(near).widths
         (14,)
         """
-        plain = cls(near.domain, tuning.longest_move(near) if block is None else block, ())
-        arrivals = tuning.blocks_reached(near, plain)
+        plain = cls(near.domain, tuning.find_longest_move(near) if block is None else block, ())
+        arrivals = tuning.find_arrivals(near, plain)
         bare = cls(near.domain, plain.block, (), arrivals=arrivals, centred=bool(near.profile))
-        return cls(near.domain, plain.block, **tuning.best_flow(near, bare, workload, norm))
+        return cls(near.domain, plain.block, **tuning.find_best_parameters(near, bare, workload, norm))
 
     @classmethod
-    def named(cls, near: Neighbourhood, text: str, norm: int) -> Flow:
-        return cls.tuned(near, norm=norm, block=next(iter(numbers_of(text, 1)), None))
+    def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Flow:
+        return cls.tuned(near, norm=norm, block=next(iter(read_numbers(text, 1)), None))
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         """Yield flows between blocks as long as a move within δ, and twice as long; with hubs for limits."""
         for times in (1, 2):
-            sides = tuple(times * b for b in tuning.longest_move(near))
+            sides = tuple(times * b for b in tuning.find_longest_move(near))
             if any(2 * b <= n for b, n in zip(sides, near.domain.shape, strict=True)):
                 flow = cls.tuned(near, workload, norm=norm, block=sides)
                 cells = "cell" if math.prod(sides) == 1 else " × ".join(map(str, sides)) + " cells"
-                sums = f", sums {', '.join(map(str, flow.widths or ()))} apart" if flow.widths else ""
+                sums = f", sums {', '.join(map(str, flow.sum_widths))} apart" if flow.sum_widths else ""
                 hubs = f", hubs {flow.hubs} apart" if flow.hubs else ""
                 yield f"Flow (blocks of {cells}{sums}{hubs})", flow
 
     # -- what is measured ----------------------------------------------------------------------------------
 
-    @property
+    @functools.cached_property
     def sides(self) -> tuple[int, ...]:
         """Cells per side of a block, along each axis."""
-        return self.block  # type: ignore[return-value]
+        block = self.block if isinstance(self.block, list | tuple) else (self.block,) * self.domain.ndim
+        if len(block) != self.domain.ndim:
+            raise InputError(f"block is {self.block!r}: it must be one number, or one per axis ({self.domain.ndim})")
+        return tuple(check_whole(block=b) for b in block)
 
     @functools.cached_property
     def starts(self) -> Starts:
@@ -238,34 +230,34 @@ class Flow(Strategy):
         return math.prod(self.blocks)
 
     @functools.cached_property
-    def plain(self) -> bool:
-        """Whether blocks are single cells."""
+    def blocks_are_cells(self) -> bool:
+        """Whether every block is a single cell."""
         return self.blocks == self.domain.shape
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        return (self.size + (0 if self.plain else self.domain.size), self.domain.size)
+        return (self.size + (0 if self.blocks_are_cells else self.domain.size), self.domain.size)
 
     @property
     def keeps_total(self) -> bool:  # type: ignore[override]
-        return self.arrivals is None and self.hubs is None
+        return not self.arrivals and self.hubs is None
 
     @property
     def parts(self) -> tuple[Group, ...]:
         sums = Group("sums of blocks", slice(self.shape[0] - self.size, self.shape[0]))
-        return (sums,) if self.plain else (Group("cells", slice(0, self.domain.size)), sums)
+        return (sums,) if self.blocks_are_cells else (Group("cells", slice(0, self.domain.size)), sums)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        sums = sum_blocks(X.reshape(*self.domain.shape, -1), self.starts).reshape(self.size, -1) * _ONE
-        return sums if self.plain else np.concatenate([X, sums])
+        sums = sum_blocks(X.reshape(*self.domain.shape, -1), self.starts).reshape(self.size, -1) * UNITS
+        return sums if self.blocks_are_cells else np.concatenate([X, sums])
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        own = X[self.shape[0] - self.size :].reshape(*self.blocks, -1) * _ONE
+        own = X[self.shape[0] - self.size :].reshape(*self.blocks, -1) * UNITS
         out = spread_blocks(own, self.starts, self.domain.shape).reshape(-1, X.shape[1])
-        return out if self.plain else out + X[: self.domain.size]
+        return out if self.blocks_are_cells else out + X[: self.domain.size]
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        if float(counts.sum(dtype=np.float64)) >= 2.0**62 / _ONE:
+        if float(counts.sum(dtype=np.float64)) >= 2.0**62 / UNITS:
             raise InputError("counts add up to more than a flow strategy holds: at most 2^58 points")
         return super().measure(counts)
 
@@ -275,140 +267,416 @@ class Flow(Strategy):
     # -- how noise enters ----------------------------------------------------------------------------------
 
     @functools.cached_property
-    def sums(self) -> tuple[str, ...]:
+    def sum_widths(self) -> tuple[int, ...]:
+        """Distances in borders between sums along lines, by level."""
+        widths = tuning.choose_usual_widths(self.blocks) if self.widths is None else self.widths
+        return tuple(check_whole(least=2, widths=w) for w in widths)
+
+    @functools.cached_property
+    def sum_names(self) -> tuple[str, ...]:
         """Names of the kinds of draws on sums along lines, by level."""
-        return tuple(f"sums {w} borders apart" for w in self.widths or ())
+        return tuple(f"sums {w} borders apart" for w in self.sum_widths)
 
     @functools.cached_property
-    def hub_grid(self) -> Hubs | None:
-        """Where the hubs are, with their sums."""
-        return None if self.hubs is None else Hubs.between(self.blocks, self.hubs, self.hub_widths, self.hub_strips)
-
-    @functools.cached_property
-    def kinds(self) -> dict[str, tuple[int, Fraction]]:
-        """Number of draws, and points that a draw of one counts, by the name of their kind, in order."""
-        crossing, n = Fraction(1, _ONE), self.blocks
-        out = {} if self.plain else {"cells": (self.domain.size, Fraction(1))}
+    def draw_kinds(self) -> dict[str, tuple[int, Fraction]]:
+        """Number of draws of each kind, and the points that a draw of one counts, in order."""
+        crossing, n = Fraction(1, UNITS), self.blocks
+        out = {} if self.blocks_are_cells else {"cells": (self.domain.size, Fraction(1))}
         if len(n) == 1:
             out[STRAIGHT] = n[0] - 1, crossing
         else:
             lines = ((n[0] - 1, n[1]), (n[1] - 1, n[0]))  # their number, and borders on each
             out[STRAIGHT] = sum(map(math.prod, lines)), crossing
             out[DIAGONAL] = 2 * (n[0] - 1) * (n[1] - 1), crossing
-            for name, w in zip(self.sums, self.widths or (), strict=True):
-                out[name] = sum(some * sums_on(m, w, self.centred) for some, m in lines), crossing / (2 * w)
-        if self.arrivals is not None:
-            out[ARRIVALS] = len(self.entries), crossing
-        if self.hub_grid is not None:
-            out |= {name: (some, crossing / parts) for name, (some, parts) in self.hub_grid.numbers.items()}
+            for name, w in zip(self.sum_names, self.sum_widths, strict=True):
+                out[name] = sum(some * count_sums(m, w, self.centred) for some, m in lines), crossing / (2 * w)
+        if self.arrivals:
+            out[ARRIVALS] = len(self.entry_blocks), crossing
+        if self.hubs is not None:
+            hubs = Hubs.on_grid(self.blocks, int(self.hubs), tuple(map(int, self.hub_widths)), self.hub_strips)
+            out |= {name: (some, crossing / parts) for name, (some, parts) in hubs.draw_counts.items()}
         return out
 
     @functools.cached_property
-    def entries(self) -> NDArray[np.int64]:
+    def entry_blocks(self) -> NDArray[np.int64]:
         """Flat indices of the blocks where entities may appear."""
         if isinstance(self.arrivals, str):
-            return np.flatnonzero(tuning.outermost(self.blocks))
+            return np.flatnonzero(tuning.mark_outermost(self.blocks))
         return np.array(self.arrivals or (), dtype=np.int64)
 
     @functools.cached_property
-    def share_of(self) -> dict[str, Fraction]:
-        """Share of each kind by name, a flow being counted in whole points."""
+    def kind_shares(self) -> dict[str, Fraction]:
+        """Share of each kind of draws, if flows are counted in whole points."""
         if self.shares is not None:
-            return dict(zip(self.kinds, self.shares, strict=True))
-        usual = tuning.usual_shares(len(self.sums))
-        return {name: usual.get(name, usual[tuning.SUMS]) for name in self.kinds}
+            return dict(zip(self.draw_kinds, read_shares(self.shares, len(self.draw_kinds), "group"), strict=True))
+        usual = tuning.choose_usual_shares(len(self.sum_names))
+        return {name: usual.get(name, usual["sums"]) for name in self.draw_kinds}
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        # Draws are counted in units: a move is 1/unit of them, and each counts that much less.
+        # A move changes 1 / unit draws, each of which counts that much less.
         out, end = [], 0
-        for name, (number, unit) in self.kinds.items():
-            out.append(Group(name, slice(end, end + number), self.share_of[name] * unit, unit))
+        for name, (number, unit) in self.draw_kinds.items():
+            out.append(Group(name, slice(end, end + number), self.kind_shares[name] * unit, unit))
             end += number
         return tuple(out)
 
     @property
     def draws(self) -> int:
-        return sum(number for number, _ in self.kinds.values())
+        return sum(number for number, _ in self.draw_kinds.values())
 
     @functools.cached_property
-    def lines(self) -> tuple[Lines, ...]:
-        """How the flow across a line along y, and across one along x, is estimated; none in 1-D."""
+    def lines(self) -> tuple[LineEstimator, ...]:
+        """How the flow across lines along y, and along x, is estimated; () in 1-D."""
         if self.domain.ndim == 1:
             return ()
-        variance = {name: float(1 / share) ** 2 for name, share in self.share_of.items()}
-        own = tuple(variance[name] for name in self.sums)
-        usual = self.widths or (), variance[STRAIGHT], variance[DIAGONAL], own, self.centred
-        along_y, along_x = (Lines(n, *usual) for n in reversed(self.blocks))
-        return along_y, along_y if along_x == along_y else along_x  # lines alike share their tables
+        variance = {name: float(1 / share) ** 2 for name, share in self.kind_shares.items()}
+        own = tuple(variance[name] for name in self.sum_names)
+        usual = self.sum_widths, variance[STRAIGHT], variance[DIAGONAL], own, self.centred
+        along_y, along_x = (LineEstimator(n, *usual) for n in reversed(self.blocks))
+        return along_y, along_y if along_x == along_y else along_x  # equal lines share their tables
 
     @functools.cached_property
-    def hub_noise(self) -> Hubs | None:
-        """The hubs with the ratios of their noises, by which their inflow is estimated."""
-        share = self.share_of
-        ratios = (float(share[HUBS] / share[name]) ** 2 for name in (HUB_SUMS, HUB_STRIPS) if name in share)
-        return None if self.hub_grid is None else replace(self.hub_grid, ratios=tuple(ratios))
+    def hub_grid(self) -> Hubs | None:
+        """The hubs, with the noise ratios by which their inflow is estimated."""
+        if self.hubs is None:
+            return None
+        share = self.kind_shares
+        hubs = Hubs.on_grid(self.blocks, int(self.hubs), tuple(map(int, self.hub_widths)), self.hub_strips)
+        ratios = tuple(float(share[HUBS] / share[name]) ** 2 for name in (HUB_SUMS, HUB_STRIPS) if name in share)
+        return replace(hubs, ratios=ratios)
 
-    def split(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
-        """Return the draws (..., draws) by the name of their kind, and the draws on flows by direction: views."""
+    def split_draws(self, noise: NDArray[Any]) -> tuple[dict[str, NDArray[Any]], list[Crossings]]:
+        """Return the draws (..., draws) by kind, and the draws on flows by direction, as views."""
         draws = {g.name: noise[..., g.members] for g in self.groups}
-        return draws, self._crossings(draws)
-
-    def _crossings(self, draws: dict[str, NDArray[Any]]) -> list[Crossings]:
-        return Crossings.of_draws(self.blocks, draws, self.lines, self.sums)
+        return draws, Crossings.of_draws(self.blocks, draws, self.lines, self.sum_names)
 
     @property
     def scatters_linearly(self) -> bool:
-        return not self.widths and not self.hub_widths  # sums are joined to the flows by rounding
+        return not self.sum_widths and not self.hub_widths  # sums are combined with the flows by rounding
 
     def scatter(self, noise: NDArray[Any]) -> NDArray[Any]:
-        """Return R(η), also of many releases at once: draws (..., draws) to values (..., k)."""
-        return self._scatter({group.name: noise[..., group.members] for group in self.groups})
+        """Return R(η) of one or many releases: draws (..., draws) to values (..., k)."""
+        return self.scatter_groups([noise[..., group.members] for group in self.groups])
 
-    def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-        return self._scatter({group.name: draws for group, draws in zip(self.groups, noise, strict=True)})
-
-    def _scatter(self, draws: dict[str, NDArray[Any]]) -> NDArray[Any]:
-        """Return R(η) from the draws of each kind (..., number), floats or whole numbers of 32 or 64 bits."""
+    def scatter_groups(self, noise: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        draws = {group.name: part for group, part in zip(self.groups, noise, strict=True)}
         first = draws[STRAIGHT]
         several, kind = first.shape[:-1], np.result_type(first, np.int64)
-        # Hubs come first: what their inflow needs is gone from memory before the map is there.
-        hubs = self.hub_noise
-        inflow = None if hubs is None else hubs.inflow(draws)
+        # Hubs come first: their intermediate arrays are freed before the map is allocated.
+        hubs = self.hub_grid
+        inflow = None if hubs is None else hubs.estimate_inflow(draws)
         out = np.zeros((*several, self.blocks[0], math.prod(self.blocks[1:])), dtype=kind)
-        for flows in self._crossings(draws):
-            flows.enter(out, self.lines[flows.axis] if self.widths else None)
+        for flows in Crossings.of_draws(self.blocks, draws, self.lines, self.sum_names):
+            flows.add_to_blocks(out, self.lines[flows.axis] if self.sum_widths else None)
         flat = out.reshape(*several, -1)
-        if self.arrivals is not None:
-            flat[..., self.entries] += draws[ARRIVALS]
+        if self.arrivals:
+            flat[..., self.entry_blocks] += draws[ARRIVALS]
         if hubs is not None and inflow is not None:
             flat[..., hubs.places] += inflow
-        return flat if self.plain else np.concatenate([draws["cells"], flat], axis=-1)
+        return flat if self.blocks_are_cells else np.concatenate([draws["cells"], flat], axis=-1)
 
     def gather(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         noise = np.zeros(self.draws)
-        draws, directions = self.split(noise)
+        draws, directions = self.split_draws(noise)
         sums = (flat := weights[self.shape[0] - self.size :]).reshape(self.blocks[0], -1)
         if len(self.blocks) == 2:
             directions[0].rising[...] = sums[1:, 1:] - sums[:-1, :-1]
             directions[0].falling[...] = sums[1:, :-1] - sums[:-1, 1:]
         for flows in directions:
             flows.straight[...] = np.diff(sums if flows.axis == 0 else sums.T, axis=0)
-            if self.widths:
-                spread = self.lines[flows.axis].adjoint(flows.straight, flows.sums)
+            if self.sum_widths:
+                spread = self.lines[flows.axis].apply_adjoint(flows.straight, flows.sums)
                 flows.straight[...] += spread
                 flows.rising[...] += spread[:, :-1]
                 flows.falling[...] += spread[:, 1:] if flows.axis == 0 else -spread[:, 1:]
-        if self.arrivals is not None:
-            draws[ARRIVALS][...] = flat[self.entries]
-        if self.hub_noise is not None:
-            self.hub_noise.adjoint(flat[self.hub_noise.places], draws)
-        if not self.plain:
+        if self.arrivals:
+            draws[ARRIVALS][...] = flat[self.entry_blocks]
+        if self.hub_grid is not None:
+            self.hub_grid.apply_adjoint(flat[self.hub_grid.places], draws)
+        if not self.blocks_are_cells:
             draws["cells"][...] = weights[: self.domain.size]
         return noise
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction | None:
-        return costs.edge_cost(self, near, norm)
+        costs = PathCosts(self, norm)
+        most, far = costs.find_direct(near), costs.bound_far(near)
+        if far > most and self.domain.size <= 400 and not costs.far_is_exact(near):
+            return None  # so few cells are priced by the definition, which is not a bound
+        most = max(most, far)
+        if near.source_cells.any():
+            block, point, by_hub = find_entrances(self, near)
+            distance = (*np.abs(block - point), 0)[:2]
+            seen = np.zeros((*(*self.blocks, 1)[:2], 2), dtype=bool)
+            seen[(*distance, by_hub.astype(np.int64))] = True
+            most = max(most, *(costs.price_arrival(x, y, bool(hub)) for x, y, hub in np.argwhere(seen).tolist()))
+        return Fraction(most, costs.denominator**norm)
 
     def changes(self, near: Neighbourhood) -> scipy.sparse.csr_array:
-        return costs.Routes(self, near).changes()
+        return Routes(self, near).changes()
+
+
+# -- costs of moves and arrivals -------------------------------------------------------------------------------
+
+
+class PathCosts:
+    """Costs of steps, paths and entry points of a flow as integers, over denominator^norm.
+
+    The weights of the sums at a border add up to one, and so do those of the sums at a hub, and of its strips along
+    either axis. So sums cost their share; in the 2-norm at most that (exactly where one sum has all the weight).
+    """
+
+    def __init__(self, flow: Flow, norm: int) -> None:
+        self.flow = flow
+        shares, self.denominator = whole_shares(list(flow.kind_shares.values()))
+        share = dict(zip(flow.kind_shares, (s**norm for s in shares), strict=True))
+        self.cells, self.arrival = share.pop("cells", 0), share.pop(ARRIVALS, 0)
+        # A hub is in strips along both axes.
+        self.hub = share.pop(HUBS, 0) + share.pop(HUB_SUMS, 0) + 2 * share.pop(HUB_STRIPS, 0)
+        straight, diagonal = share.pop(STRAIGHT), share.pop(DIAGONAL, 0)
+        sums = sum(share.values())
+        #: One step across a border, and one across two.
+        self.straight, self.diagonal = straight + sums, diagonal + 2 * sums
+
+    def price_path(self, x: int, y: int) -> int:
+        """Return the cost of the path to a block x and y blocks away: diagonal steps first, then straight ones."""
+        return min(x, y) * self.diagonal + abs(x - y) * self.straight
+
+    def price_longest(self, x: int, y: int) -> int:
+        """Return the largest cost of a path to a block at most x and y away: costs are linear except at x = y."""
+        corners = {(i, j) for i in {0, min(x, y), x} for j in {0, min(x, y), y}}
+        return max(self.price_path(i, j) for i, j in corners)
+
+    @property
+    def through_hub(self) -> int:
+        """The largest cost of a path from a block to its hub, and of the hub."""
+        assert self.flow.hub_grid is not None
+        x, y = self.flow.hub_grid.axes
+        return self.price_longest(x.longest_walk, y.longest_walk) + self.hub
+
+    def price_arrival(self, x: int, y: int, through_hub: bool) -> int:
+        """Return the cost of an arrival in a block x and y blocks from its entry point."""
+        return self.price_path(x, y) + (self.hub if through_hub else self.arrival) + self.cells
+
+    def find_direct(self, near: Neighbourhood) -> int:
+        """Return the largest cost of a move on its direct path."""
+        if not near.frontier.any():
+            return 0
+        # A move by d cells spans up to ⌈d / block⌉ blocks; shorter moves are moves as well.
+        limit = np.minimum(np.array(self.flow.blocks) - 1, find_longest_direct(self.flow))
+        far = np.minimum(-(-near.frontier // self.flow.sides), limit)
+        return max(self.price_longest(*(*move, 0)[:2]) for move in np.unique(far, axis=0).tolist()) + 2 * self.cells
+
+    def bound_far(self, near: Neighbourhood) -> int:
+        """Return a bound on the cost of moves through hubs; 0 if there are none.
+
+        Where both paths of a move cross a line they do so in opposite directions, and nearby hubs share sums. Such
+        moves may cost less than both paths and hubs alone. Where there is room, the costliest moves do neither
+        (`far_is_exact`).
+        """
+        return self._price_beyond(near, find_longest_direct(self.flow), alone=False)
+
+    def far_is_exact(self, near: Neighbourhood) -> bool:
+        """Return whether the paths and hubs of some costliest move share no draws."""
+        hubs = self.flow.hub_grid
+        if hubs is None or not (self.flow.hub_widths or self.flow.sum_widths):
+            return True
+        apart = max((2 * max(line.widths, default=0) + 1) * line.blocks_apart for line in hubs.axes)
+        return self.bound_far(near) == self._price_beyond(near, max(find_longest_direct(self.flow), apart), alone=True)
+
+    def _price_beyond(self, near: Neighbourhood, limit: int, alone: bool) -> int:
+        """Return the largest cost of a move through hubs that is longer than the limit along an axis.
+
+        It depends on how far both ends are from their hubs along each axis: all combinations that the neighbourhood
+        allows are priced. If `alone`, only moves whose two paths never cross the same line.
+        """
+        hubs = self.flow.hub_grid
+        if hubs is None or max(self.flow.blocks) <= limit + 1:
+            return 0
+        (least_x, far_x), (least_y, far_y) = (_find_least_distances(line, limit, alone) for line in hubs.axes)
+        walk = np.array([[self.price_path(i, j) for j in range(len(least_y))] for i in range(len(least_x))], object)
+        most = -1
+        for one, other in np.ndindex(least_x.shape):
+            taken = self._are_moves(near, far_x[one, other], least_y)
+            taken |= self._are_moves(near, least_x[one, other], far_y)
+            if taken.any():
+                most = max(most, *np.add.outer(walk[one], walk[other])[taken].tolist())
+        return 0 if most < 0 else most + 2 * (self.hub + self.cells)
+
+    def _are_moves(self, near: Neighbourhood, x: IntArray, y: IntArray) -> NDArray[np.bool_]:
+        """Return whether some move leads to a block x and y blocks away: it spans the blocks between, and a cell."""
+        sides = (*self.flow.sides, 1)
+        wide, high = (np.where(d > 0, (d - 1) * side + 1, 0) for d, side in zip((x, y), sides, strict=False))
+        if near.domain.ndim == 1:
+            return np.asarray((wide <= near.reach[0]) & (high == 0))
+        far = near.reach[np.minimum(wide, len(near.reach) - 1)]
+        return np.asarray((wide < len(near.reach)) & (high <= far))
+
+
+def find_longest_direct(flow: Flow) -> int:
+    """Return the number of blocks along either axis up to which moves take their direct path, not hubs.
+
+    So many steps cost as much as the costliest path through hubs. This does not depend on the kind of noise or the
+    neighbourhood, so that a move always takes the same path.
+    """
+    if flow.hub_grid is None:
+        return max(flow.blocks)
+    costs = PathCosts(flow, 1)
+    same = 2 * max(line.longest_walk for line in flow.hub_grid.axes)  # never twice through one hub
+    return max(same, 2 * costs.through_hub // max(costs.straight, costs.diagonal))
+
+
+def _find_least_distances(line: HubLine, limit: int, alone: bool) -> tuple[IntArray, IntArray]:
+    """Return the least distance of two blocks given their distances from their hubs, and the least above a limit.
+
+    If `alone`, without blocks on one side of one hub, whose paths cross the same lines.
+    """
+    never = 1 << 40  # longer than any move
+    block = np.arange(line.n)
+    hub = block // line.blocks_apart
+    offset = block - line.places[hub]
+    least, beyond = (np.full((line.longest_walk + 1,) * 2, never) for _ in range(2))
+    # Hubs repeat: a combination that is missing over three of them does not exist.
+    for distance in range(min(line.n, limit + 3 * line.blocks_apart + 1)):
+        one, other = offset[: line.n - distance], offset[distance:]
+        if alone:
+            free = (hub[: line.n - distance] != hub[distance:]) | (one * other <= 0)
+            one, other = one[free], other[free]
+        seen = np.zeros(least.shape, dtype=bool)
+        seen[np.abs(one), np.abs(other)] = True
+        seen |= seen.T
+        least[seen & (least == never)] = distance
+        if distance > limit:
+            beyond[seen & (beyond == never)] = distance
+    return least, beyond
+
+
+def find_entrances(flow: Flow, near: Neighbourhood) -> tuple[IntArray, IntArray, NDArray[np.bool_]]:
+    """Return for every cell that touches a source its block, where arrivals enter, and whether by a hub.
+
+    An arrival enters at the nearest block with noise for arrivals or, where that costs more, at the hub of its block.
+    """
+    from scipy.ndimage import distance_transform_cdt
+
+    hubs, places = flow.hub_grid, np.nonzero(near.source_cells)
+    block = np.stack([p // b for p, b in zip(places, flow.sides, strict=True)])
+    if not len(flow.entry_blocks):
+        if hubs is None:
+            raise InputError(
+                "arrivals is None, but the neighbourhood has sources: nothing hides who appears "
+                '(use Flow.tuned(near), or arrivals="boundary")'
+            )
+        return block, hubs.find_hub_blocks(block), np.ones(len(places[0]), dtype=bool)
+    closed = np.ones(flow.blocks, dtype=bool)
+    closed.reshape(-1)[flow.entry_blocks] = False
+    nearest = distance_transform_cdt(closed, metric="chessboard", return_distances=False, return_indices=True)
+    point = nearest[(slice(None), *block)]
+    far = np.zeros(len(places[0]), dtype=bool)
+    if hubs is not None:
+        costs = PathCosts(flow, 1)
+        most = max(0, (costs.through_hub - costs.arrival) // max(costs.straight, costs.diagonal))
+        far = np.abs(point - block).max(axis=0) > most
+        point[:, far] = hubs.find_hub_blocks(block[:, far])
+    return block, point, far
+
+
+class Routes:
+    """The path of every move and arrival through the blocks of a flow, and the draws that make up for it.
+
+    A move goes from block to block, diagonally first, then straight. A long one (`find_longest_direct`) leaves at the
+    hub of its first block and enters at the hub of its last. An arrival enters at its entrance, and goes on like a
+    move. Every border that is crossed changes the draws there.
+    """
+
+    def __init__(self, flow: Flow, near: Neighbourhood) -> None:
+        self.flow, self.near = flow, near
+        #: Numbers of the draws, arranged like the draws.
+        self._draws, self._crossings = flow.split_draws(np.arange(flow.draws))
+        self._changes: list[tuple[IntArray, IntArray, IntArray]] = []
+
+    def changes(self) -> scipy.sparse.csr_array:
+        """Return U (draws, M): by how much each draw makes up for each edge."""
+        flow, edges = self.flow, self.near.edges()
+        moves, every = edges[:, 0] >= 0, np.arange(len(edges))
+        if not flow.blocks_are_cells:
+            self._changes.append((edges[:, 1], every, np.ones_like(every)))
+            self._changes.append((edges[moves, 0], every[moves], -np.ones_like(every[moves])))
+        cell = np.stack(np.unravel_index(edges.clip(0), flow.domain.shape))
+        here, there = np.moveaxis(cell // np.array(flow.sides)[:, None, None], 2, 0)
+        if not moves.all():
+            # The edges list arrivals in the order of the source cells.
+            _, point, hub = find_entrances(flow, self.near)
+            arriving = every[~moves]
+            if hub.any():
+                self._enter_hubs(there[:, arriving[hub]], arriving[hub], 1)
+            if not hub.all():
+                entry = np.searchsorted(flow.entry_blocks, np.ravel_multi_index(tuple(point[:, ~hub]), flow.blocks))
+                self._add_changes(self._draws[ARRIVALS][entry], arriving[~hub], np.ones_like(entry))
+            self._walk_blocks(point, there[:, arriving], arriving)
+        far = moves & (np.abs(there - here).max(axis=0) > find_longest_direct(flow))
+        if (hubs := flow.hub_grid) is not None and far.any():
+            start, end = here[:, far], there[:, far]
+            self._walk_blocks(start, hubs.find_hub_blocks(start), every[far])
+            self._enter_hubs(start, every[far], -1)
+            self._enter_hubs(end, every[far], 1)
+            self._walk_blocks(hubs.find_hub_blocks(end), end, every[far])
+        direct = moves & ~far
+        self._walk_blocks(here[:, direct], there[:, direct], every[direct])
+        draws, columns, values = (np.concatenate(part) for part in zip(*self._changes, strict=True))
+        return scipy.sparse.csr_array((values, (draws, columns)), shape=(flow.draws, len(edges)))
+
+    def _add_changes(self, draw: IntArray, edge: IntArray, value: IntArray) -> None:
+        some = value != 0
+        self._changes.append((draw[some], edge[some], value[some] * UNITS))
+
+    def _walk_blocks(self, here: IntArray, there: IntArray, edge: IntArray) -> None:
+        """Cross the borders between blocks here and there (ndim, m)."""
+        here = here.copy()
+        while len(going := np.flatnonzero((here != there).any(axis=0))):
+            step = np.sign(there[:, going] - here[:, going])
+            self._cross_borders(here[:, going], step, edge[going])
+            here[:, going] += step
+
+    def _cross_borders(self, here: IntArray, step: IntArray, edge: IntArray) -> None:
+        """Step to neighbouring blocks (ndim, m): draws change by −1 or 1, and sums by their weights."""
+        there = here + step
+        low = np.minimum(here, there)
+        for axis, crossings in enumerate(self._crossings):
+            crossed = np.flatnonzero(step[axis])
+            sign, line = step[axis, crossed], low[axis, crossed]
+            if len(step) == 1:
+                self._add_changes(crossings.straight[line, 0], edge[crossed], sign)
+                return
+            # A diagonal move counts at its left or lower end.
+            place = np.where(sign > 0, here[1 - axis, crossed], there[1 - axis, crossed])
+            straight = step[1 - axis, crossed] == 0
+            self._add_changes(crossings.straight[line, place], edge[crossed], np.where(straight, sign, 0))
+            if crossings.sums:
+                table = np.concatenate(crossings.sums, axis=-1)
+                for which, weight in self.flow.lines[axis].windows.iterate_weights(place):
+                    self._add_changes(table[line, which], edge[crossed], sign * weight)
+        both = np.flatnonzero(step.all(axis=0))
+        rising, falling = (
+            table[low[0, both], low[1, both]] for table in (self._crossings[0].rising, self._crossings[0].falling)
+        )
+        draw = np.where(step[0, both] == step[1, both], rising, falling)
+        self._add_changes(draw, edge[both], step[0, both])
+
+    def _enter_hubs(self, block: IntArray, edge: IntArray, sign: int) -> None:
+        """Enter (or leave, sign −1) at the hubs of blocks (ndim, m): change draws of hubs, squares and strips."""
+        hubs = self.flow.hub_grid
+        assert hubs is not None
+        x, y = hubs.axes
+        at_x, at_y = (*hubs.find_hubs(block), np.zeros_like(edge))[:2]
+        own, *sums = hubs.split_draws(self._draws)
+        self._add_changes(own[at_x, at_y], edge, np.full_like(edge, sign))
+        if not sums:
+            return
+        on_x, on_y = (list(line.windows.iterate_weights(at)) for line, at in ((x, at_x), (y, at_y)))
+        for (i, of_x), (j, of_y) in itertools.product(on_x, on_y):
+            self._add_changes(sums[0][i, j], edge, sign * of_x * of_y)
+        if hubs.strips:
+            for i, of_x in on_x:
+                self._add_changes(sums[1][i, at_y], edge, sign * of_x)
+            for j, of_y in on_y:
+                self._add_changes(sums[2][at_x, j], edge, sign * of_y)

@@ -1,4 +1,4 @@
-"""Noise of a flow and how it enters: the flow across lines, and the inflow at hubs, each joined to weighted sums."""
+"""How the noise of a flow enters: the flow across lines and the inflow at hubs, each combined with weighted sums."""
 
 from __future__ import annotations
 
@@ -6,34 +6,291 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import scipy
+from numpy.typing import NDArray
 
-from deltahist.decode.forms import FloatArray, IntArray
-from deltahist.strategies.flow.lines import Array, Lines, Sums, bends, hats
+from deltahist.decode.forms import FloatArray, IntArray, cumulate_rows
 
-#: Names of kinds of draws: noise on moves across one border, and across two; on what enters at blocks.
+#: Integers of a release, or floats of its linear part.
+Array: TypeAlias = NDArray[Any]
+#: Names of the kinds of draws. Straight flows cross one border, diagonal flows cross two.
 STRAIGHT, DIAGONAL = "straight flows", "diagonal flows"
 ARRIVALS, HUBS, HUB_SUMS, HUB_STRIPS = "arrivals", "hubs", "sums of hubs", "strips of hubs"
-#: Binary digits after the point of flows between blocks: rounding adds less than a thousandth of a point squared.
-BITS = 4
-#: Axes of hubs.
+#: Flows are released in units of 1/16 point, so that rounding adds less than a thousandth of a squared point.
+UNITS = 1 << 4
+#: Axes of an array of hubs.
 _X, _Y = -2, -1
-#: Flows across lines that are worked on at a time, so that arrays in between stay small and near.
-AT_A_TIME = 1 << 17
-#: Eigenvalues of sums' weights below this, against the largest, are rounding.
-_ROUNDING = 1e-12
+
+
+# -- weighted sums along a line --------------------------------------------------------------------------------
+
+
+def count_sums(n: int, width: int, centred: bool = False) -> int:
+    """Return the number of overlapping sums on a line of n places, `width` apart; one more if centred."""
+    return max(1, round(n / width)) + centred
+
+
+def _find_centres(n: int, width: int, centred: bool) -> IntArray:
+    """Return the centres (sums,) of sums in half places."""
+    number = count_sums(n, width, centred)
+    return 2 * width * np.arange(number) + (n - 1 - (number - 1) * width if centred else width - 1)
+
+
+def make_hat_weights(n: int, width: int, centred: bool = False) -> IntArray:
+    """Return the weight (sums, n) of each place in each sum, in units of 1 / (2 width).
+
+    A sum's weight falls linearly from one at its centre to zero at its neighbours' centres. It stays one before the
+    first centre and behind the last. The weights at a place add up to one. The first sum begins at the line's start;
+    centred sums extend equally beyond both ends.
+    """
+    centre = _find_centres(n, width, centred)
+    place = np.clip(2 * np.arange(n), centre[0], centre[-1])
+    return np.maximum(2 * width - np.abs(place - centre[:, None]), 0)
+
+
+def find_bends(n: int, widths: Sequence[int], centred: bool) -> IntArray:
+    """Return both ends of a line and the places between which all weights are linear."""
+    centres = [_find_centres(n, width, centred) for width in widths]
+    begins = np.unique(np.concatenate([np.array([0, n]), *(-(-centre // 2) for centre in centres)]))
+    return begins[(begins >= 0) & (begins <= n)]
+
+
+class WeightedSums:
+    """Weighted sums of places along a line: integer weights (sums, places) for each level, and their units."""
+
+    def __init__(self, n: int, levels: Sequence[IntArray], units: Sequence[int]) -> None:
+        numbers = [len(weights) for weights in levels]
+        #: Weights of all levels (sums, n). The level of each sum, and the unit of its weights (sums,).
+        self.weights = np.concatenate([np.zeros((0, n), dtype=np.int64), *levels])
+        self.level = np.repeat(np.arange(len(levels)), numbers)
+        self.units = np.repeat(np.array(units, dtype=np.float64), numbers)
+        #: Θ (sums, n): the weights times their units.
+        self.theta = self.weights / self.units[:, None]
+
+    def __len__(self) -> int:
+        return len(self.level)
+
+    def sum_along(self, values: Array, axis: int = -1) -> Array:
+        """Return the sums of values along one of the last two axes, in units. Integers stay exact."""
+        shape = list(values.shape)
+        shape[axis] = len(self)
+        out = np.empty(shape, dtype=np.result_type(values, self.weights))
+        for i, row in enumerate(self.weights):
+            places = np.flatnonzero(row)  # a row's weights are zero outside a short stretch
+            some = slice(places[0], places[-1] + 1) if places.size else slice(0)
+            if axis == -1:
+                out[..., i] = values[..., some] @ row[some]
+            else:
+                out[..., i, :] = row[some] @ values[..., some, :]
+        return out
+
+    @functools.cached_property
+    def covering_sums(self) -> list[tuple[IntArray, IntArray, int]]:
+        """For each level the first and the last sum that contain each place (n,), and the level's last sum."""
+        out = []
+        for level in np.unique(self.level):
+            members = np.flatnonzero(self.level == level)
+            holds = self.weights[members] > 0
+            out.append((members[holds.argmax(axis=0)], members[-1] - holds[::-1].argmax(axis=0), int(members[-1])))
+        return out
+
+    def iterate_weights(self, place: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Yield the sums that contain places, and their weights there: two per level, the second may have weight 0."""
+        for first, last, _ in self.covering_sums:
+            one, other = first[place], last[place]
+            yield one, self.weights[one, place]
+            yield other, np.where(one == other, 0, self.weights[other, place])
+
+
+class Stretches(NamedTuple):
+    """Stretches of a line on which places have equal variance and weights are linear.
+
+    Two sums of each level cover a stretch. From place to place the first loses `slope` and the second gains it.
+
+    cuts : first place of each stretch (s,). variance : of a place (s,).
+    levels : for each level the first sum, its weight at the first place, the second sum, and the slope (s,). Before
+        the first centre and behind the last, both sums are the same and the slope is zero.
+    """
+
+    cuts: IntArray
+    variance: FloatArray
+    levels: list[tuple[IntArray, IntArray, IntArray, IntArray]]
+
+
+@dataclass(frozen=True)
+class LineEstimator:
+    """Least squares along a line of n borders; all lines of one direction share it.
+
+    T is the flow across each border according to the single draws, Θ T its weighted sums (`make_hat_weights`), and s
+    the same sums with noise of their own. The estimate is T + C (s − Θ T) with C = V Θᵀ (Θ V Θᵀ + W)⁻¹, for the
+    variances V of T and W of s. A move shifts s and Θ T by the same amount. So s − Θ T does not change, and the
+    estimate shifts by exactly the move, whatever C is and however C (s − Θ T) is rounded.
+
+    `straight`, `diagonal` and `sums` are variances up to a common factor; the sums' centres are `widths` borders apart.
+    """
+
+    n: int
+    widths: tuple[int, ...]
+    straight: float
+    diagonal: float
+    sums: tuple[float, ...]
+    centred: bool = False
+
+    @functools.cached_property
+    def diagonal_counts(self) -> FloatArray:
+        """Number of diagonal moves that cross each border (n,)."""
+        out = np.zeros(self.n)
+        out[:-1] += 1
+        out[1:] += 1
+        return out
+
+    @functools.cached_property
+    def windows(self) -> WeightedSums:
+        """Θ, each level in units of 1 / (2 width)."""
+        levels = [make_hat_weights(self.n, w, self.centred) for w in self.widths]
+        return WeightedSums(self.n, levels, [2 * w for w in self.widths])
+
+    @functools.cached_property
+    def border_variance(self) -> FloatArray:
+        """V (n,), as planned."""
+        return self.straight + self.diagonal * self.diagonal_counts
+
+    def covariance_of_sums(self, borders: FloatArray, sums: Sequence[float]) -> FloatArray:
+        """Return Θ V Θᵀ + W (p, p) for variances V of borders (n,) and of each level of sums."""
+        theta = self.windows.theta
+        return np.asarray((theta * borders) @ theta.T + np.diag(np.array(sums, dtype=float)[self.windows.level]))
+
+    @functools.cached_property
+    def prefix_gain(self) -> FloatArray:
+        """C summed over the borders before each edge (n + 1, p)."""
+        spread = self.windows.theta * self.border_variance
+        gain = np.linalg.solve(self.covariance_of_sums(self.border_variance, self.sums), spread).T
+        return cumulate_rows(np.asarray(gain, dtype=np.float64))
+
+    @functools.cached_property
+    def knots(self) -> IntArray:
+        """The edges (s,) between which weights next to an edge, and sums before it, are quadratic."""
+        bend = np.concatenate([find_bends(self.n, self.widths, self.centred), [1, self.n - 1]])
+        every: IntArray = np.unique(np.add.outer(bend, np.arange(-1, 2)))
+        return every[(every >= 0) & (every <= self.n)]
+
+    @functools.cached_property
+    def sums_per_level(self) -> list[int]:
+        """Number of sums on each level."""
+        return [count_sums(self.n, width, self.centred) for width in self.widths]
+
+    @functools.cached_property
+    def stretches(self) -> Stretches:
+        """The line in stretches, cut at the sums' centres and next to both ends."""
+        centres = [_find_centres(self.n, width, self.centred) for width in self.widths]
+        begins = [-(-centre // 2) for centre in centres]
+        cuts: IntArray = np.unique(np.concatenate([np.array([0, 1, self.n - 1]), *begins]))
+        cuts = cuts[(cuts >= 0) & (cuts < self.n)]
+        levels, start = [], 0
+        for width, centre, begin in zip(self.widths, centres, begins, strict=True):
+            last, before = len(centre) - 1, np.searchsorted(begin, cuts, side="right") - 1
+            between, place = ((before >= 0) & (before < last)).astype(np.int64), np.maximum(before, 0)
+            weight = 2 * width - between * (2 * cuts - centre[place])
+            levels.append((start + place, weight, start + place + between, 2 * between))
+            start += len(centre)
+        return Stretches(cuts, self.border_variance[cuts], levels)
+
+    @functools.cached_property
+    def banded_factors(self) -> tuple[IntArray, FloatArray, FloatArray]:
+        """The sums' order along the line, and L (p, b) and D (p,) with L D Lᵀ = Θ V Θᵀ + W in that order.
+
+        L has ones on its diagonal and b diagonals below; column j is `L[j]`. Integer products and elementwise
+        arithmetic make the factors independent of the BLAS.
+        """
+        weights, unit = scipy.sparse.csr_array(self.windows.weights), self.windows.units
+        order = np.argsort(self.windows.weights.argmax(axis=1), kind="stable")
+        weights, unit = weights[order], unit[order]
+        diagonal = (weights * self.diagonal_counts.astype(np.int64)) @ weights.T
+        left = self.straight * (weights @ weights.T).toarray() + self.diagonal * diagonal.toarray()
+        left /= np.multiply.outer(unit, unit)
+        left[np.diag_indices(len(order))] += np.repeat(self.sums, self.sums_per_level)[order]
+        band = int(np.abs(np.subtract(*np.nonzero(left))).max(initial=0))
+        below, own = np.zeros((len(order), band)), np.zeros(len(order))
+        for j in range(len(order)):
+            behind, own[j] = slice(j + 1, j + 1 + band), left[j, j]
+            column = left[behind, j] / own[j]
+            left[behind, behind] -= np.multiply.outer(column, left[behind, j])
+            below[j, : len(column)] = column
+        return order, below, own
+
+    def solve_sums(self, surplus: Array) -> FloatArray:
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) for s − Θ T (p, lines) in units. Lines do not affect each other's result."""
+        order, below, own = self.banded_factors
+        out = (surplus / self.windows.units[:, None])[order]
+        for j, column in enumerate(below):
+            behind = out[j + 1 : j + 1 + len(column)]
+            behind -= column[: len(behind), None] * out[j]
+        out /= own[:, None]
+        for j in range(len(order) - 1, 0, -1):
+            before = np.arange(max(0, j - below.shape[1]), j)
+            out[before[0] : j] -= below[before, j - 1 - before, None] * out[j]
+        solved = np.empty_like(out)
+        solved[order] = out
+        return solved
+
+    def weigh_flows(self, flow: Array) -> Array:
+        """Return Θ T (lines, p) in units for flows T (lines, n). Integers stay exact."""
+        cuts, _, levels = self.stretches
+        which = np.repeat(np.arange(len(cuts)), np.diff(cuts, append=self.n))
+        plain = np.add.reduceat(flow, cuts, axis=-1)
+        moment = np.add.reduceat(flow * (np.arange(self.n) - cuts[which]), cuts, axis=-1)
+        out = np.zeros((len(flow), sum(self.sums_per_level)), dtype=flow.dtype)
+        for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
+            falling = weight * plain - slope * moment
+            for sums, part in ((left, falling), (right, 2 * width * plain - falling)):
+                runs = np.flatnonzero(np.diff(sums, prepend=-1))
+                out[:, sums[runs]] += np.add.reduceat(part, runs, axis=-1)
+        return out
+
+    def correct_prefixes(self, solved: FloatArray) -> FloatArray:
+        """Return C (s − Θ T) summed over the places before each edge (lines, n + 1), from `solve_sums` (p, lines)."""
+        cuts, variance, levels = self.stretches
+        # C (s − Θ T) is linear on each stretch: `level` at its first place, and twice `rise` from place to place.
+        level, rise = np.zeros((2, len(cuts), solved.shape[1]))
+        for width, (left, weight, right, slope) in zip(self.widths, levels, strict=True):
+            one, other = solved[left], solved[right]
+            other -= one
+            rise += other * (slope[:, None] / (4 * width))
+            other *= 1 - weight[:, None] / (2 * width)
+            level += one
+            level += other
+        level *= variance[:, None]
+        rise *= variance[:, None]
+        size = np.diff(cuts)[:, None]
+        before = cumulate_rows(size * (level[:-1] + (size - 1) * rise[:-1]))
+        number = np.diff(cuts, append=self.n + 1)
+        further = (np.arange(self.n + 1) - np.repeat(cuts, number)).astype(np.float64)
+        before, level, rise = (np.repeat(each.T, number, axis=1) for each in (before, level, rise))
+        rise *= further - 1
+        rise += level
+        rise *= further
+        rise += before
+        return rise
+
+    def apply_adjoint(self, weights: FloatArray, sums: Sequence[FloatArray]) -> FloatArray:
+        """Return −ΘᵀCᵀw, what the weights w (lines, n) add to those of T; write Cᵀw into `sums`."""
+        back = self.solve_sums(self.weigh_flows(weights * self.border_variance).T).T
+        for level, part in enumerate(sums):
+            part[...] = back[:, self.windows.level == level] / (2 * self.widths[level])
+        return -back @ self.windows.theta
 
 
 # -- flows across lines ----------------------------------------------------------------------------------------
 
 
 class Crossings(NamedTuple):
-    """Draws of the flows across all lines of one direction, in arrays (..., lines, places) that are views.
+    """Draws of the flows across all lines of one direction, as views (..., lines, places).
 
-    straight : flow across each border, to the east or to the north. rising, falling : of diagonal moves, which count at
-    the left, respectively lower, end; a falling move flows east and south. sums : by level.
+    straight : flow east or north across each border. rising, falling : diagonal moves, counted at their left or lower
+    end; a falling move flows south-east. sums : by level.
     """
 
     axis: int
@@ -44,18 +301,18 @@ class Crossings(NamedTuple):
 
     @classmethod
     def of_draws(
-        cls, blocks: tuple[int, ...], draws: dict[str, Array], lines: Sequence[Lines], sums: Sequence[str]
+        cls, blocks: tuple[int, ...], draws: dict[str, Array], lines: Sequence[LineEstimator], sums: Sequence[str]
     ) -> list[Crossings]:
-        """Return draws by their direction, from draws (..., number) by the name of their kind, and names of sums."""
+        """Return draws (..., number) of each kind by direction; `sums` names the kinds that are sums along lines."""
         if len(blocks) == 1:
             straight = draws[STRAIGHT][..., None]
             return [cls(0, straight, straight[..., :0], straight[..., :0])]
         nx, ny = blocks
-        east, north = _cut(draws[STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
-        rising, falling = _cut(draws[DIAGONAL], [(nx - 1, ny - 1)] * 2)
-        numbers = zip(*(line.numbers for line in lines), strict=True)
+        east, north = _split_draws(draws[STRAIGHT], [(nx - 1, ny), (ny - 1, nx)])
+        rising, falling = _split_draws(draws[DIAGONAL], [(nx - 1, ny - 1)] * 2)
+        numbers = zip(*(line.sums_per_level for line in lines), strict=True)
         levels = [
-            _cut(draws[name], [(nx - 1, on_x), (ny - 1, on_y)])
+            _split_draws(draws[name], [(nx - 1, on_x), (ny - 1, on_y)])
             for name, (on_x, on_y) in zip(sums, numbers, strict=True)
         ]
         return [
@@ -63,59 +320,51 @@ class Crossings(NamedTuple):
             cls(1, north, rising.mT, falling.mT, [level[1] for level in levels]),
         ]
 
-    def strips(self) -> Iterator[tuple[slice, slice]]:
-        """Yield a few lines at a time: the blocks before them, and behind them."""
+    def slice_lines(self) -> Iterator[tuple[slice, slice]]:
+        """Yield a few lines at a time, as the blocks before and behind them, so that intermediate arrays stay small."""
         number = self.straight.shape[-2]
-        step = max(1, AT_A_TIME * number // max(1, self.straight.size))
+        step = max(1, (1 << 17) * number // max(1, self.straight.size))
         for start in range(0, number, step):
             stop = min(start + step, number)
             yield slice(start, stop), slice(start + 1, stop + 1)
 
-    def across(self, some: slice) -> Array:
-        """Return T of some lines (..., some, places): all flow across them, as the single draws have it."""
-        out, falling = _wide(self.straight[..., some, :]), self.falling[..., some, :]
-        out[..., :-1] += self.rising[..., some, :]
-        if self.axis == 0:
-            out[..., 1:] += falling
-        else:
-            out[..., 1:] -= falling
-        return out
-
-    def solve(self, line: Lines) -> FloatArray:
-        """Return what sums say of each line (p, ..., lines), by least squares (`Lines.solve`)."""
-        surplus = _wide(np.concatenate(self.sums, axis=-1))
-        for some, _ in self.strips():
-            flow = self.across(some)
-            surplus[..., some, :] -= line.weigh(flow.reshape(-1, line.n)).reshape(*flow.shape[:-1], -1)
-        solved = line.solve(surplus.reshape(-1, surplus.shape[-1]).T)
+    def solve_sums(self, line: LineEstimator) -> FloatArray:
+        """Return (Θ V Θᵀ + W)⁻¹ (s − Θ T) of each line (p, ..., lines)."""
+        surplus = _copy_wide(np.concatenate(self.sums, axis=-1))
+        for some, _ in self.slice_lines():
+            flow, falling = _copy_wide(self.straight[..., some, :]), self.falling[..., some, :]
+            flow[..., :-1] += self.rising[..., some, :]
+            if self.axis == 0:
+                flow[..., 1:] += falling
+            else:
+                flow[..., 1:] -= falling
+            surplus[..., some, :] -= line.weigh_flows(flow.reshape(-1, line.n)).reshape(*flow.shape[:-1], -1)
+        solved = line.solve_sums(surplus.reshape(-1, surplus.shape[-1]).T)
         return solved.reshape(len(solved), *surplus.shape[:-1])
 
-    def enter(self, out: Array, line: Lines | None) -> None:
-        """Let the flows enter what blocks gain (..., along x, along y); sums add to them by the line, if there are any.
+    def add_to_blocks(self, out: Array, line: LineEstimator | None) -> None:
+        """Add the flows to what blocks gain (..., along x, along y), corrected by the line's sums unless None.
 
-        Diagonal moves, which both directions have, enter with the flows to the east.
+        Diagonal moves belong to both directions; they enter with the flows to the east.
         """
-        solved = np.zeros(0) if line is None else self.solve(line)
+        solved = np.zeros(0) if line is None else self.solve_sums(line)
         gained = out if self.axis == 0 else out.mT
-        for some, after in self.strips():
+        for some, after in self.slice_lines():
             if self.axis == 0:
                 rising, falling = self.rising[..., some, :], self.falling[..., some, :]
                 out[..., some, :-1] -= rising
                 out[..., after, 1:] += rising
                 out[..., some, 1:] -= falling
                 out[..., after, :-1] += falling
-            moved = self.straight[..., some, :] if line is None else self.estimate(some, line, solved)
+            moved = self.straight[..., some, :]
+            if line is not None:
+                moved = self._correct_flow(moved, line, solved[..., some])
             gained[..., some, :] -= moved
             gained[..., after, :] += moved
 
-    def estimate(self, some: slice, line: Lines, solved: FloatArray) -> Array:
-        """Return the straight flow across some lines (..., some, places), with what the sums along them add.
-
-        The sum from the line's start is rounded, of whole numbers.
-        """
-        straight = self.straight[..., some, :]
-        known = solved[..., some].reshape(len(solved), -1)
-        before = line.sums_before(known)
+    def _correct_flow(self, straight: Array, line: LineEstimator, solved: FloatArray) -> Array:
+        """Return straight flows (..., lines, places) with the correction. For integers its prefixes are rounded."""
+        before = line.correct_prefixes(solved.reshape(len(solved), -1))
         if straight.dtype.kind != "f":
             np.rint(before, out=before)
         out = np.empty(straight.shape, dtype=np.result_type(straight, np.int64))
@@ -124,13 +373,13 @@ class Crossings(NamedTuple):
         return out
 
 
-def _wide(draws: Array) -> Array:
-    """Return a copy of draws in 64 bits, whole numbers or floats."""
+def _copy_wide(draws: Array) -> Array:
+    """Return a 64-bit copy of draws, integers or floats."""
     return draws.astype(np.result_type(draws, np.int64))
 
 
-def _cut(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
-    """Return draws (..., number) as arrays of these shapes, one after the other."""
+def _split_draws(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
+    """Return draws (..., number) as consecutive arrays of these shapes."""
     ends = np.cumsum([0, *map(math.prod, shapes)]).tolist()
     return [
         draws[..., start:end].reshape(*draws.shape[:-1], *shape)
@@ -143,10 +392,9 @@ def _cut(draws: Array, shapes: Sequence[tuple[int, int]]) -> list[Array]:
 
 @dataclass(frozen=True, eq=False)
 class HubLine:
-    """Hubs along one axis of n blocks, one in the middle of every `spacing` blocks, and their sums.
+    """Hubs along one axis of n blocks, one in the middle of every `spacing` blocks, and their weighted sums.
 
-    The spacing is odd, and less on an axis with fewer blocks. `widths` are hubs between the centres of sums, one for
-    each level of sums, multiples of the one before; () for none.
+    The spacing is odd. `widths` are the hubs between the centres of sums, for each level a multiple of the one before.
     """
 
     n: int
@@ -154,99 +402,99 @@ class HubLine:
     widths: tuple[int, ...] = ()
 
     @functools.cached_property
-    def apart(self) -> int:
-        """Blocks between hubs: odd, so that each hub is in the middle of its own, and at least one is."""
+    def blocks_apart(self) -> int:
+        """Blocks between hubs: the spacing, or less on an axis with fewer blocks; odd."""
         return min(self.spacing, self.n - 1 + self.n % 2)
 
     @property
-    def walk(self) -> int:
+    def longest_walk(self) -> int:
         """Blocks from any block to its hub, at most."""
-        return self.apart // 2
+        return self.blocks_apart // 2
 
     @functools.cached_property
     def places(self) -> IntArray:
-        """Block of each hub; a rest at the end has one, too."""
-        return np.minimum(np.arange(0, self.n, self.apart) + self.walk, self.n - 1)
+        """Block of each hub. Blocks left over at the end have a hub, too."""
+        return np.minimum(np.arange(0, self.n, self.blocks_apart) + self.longest_walk, self.n - 1)
 
     @functools.cached_property
-    def windows(self) -> Sums:
-        """Θ: at every hub the weights of all levels add up to one unit, levels alike; one sum of all without widths."""
+    def windows(self) -> WeightedSums:
+        """Θ: the weights of all levels at a hub add up to one. Without widths one sum covers all hubs."""
         number = len(self.places)
         if not self.widths or number == 1:
-            return Sums(number, [np.ones((1, number), dtype=np.int64)], [1])
+            return WeightedSums(number, [np.ones((1, number), dtype=np.int64)], [1])
         most = self.widths[-1]
-        levels = [most // w * hats(number, w, centred=True) for w in self.widths]
-        return Sums(number, levels, [2 * most * len(levels)] * len(levels))
+        levels = [most // w * make_hat_weights(number, w, centred=True) for w in self.widths]
+        return WeightedSums(number, levels, [2 * most * len(levels)] * len(levels))
 
     @property
     def knots(self) -> IntArray:
         """The hubs (s,) between which sums of waves before a hub are quadratic."""
         number = len(self.places)
-        return bends(number, self.widths if number > 1 else (), centred=True)
+        return find_bends(number, self.widths if number > 1 else (), centred=True)
 
     @property
-    def unit(self) -> int:
-        """Parts that weights are counted in."""
+    def weight_unit(self) -> int:
+        """Weights are counted in this part of one."""
         return int(self.windows.units[0])
 
     @functools.cached_property
     def spectrum(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues λ of Θ Θᵀ above zero, and its eigenvectors over √λ, as columns: each wave's part of each sum."""
+        """Eigenvalues λ > 0 of Θ Θᵀ, and its eigenvectors over √λ as columns."""
         theta = self.windows.theta
         values, vectors = np.linalg.eigh(theta @ theta.T)
-        seen = values > _ROUNDING * values[-1]
+        seen = values > 1e-12 * values[-1]  # smaller ones are rounding
         return values[seen], vectors[:, seen] / np.sqrt(values[seen])
 
     @functools.cached_property
     def waves(self) -> FloatArray:
-        """An orthonormal basis of what sums of hubs see (waves, hubs): eigenvectors of Θᵀ Θ."""
+        """An orthonormal basis (waves, hubs) of the row space of Θ: eigenvectors of Θᵀ Θ."""
         return self.spectrum[1].T @ self.windows.theta
 
     @functools.cached_property
-    def before(self) -> FloatArray:
+    def hubs_before(self) -> FloatArray:
         """Hubs before each edge of blocks (n + 1, 1)."""
-        return self._before(np.ones((1, len(self.places))))
+        return self._sum_before(np.ones((1, len(self.places))))
 
     @functools.cached_property
     def waves_before(self) -> FloatArray:
         """Sums of the waves before each edge of blocks (n + 1, waves)."""
-        return self._before(self.waves)
+        return self._sum_before(self.waves)
 
-    def _before(self, weights: FloatArray) -> FloatArray:
+    def _sum_before(self, weights: FloatArray) -> FloatArray:
         out = np.zeros((self.n + 1, len(weights)))
         out[self.places + 1] = weights.T
         return np.asarray(out.cumsum(axis=0))
 
-    def onto_waves(self, hubs: FloatArray, axis: int) -> FloatArray:
-        """Return how much of each wave is in numbers at hubs along an axis."""
-        sums, turn = self.windows.product(hubs, axis) / self.unit, self.spectrum[1]
+    def project_onto_waves(self, hubs: FloatArray, axis: int) -> FloatArray:
+        """Return the coefficients of waves from values at hubs along an axis."""
+        sums, turn = self.windows.sum_along(hubs, axis) / self.weight_unit, self.spectrum[1]
         return np.asarray(sums @ turn if axis == _Y else turn.T @ sums)
 
-    def of_waves(self, waves: FloatArray, axis: int) -> FloatArray:
-        """Return the numbers at hubs along an axis from coefficients of waves."""
+    def combine_waves(self, waves: FloatArray, axis: int) -> FloatArray:
+        """Return values at hubs along an axis from coefficients of waves."""
         turn = self.spectrum[1]
-        return self.of_sums(waves @ turn.T if axis == _Y else turn @ waves, axis)
+        return self.spread_sums(waves @ turn.T if axis == _Y else turn @ waves, axis)
 
-    def of_sums(self, sums: FloatArray, axis: int) -> FloatArray:
-        """Return at each hub along an axis the sums that it is in, by their weights."""
+    def spread_sums(self, sums: FloatArray, axis: int) -> FloatArray:
+        """Return Θᵀ times sums along an axis."""
         each = self.windows.theta
         return np.asarray(sums @ each if axis == _Y else each.T @ sums)
 
 
 @dataclass(frozen=True, eq=False)
 class Hubs:
-    """Blocks every few blocks along both axes, through which long moves leave and enter; and least squares of that.
+    """Blocks at regular distances through which long moves leave and enter, and least squares of that inflow.
 
-    ζ is the inflow as the hubs' own noise has it; sums s over squares of hubs, and over strips of them along one axis,
-    have noise of their own. With Θ for the weights of each level of sums and ρ for the variance of its noise over that
+    ζ is the inflow according to the hubs' own noise. Sums s over squares of hubs, and over strips of them along one
+    axis, have noise of their own. With Θ the weights of each level of sums and ρ the variance of its noise over that
     of a hub's own, the estimate is ζ + T Σ Θᵀ (s − Θ ζ)/ρ with T = (1 + Σ ΘᵀΘ/ρ)⁻¹. A move changes s and Θ ζ alike.
-    Squares are products over the axes, and strips have the same weights along one: all levels have the same waves as
-    eigenvectors, and T is a number for each product of two of them.
+    Weights are products over the axes, so that all levels share their eigenvectors: products of two waves. T is one
+    number for each of these.
 
     Parameters
     ----------
-    axes : the hubs along each axis; a second axis of one block in 1-D. strips : whether there are any.
-    ratios : ρ of squares, and of strips; () where there are no sums, or the estimate does not matter.
+    axes : the hubs along each axis; the second has one block in 1-D. strips : whether there are strips.
+    ratios : ρ of squares and of strips; () without sums.
     """
 
     axes: tuple[HubLine, HubLine]
@@ -254,11 +502,11 @@ class Hubs:
     ratios: tuple[float, ...] = ()
 
     @classmethod
-    def between(cls, blocks: tuple[int, ...], spacing: int, widths: tuple[int, ...] = (), strips: bool = False) -> Hubs:
-        """Return the hubs of a grid: `spacing` in blocks, `widths` of the levels of sums in hubs."""
+    def on_grid(cls, blocks: tuple[int, ...], spacing: int, widths: tuple[int, ...] = (), strips: bool = False) -> Hubs:
+        """Return the hubs of a grid of blocks."""
         x, y = (*blocks, 1)[:2]
-        line = HubLine(x, spacing, widths)  # axes alike share their tables
-        return cls((line, line if x == y else HubLine(y, spacing, widths)), strips)
+        line = HubLine(x, spacing, widths)
+        return cls((line, line if x == y else HubLine(y, spacing, widths)), strips)  # equal axes share their tables
 
     @functools.cached_property
     def places(self) -> IntArray:
@@ -267,101 +515,101 @@ class Hubs:
         return np.add.outer(x.places * y.n, y.places).ravel()
 
     @property
-    def numbers(self) -> dict[str, tuple[int, int]]:
-        """Number of draws, and parts into which their unit divides a flow's, by the name of their kind."""
+    def draw_counts(self) -> dict[str, tuple[int, int]]:
+        """Number of draws of each kind, and how many of its units make one unit of a flow."""
         x, y = self.axes
         out = {HUBS: (len(x.places) * len(y.places), 1)}
         if x.widths:
-            out[HUB_SUMS] = (len(x.windows) * len(y.windows), x.unit * y.unit)
+            out[HUB_SUMS] = (len(x.windows) * len(y.windows), x.weight_unit * y.weight_unit)
         if self.strips:
-            out[HUB_STRIPS] = (len(x.windows) * len(y.places) + len(x.places) * len(y.windows), x.unit)
+            number = len(x.windows) * len(y.places) + len(x.places) * len(y.windows)
+            out[HUB_STRIPS] = (number, x.weight_unit)
         return out
 
-    def split(self, draws: dict[str, Array]) -> list[Array]:
+    def split_draws(self, draws: dict[str, Array]) -> list[Array]:
         """Return draws (..., along x, along y) of hubs, of squares, and of strips along either axis, if any."""
         (hx, sx), (hy, sy) = ((len(line.places), len(line.windows)) for line in self.axes)
         shapes = {HUBS: [(hx, hy)], HUB_SUMS: [(sx, sy)], HUB_STRIPS: [(sx, hy), (hx, sy)]}
-        return [part for name in self.numbers for part in _cut(draws[name], shapes[name])]
+        return [part for name in self.draw_counts for part in _split_draws(draws[name], shapes[name])]
 
     @functools.cached_property
-    def ones(self) -> FloatArray:
-        """All ones as a sum of products of waves (waves, waves): sums' weights add up to one at every hub."""
+    def ones_in_waves(self) -> FloatArray:
+        """Coefficients (waves, waves) of all ones, which are in the row space of Θ."""
         return np.asarray(np.multiply.outer(*(line.waves.sum(axis=1) for line in self.axes)))
 
     @functools.cached_property
-    def levels(self) -> list[FloatArray]:
-        """Eigenvalues of squares, and of strips, for products of waves (1 + waves, 1 + waves).
+    def level_spectra(self) -> list[FloatArray]:
+        """Eigenvalues of squares and of strips for products of waves (1 + waves, 1 + waves).
 
-        The first along each axis stands for all that the sums there do not see.
+        IntArray 0 along an axis is everything orthogonal to the waves there.
         """
         x, y = (np.concatenate([[0.0], line.spectrum[0]]) for line in self.axes)
         return [np.multiply.outer(x, y), np.add.outer(x, y)]
 
     @functools.cached_property
     def trust(self) -> FloatArray:
-        """T for products of waves (1 + waves, 1 + waves), as in `levels`."""
-        seen = (level / ratio for level, ratio in zip(self.levels, self.ratios, strict=False))
-        return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.levels[0]))))
+        """T for products of waves (1 + waves, 1 + waves), as in `level_spectra`."""
+        seen = (level / ratio for level, ratio in zip(self.level_spectra, self.ratios, strict=False))
+        return np.asarray(1 / (1 + sum(seen, np.zeros_like(self.level_spectra[0]))))
 
-    def hub_of(self, block: IntArray) -> IntArray:
-        """Return the number along each axis (ndim, m) of the hub of blocks (ndim, m)."""
-        return np.stack([b // line.apart for b, line in zip(block, self.axes, strict=False)])
+    def find_hubs(self, block: IntArray) -> IntArray:
+        """Return the number along each axis of the hub of each block (ndim, m)."""
+        return np.stack([b // line.blocks_apart for b, line in zip(block, self.axes, strict=False)])
 
-    def place_of(self, hub: IntArray) -> IntArray:
-        """Return blocks (ndim, m) of hubs (ndim, m)."""
-        return np.stack([line.places[h] for h, line in zip(hub, self.axes, strict=False)])
+    def find_hub_blocks(self, block: IntArray) -> IntArray:
+        """Return the block of the hub of each block (ndim, m)."""
+        return np.stack([line.places[h] for h, line in zip(self.find_hubs(block), self.axes, strict=False)])
 
-    def inflow(self, draws: dict[str, Array]) -> Array:
+    def estimate_inflow(self, draws: dict[str, Array]) -> Array:
         """Return the inflow at each hub (..., hubs), from draws (..., number) of all kinds."""
         if not self.ratios:
             return draws[HUBS]
-        own, *sums = map(_wide, self.split(draws))
+        own, *sums = map(_copy_wide, self.split_draws(draws))
         x, y = self.axes
         (squares_x, turn_x), (squares_y, turn_y) = x.spectrum, y.spectrum
-        on_x, on_y = x.windows.product(own, _X), y.windows.product(own, _Y)
-        seen = y.of_sums((sums[0] - y.windows.product(on_x, _Y)) / (y.unit * self.ratios[0]), _Y)
+        on_x, on_y = x.windows.sum_along(own, _X), y.windows.sum_along(own, _Y)
+        square_surplus = (sums[0] - y.windows.sum_along(on_x, _Y)) / (y.weight_unit * self.ratios[0])
+        seen = y.spread_sums(square_surplus, _Y)
         if self.strips:
             seen += (sums[1] - on_x) / self.ratios[1]
-        # T (Θxᵀ seen), and T of what strips along y say, in waves along one axis until the end.
-        along_x, trust = (turn_x * squares_x).T @ (seen / x.unit), self.trust
-        mixed = y.onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
+        # T (Θxᵀ seen), and T of what strips along y add, in waves along one axis until the end
+        along_x, trust = (turn_x * squares_x).T @ (seen / x.weight_unit), self.trust
+        mixed = y.project_onto_waves(along_x, _Y) * (trust[1:, 1:] - trust[1:, :1])
         if self.strips:
-            along_y = (sums[2] - on_y) / (y.unit * self.ratios[1]) @ (turn_y * squares_y)
-            mixed += x.onto_waves(along_y, _X) * (trust[1:, 1:] - trust[0, 1:])
-        more = x.of_waves(along_x * trust[1:, :1] + y.of_waves(mixed, _Y), _X)
+            along_y = (sums[2] - on_y) / (y.weight_unit * self.ratios[1]) @ (turn_y * squares_y)
+            mixed += x.project_onto_waves(along_y, _X) * (trust[1:, 1:] - trust[0, 1:])
+        more = x.combine_waves(along_x * trust[1:, :1] + y.combine_waves(mixed, _Y), _X)
         if self.strips:
-            more += y.of_waves(along_y * trust[0, 1:], _Y)
+            more += y.combine_waves(along_y * trust[0, 1:], _Y)
         if own.dtype.kind != "f":
             more = np.rint(more, out=more).astype(own.dtype)
         more += own
         return np.asarray(more.reshape(draws[HUBS].shape))
 
-    def adjoint(self, weights: FloatArray, draws: dict[str, FloatArray]) -> None:
+    def apply_adjoint(self, weights: FloatArray, draws: dict[str, FloatArray]) -> None:
         """Write the weights of draws, from weights (hubs,) of the inflow, into `draws`."""
-        own, *sums = self.split(draws)
+        own, *sums = self.split_draws(draws)
         x, y = self.axes
         own[...] = weights.reshape(own.shape)
         if not self.ratios:
             return
-        # T of the weights, in waves along one axis or both.
-        weight, along_x = joint(self.trust), x.onto_waves(own, _X)
-        on_x = y.of_waves(y.onto_waves(along_x, _Y) * weight[1:, 1:], _Y)
+        # T of the weights, in waves along one axis or both
+        weight, along_x = to_increments(self.trust), x.project_onto_waves(own, _X)
+        on_x = y.combine_waves(y.project_onto_waves(along_x, _Y) * weight[1:, 1:], _Y)
         if self.strips:
             on_x += along_x * weight[1:, :1]
-            own += y.of_waves(y.onto_waves(own, _Y) * weight[0, 1:], _Y)
-        own += x.of_waves(on_x, _X)
-        on_x, on_y = x.windows.product(own, _X), y.windows.product(own, _Y)
-        sums[0][...] = y.windows.product(on_x, _Y) / ((x.unit * y.unit) ** 2 * self.ratios[0])
+            own += y.combine_waves(y.project_onto_waves(own, _Y) * weight[0, 1:], _Y)
+        own += x.combine_waves(on_x, _X)
+        on_x, on_y = x.windows.sum_along(own, _X), y.windows.sum_along(own, _Y)
+        square_sums = y.windows.sum_along(on_x, _Y)
+        sums[0][...] = square_sums / ((x.weight_unit * y.weight_unit) ** 2 * self.ratios[0])
         if self.strips:
-            sums[1][...] = on_x / (x.unit**2 * self.ratios[1])
-            sums[2][...] = on_y / (y.unit**2 * self.ratios[1])
+            sums[1][...] = on_x / (x.weight_unit**2 * self.ratios[1])
+            sums[2][...] = on_y / (y.weight_unit**2 * self.ratios[1])
 
 
-def joint(values: FloatArray) -> FloatArray:
-    """Return coefficients of products of waves, the first wave being 1, from a matrix's numbers on each product.
-
-    The first of `values` along each axis is for all that is no wave: a wave adds the difference.
-    """
+def to_increments(values: FloatArray) -> FloatArray:
+    """Return values for products of waves as what each wave adds to index 0, the value orthogonal to all waves."""
     out = values.copy()
     out[1:] -= values[:1]
     out[:, 1:] -= out[:, :1]
