@@ -17,7 +17,7 @@ from deltahist.releases import BaseRelease, Release, Series
 from deltahist.releases.sums import Difference
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import boxes_in_degrees, fit
+from deltahist.space.geometries import boxes_in_degrees, fit
 from deltahist.space.workloads import Regions, Workload, boxes, regions
 
 if TYPE_CHECKING:

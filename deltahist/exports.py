@@ -21,8 +21,7 @@ from deltahist.releases.series import PeriodDifference, Series
 from deltahist.releases.tables import NONNEGATIVE, PLACED, UNBIASED, cells_frame, geo_frame
 from deltahist.space.crs import LONGITUDE_LATITUDE
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import to_degrees
-from deltahist.space.geometries import way_to_map
+from deltahist.space.geometries import to_degrees, way_to_map
 from deltahist.statement import list_facts, write_statement
 from deltahist.strategies.base import sum_blocks
 

@@ -193,7 +193,7 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
     from deltahist import workloads
     from deltahist.answers import note_cut
     from deltahist.space.crs import LONGITUDE_LATITUDE
-    from deltahist.space.fitting import boxes_in_degrees, fit
+    from deltahist.space.geometries import boxes_in_degrees, fit
 
     sides, names = shared.read_boxes(box, file, domain)
     own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), sides.T, strict=True))}

@@ -253,8 +253,7 @@ def read_queries(
 ) -> tuple[Queries | None, str]:
     """Return a function from a domain, whatever its cells, to its queries, and their name; None without any."""
     from deltahist import workloads
-    from deltahist.space.fitting import fit
-    from deltahist.space.geometries import named, read_geometries
+    from deltahist.space.geometries import fit, named, read_geometries
 
     if sum(each is not None for each in (regions, squares, boxes)) > 1:
         raise InputError("give at most one of --regions, --squares and --boxes")

@@ -30,7 +30,7 @@ from deltahist.decode.base import (
 )
 from deltahist.decode.placement import Placement, learn_placement
 from deltahist.decode.projection import Metric, ProjectedCells, project_nonnegative, simulate_metric
-from deltahist.space.cover import aligned_spans, box_sums, prefix_sums, sums_between
+from deltahist.space.workloads import aligned_spans, box_sums, prefix_sums, sums_between
 
 __all__ = [
     "Decoder",

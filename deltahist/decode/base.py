@@ -23,8 +23,7 @@ from deltahist.decode.forms import FloatArray, SumOfProducts, evaluate_boxes, me
 from deltahist.decode.projection import Metric, simulate_metric
 from deltahist.errors import InputError, is_number
 from deltahist.privacy import Law
-from deltahist.space.cover import Pieces, RegionCover, Span, box_sums
-from deltahist.space.workloads import AllRanges, Boxes, range_gram
+from deltahist.space.workloads import AllRanges, Boxes, Pieces, RegionCover, Span, box_sums, range_gram
 
 if TYPE_CHECKING:
     from deltahist.space.domain import Domain

@@ -16,7 +16,7 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist._memory import check_memory
-from deltahist.space.cover import Edges, Pieces, RegionCover, Span, counted, prefix_sums, sums_between
+from deltahist.space.workloads import Edges, Pieces, RegionCover, Span, count_up_to, prefix_sums, sums_between
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -167,7 +167,7 @@ class IndependentIncrements(QuadraticForm):
             return far - near
         after, before = self.sums[intervals.first + 1], self.sums[intervals.last]
         apart = (before - after) + intervals.tail**2 * (far - before)
-        return intervals.head**2 * (after - near) + np.where(intervals.apart, apart, 0.0)
+        return intervals.head**2 * (after - near) + np.where(intervals.two_cells, apart, 0.0)
 
     def value_at(self, weight: FloatArray) -> float:
         # min(s_i, s_j) is the sum of the steps of s up to the lower edge; each step is in all pairs from its edge on.
@@ -409,7 +409,7 @@ def _list_entries(ends: IntArray, some: IntArray) -> tuple[IntArray, IntArray]:
     """Return owners, as numbers among some queries, and the places of their entries in a list sorted by owner."""
     number = ends[some + 1] - ends[some]
     query = np.repeat(np.arange(len(some)), number)
-    return query, ends[some][query] + counted(number)
+    return query, ends[some][query] + count_up_to(number)
 
 
 class Windows:

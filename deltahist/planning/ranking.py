@@ -114,7 +114,7 @@ def _measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
     """Return the workload over which error is measured: all ranges when None; many boxes are thinned out."""
     if workload is None:
         return all_ranges(near.domain)
-    return workload.thinned(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
+    return workload.take_evenly(_MOST_QUERIES) if isinstance(workload, Boxes) else workload
 
 
 def _ranked(
@@ -185,7 +185,7 @@ def mechanism_for(
     workload = all_ranges(near.domain) if workload is None else workload
     few: Workload = workload
     if not isinstance(workload, AllRanges):
-        few = (workload.boxes() if isinstance(workload, Regions) else workload).thinned(_FEW_QUERIES)
+        few = (workload.boxes() if isinstance(workload, Regions) else workload).take_evenly(_FEW_QUERIES)
     ranked = _ranked(near, workload, few, budget, counting, skipped_kinds or ())
     if not ranked:
         raise InputError("no strategy fits the domain and the noise that is asked for")

@@ -19,8 +19,17 @@ from numpy.typing import NDArray
 from deltahist.decode import interval, sums_between
 from deltahist.decode.placement import Chosen, placement_variance
 from deltahist.releases.tables import join_answers
-from deltahist.space.cover import BoxCover, Cover, Pieces, RegionCover, counted, in_parts, prefix_sums
-from deltahist.space.workloads import Regions, Workload
+from deltahist.space.workloads import (
+    BoxCover,
+    Cover,
+    Pieces,
+    RegionCover,
+    Regions,
+    Workload,
+    count_up_to,
+    in_parts,
+    prefix_sums,
+)
 
 if TYPE_CHECKING:
     from deltahist.releases.histogram import CountEstimates
@@ -186,7 +195,7 @@ class _Estimates:
                 found = [self._by_sums(cover[some]) for some in parts]
             else:
                 parts = in_parts(2 * np.sum(sizes, axis=0), _CELLS_AT_A_TIME)
-                found = [self._by_cells(cover[some].listed(self.cells.shape)) for some in parts]
+                found = [self._by_cells(cover[some].list_cells(self.cells.shape)) for some in parts]
             one, two, three, four = (np.concatenate(each) for each in zip(*found, strict=True))
             return one, two, three, four
         assert isinstance(cover, RegionCover)
@@ -265,7 +274,7 @@ class _Sides(NamedTuple):
 
     @classmethod
     def of(cls, pieces: Pieces) -> Self:
-        head, tail = pieces.head, pieces.tail * pieces.apart
+        head, tail = pieces.head, pieces.tail * pieces.two_cells
         # What is held of the first cell is at its end, what is held of the last one at its start.
         lean = np.array([head * (2 * pieces.before + head - 1), tail * (tail - 1)])
         return cls(np.array([pieces.first, pieces.last]), np.array([head, tail]), lean)
@@ -340,7 +349,7 @@ class Rims:
             begin: Index = np.broadcast_to(np.minimum(edge, ends), row.shape).ravel()
             gap: Index = np.broadcast_to(ends - edge, row.shape).ravel()
             which = np.repeat(np.arange(row.size), abs(gap))
-            place = begin[which] + counted(abs(gap))
+            place = begin[which] + count_up_to(abs(gap))
             sign = np.where(which < sides.cell.size, 1, -1) * np.sign(gap)[which]
             side = which % sides.cell.size
             cell, share, lean = sides.cell.ravel()[side], sides.share.ravel()[side], sides.lean.ravel()[side]

@@ -21,9 +21,8 @@ from deltahist.releases.answerer import answer_in_parts
 from deltahist.releases.base import BaseRelease
 from deltahist.releases.histogram import CountEstimates, Release
 from deltahist.releases.tables import UNBIASED
-from deltahist.space.cover import RegionCover
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import Workload
+from deltahist.space.workloads import RegionCover, Workload
 from deltahist.strategies.base import Strategy
 
 Field = NDArray[np.float64]

@@ -15,7 +15,7 @@ from deltahist.releases.base import BaseRelease
 from deltahist.releases.sums import Difference
 from deltahist.releases.tables import UNCUT
 from deltahist.space.crs import LONGITUDE_LATITUDE
-from deltahist.space.fitting import bend_boxes, clip_boxes, fit
+from deltahist.space.geometries import bend_boxes, clip_boxes, fit
 from deltahist.space.workloads import Workload, boxes, regions
 
 #: What boxes are asked of: a release, a series of steps, or the difference of two.

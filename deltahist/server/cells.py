@@ -21,7 +21,7 @@ from deltahist.server.queries import read_box
 from deltahist.server.service import JSON, service_of
 from deltahist.space.crs import LONGITUDE_LATITUDE, Operation
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import bend_boxes, fit
+from deltahist.space.geometries import bend_boxes, fit
 from deltahist.space.workloads import boxes
 from deltahist.strategies.base import sum_blocks
 

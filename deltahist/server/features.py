@@ -21,7 +21,7 @@ from deltahist.server.models import FeatureCollection, ItemsAsked, returns
 from deltahist.server.service import GEOJSON, JSON, PARQUET, Service, service_of
 from deltahist.space.crs import area_of, width_in_degrees
 from deltahist.space.domain import Domain
-from deltahist.space.fitting import to_degrees
+from deltahist.space.geometries import to_degrees
 from deltahist.space.workloads import boxes, regions
 
 _SPEC = "http://www.opengis.net/spec"

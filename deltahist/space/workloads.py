@@ -1,4 +1,4 @@
-"""Workloads: the queries that people ask, as boxes and regions of the public space.
+"""Workloads: the queries that people ask, as boxes and regions, and how they cover the cells.
 
 >>> import deltahist as dh
 >>> domain = dh.Domain((0, 0, 4, 4), (4, 4))
@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy
@@ -29,22 +29,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltahist._memory import check_memory
 from deltahist.errors import InputError, check_positive, check_whole
-from deltahist.space.cover import BoxCover, RegionCover, Span, count_rim_cells, cover_polygons, in_parts
 from deltahist.space.domain import Domain
+
+Field: TypeAlias = NDArray[np.float64]
+Index: TypeAlias = NDArray[np.int64]
+#: Intervals along one axis, in cells: starts (m,) and ends (m,), fractions where a cell is cut.
+Span: TypeAlias = tuple[Field, Field]
+#: Edges (m,) with weights (m,): an interval is the sum of all that lies before each, times its weight.
+Edges: TypeAlias = Sequence[tuple[Index, Field]]
 
 #: All ranges of a domain are listed one by one up to this number.
 MOST_LISTED = 5_000_000
-#: Of the map's longer side: a query that reaches no further outside ends at the edge.
-_SLACK = 1e-9
-#: Cells at the rims of regions that are covered together, so that memory stays small.
+#: Cells at the rims of polygons to process at a time, so that intermediate arrays stay in the processor's cache.
 _CELLS_AT_A_TIME = 1 << 17
-#: Boxes whose explicit rows are made together.
-_ROWS_AT_A_TIME = 512
+
+
+# --- queries ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Axis-parallel boxes; a cell that a box cuts counts by the share of its area: Σ_x |b_x ∩ q| / |b_x| c̃_x.
+    """Axis-parallel boxes. A cell that a box cuts counts by the share of its area: Σ_x |b_x ∩ q| / |b_x| c̃_x.
 
     Source: 2014, section 5.4.2, eq. (8), where c is printed for the published c̃.
 
@@ -63,8 +68,8 @@ class Boxes:
     def __len__(self) -> int:
         return len(self.corners)
 
-    def thinned(self, most: int) -> Boxes:
-        """Return at most `most` of the boxes, evenly taken."""
+    def take_evenly(self, most: int) -> Boxes:
+        """Return at most `most` of the boxes, evenly spaced."""
         return self if len(self) <= most else Boxes(self.corners[:: -(-len(self) // most)])
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
@@ -80,28 +85,24 @@ class Boxes:
         places /= step
         np.rint(places, out=places)
         low, high = places[:d], places[d:]
-        if not (low < high).all():
-            self._refuse(~(low < high), "reversed or empty: it must be west < east and south < north")
-        outside = (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
-        if outside.any():
-            bounds = tuple(round(b, 6) for b in domain.bounds)
-            self._refuse(outside, f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)")
+        reversed_ = ~(low < high)
+        bad = reversed_ | (low < 0) | (high > np.array(domain.lattice_shape)[:, None])
+        if bad.any():
+            first = int(np.argmax(bad.any(axis=0)))
+            box, bounds = (",".join(f"{v:.10g}" for v in each) for each in (self.corners[first], domain.bounds))
+            swapped = "reversed or empty: it must be west < east and south < north"
+            outside = f"not inside the domain, whose bounds are {bounds} (degrees, or x and y swapped?)"
+            raise InputError(f"box {first} ({box}) is {swapped if reversed_[:, first].any() else outside}")
         places /= steps
         return tuple(zip(low, high, strict=True))
 
     def cover(self, domain: Domain) -> BoxCover:
-        """Which share of each cell the boxes hold, and where in the cell; InputError as of `spans`."""
+        """Return which share of each cell the boxes hold, and where in the cell."""
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N) of area shares; InputError as of `spans`."""
-        return _rows_of(self.spans(domain), domain.shape)
-
-    def _refuse(self, bad: NDArray[np.bool_], rule: str) -> NoReturn:
-        """Raise InputError for the first box that breaks a rule along any axis (d, m)."""
-        first = int(np.argmax(bad.any(axis=0)))
-        box = ",".join(f"{v:.10g}" for v in self.corners[first])
-        raise InputError(f"box {first} ({box}) is {rule}")
+        """Return the queries as explicit rows (m, N) of area shares."""
+        return _list_rows(self.spans(domain), domain.shape)
 
 
 @dataclass(frozen=True)
@@ -118,20 +119,17 @@ class AllRanges:
         return math.prod(n * (n + 1) // 2 for n in self.domain.shape)
 
     def spans(self, domain: Domain) -> tuple[Span, ...]:
-        """Every range listed, x varying slowest; refused beyond five million."""
+        """List every range, x varying slowest; at most five million."""
         self.check(domain)
         if len(self) > MOST_LISTED:
-            raise InputError(
-                f"there are {len(self):,} ranges: at most {MOST_LISTED:,} are listed one by one "
-                "(take .sample(number, seed), or random_squares)"
-            )
+            raise InputError(f"there are {len(self):,} ranges: take a sample with .sample(number, seed)")
         pairs = [np.triu_indices(n) for n in self.domain.shape]
         numbers = np.indices([len(first) for first, _ in pairs]).reshape(len(pairs), -1)
         ends = ((first[at], last[at] + 1) for (first, last), at in zip(pairs, numbers, strict=True))
         return tuple((low.astype(np.float64), high.astype(np.float64)) for low, high in ends)
 
     def sample(self, number: int, seed: int = 0) -> Boxes:
-        """Ranges drawn uniformly, with replacement."""
+        """Draw ranges uniformly, with replacement."""
         rng = np.random.default_rng(seed)
         low, high = [], []
         for axis, n in enumerate(self.domain.shape):
@@ -145,12 +143,12 @@ class AllRanges:
         return Boxes(np.column_stack([*low, *high]))
 
     def cover(self, domain: Domain) -> BoxCover:
-        """Return the cover of the ranges listed, which consist of whole cells."""
+        """Return the cover of the listed ranges, which consist of whole cells."""
         return BoxCover(self.spans(domain))
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Return the queries as explicit rows (m, N); InputError as of `spans`."""
-        return _rows_of(self.spans(domain), domain.shape)
+        """Return the queries as explicit rows (m, N)."""
+        return _list_rows(self.spans(domain), domain.shape)
 
     def check(self, domain: Domain) -> None:
         """Raise InputError unless the ranges belong to a domain."""
@@ -175,11 +173,11 @@ class Regions:
         return len(self.geometries)
 
     def matrix(self, domain: Domain) -> scipy.sparse.csr_array:
-        """Area shares (m, N); InputError as of `cover`."""
+        """Return area shares (m, N)."""
         return self.cover(domain).rows
 
     def boxes(self) -> Boxes:
-        """Return a box for each region: of its area, with the centre and proportions of its bounds."""
+        """Return a box for each region, with its area and the centre and proportions of its bounds."""
         corners = shapely.bounds(self.geometries)
         sides = corners[:, 2:] - corners[:, :2]
         part = np.sqrt(shapely.area(self.geometries) / sides.prod(axis=1))
@@ -187,7 +185,7 @@ class Regions:
         return Boxes(np.column_stack([middle - half, middle + half]))
 
     def parts(self, domain: Domain) -> list[Regions]:
-        """Return the regions in parts whose rims cross a bounded number of cells; InputError as of `cover`."""
+        """Return the regions in parts whose rims cross a bounded number of cells."""
         parts = list(in_parts(count_rim_cells(self.geometries, domain), _CELLS_AT_A_TIME))
         if len(parts) == 1:
             return [self]
@@ -195,10 +193,7 @@ class Regions:
         return [Regions(self.geometries[some], self.names[some]) for some in parts]
 
     def cover(self, domain: Domain) -> RegionCover:
-        """Which share of each cell the polygons hold, and where in the cell; kept for the domain asked last.
-
-        Raises InputError if a polygon reaches outside the domain, or the domain is 1-D.
-        """
+        """Return which share of each cell the polygons hold, and where in the cell; kept for the last domain."""
         if domain not in self._last:
             self.check(domain)
             self._last.clear()
@@ -217,13 +212,12 @@ class Regions:
         if outside.any():
             raise InputError(
                 f"region {self.names[int(np.argmax(outside))]!r} reaches outside the domain, whose bounds are "
-                f"{tuple(round(b, 6) for b in domain.bounds)} ({int(outside.sum()):,} such regions): clip it, nothing "
-                "is known there (or is it in another CRS than the domain?)"
+                f"{tuple(round(b, 6) for b in domain.bounds)}: clip it (or is it in another CRS?)"
             )
 
 
 all_ranges = AllRanges
-#: What can be asked.
+#: Any workload.
 Workload = Boxes | AllRanges | Regions
 
 
@@ -231,44 +225,37 @@ def reach_beyond(corners: NDArray[np.float64], domain: Domain) -> NDArray[np.boo
     """Return whether boxes in a map's coordinates reach beyond it (m,), by more than rounding."""
     low, high = np.array(domain.low), np.array(domain.high)
     first, last = np.split(corners, 2, axis=1)
-    slack = _SLACK * (high - low).max()
+    slack = 1e-9 * (high - low).max()
     return np.asarray(((first < low - slack) | (last > high + slack)).any(axis=1))
 
 
 def boxes(corners: ArrayLike) -> Boxes:
-    """Boxes from an array (m, 4) of west, south, east, north, or (m, 2) of low, high in 1-D.
-
-    Raises InputError on another shape or on NaN or infinite corners.
+    """Make boxes of an array (m, 4) of west, south, east, north, or (m, 2) of low, high in 1-D.
 
     >>> len(boxes([[0, 0, 0.5, 0.5]]))
     1
     """
     array = np.atleast_2d(np.asarray(corners, dtype=np.float64))
-    if array.ndim != 2 or array.shape[1] not in (2, 4):
-        raise InputError(f"boxes have shape {array.shape}: it must be (m, 4), or (m, 2) in 1-D")
-    if not np.isfinite(array).all():
-        raise InputError("boxes have NaN or infinite corners: all must be finite")
+    if array.ndim != 2 or array.shape[1] not in (2, 4) or not np.isfinite(array).all():
+        raise InputError(
+            f"boxes have shape {array.shape}: they must be (m, 4), or (m, 2) in 1-D, without NaN or infinity"
+        )
     return Boxes(array)
 
 
 def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Regions:
-    """Regions from polygons; names default to their numbers.
-
-    Raises InputError if a geometry is no valid, non-empty polygon or multipolygon.
-    """
+    """Make regions of valid, non-empty polygons or multipolygons; names default to their numbers."""
     array = np.asarray(list(getattr(geometries, "geometry", geometries)), dtype=object)
     labels = [str(i) for i in range(len(array))] if names is None else [str(n) for n in names]
     if not len(array) or len(labels) != len(array):
-        raise InputError(
-            f"there are {len(array)} regions and {len(labels)} names: give at least one, and one name each"
-        )
-    # Type -1 stands for no geometry.
+        raise InputError(f"there are {len(array)} regions and {len(labels)} names: give at least one, and a name each")
+    # Type -1 means no geometry.
     plain = np.isin(shapely.get_type_id(array), (3, 6)) & shapely.is_valid(array) & ~shapely.is_empty(array)
     if not plain.all():
         first = int(np.argmin(plain))
         raise InputError(
-            f"region {labels[first]!r} is {getattr(array[first], 'geom_type', None)}: it must be a valid, non-empty "
-            "Polygon or MultiPolygon; repair it (shapely.make_valid)"
+            f"region {labels[first]!r} is {getattr(array[first], 'geom_type', None)}: it must be a valid, "
+            "non-empty Polygon or MultiPolygon (shapely.make_valid repairs it)"
         )
     return Regions(array, tuple(labels))
 
@@ -276,8 +263,7 @@ def regions(geometries: Iterable[Any], names: Sequence[str] | None = None) -> Re
 def random_squares(side: float | str, number: int, domain: Domain, *, seed: int = 0) -> Boxes:
     """Return squares (1-D: intervals) of a given side at uniform places inside the domain (2014, section 5.4.2).
 
-    The side is in the domain's coordinates, or text in ground metres such as "2km". Raises InputError if it is longer
-    than the domain.
+    The side is in the domain's coordinates, or text in ground metres such as "2km".
     """
     side = domain.length(side, name="side") if isinstance(side, str) else check_positive(side=side)
     number = check_whole(number=number)
@@ -301,7 +287,7 @@ def random_boxes(number: int, domain: Domain, *, seed: int = 0) -> Boxes:
 
 
 def range_gram(domain: Domain) -> NDArray[np.float64]:
-    """V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
+    """Return V = QᵀQ (N, N) for all ranges: how many ranges hold each pair of cells."""
     check_memory(16 * domain.size**2, "the Gram matrix of all ranges")
     out = np.ones((1, 1))
     for n in domain.shape:
@@ -310,15 +296,443 @@ def range_gram(domain: Domain) -> NDArray[np.float64]:
     return out
 
 
-def _rows_of(spans: Sequence[Span], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
+def _list_rows(spans: Sequence[Span], shape: tuple[int, ...]) -> scipy.sparse.csr_array:
     """Return boxes as explicit rows (m, N): the share of each cell that lies in them."""
     number, parts = len(spans[0][0]), []
     check_memory(16 * number * math.prod(shape), f"{number:,} explicit queries")
-    for start in range(0, max(number, 1), _ROWS_AT_A_TIME):
-        some, rows = slice(start, start + _ROWS_AT_A_TIME), np.ones((1, 1))
+    for start in range(0, max(number, 1), 512):
+        some, rows = slice(start, start + 512), np.ones((1, 1))
         for (low, high), cell in zip(spans, map(np.arange, shape), strict=True):
             ends = np.minimum(high[some, None], cell + 1), np.maximum(low[some, None], cell)
             share = np.maximum(ends[0] - ends[1], 0.0)
             rows = (rows[:, :, None] * share[:, None, :]).reshape(len(share), rows.shape[1] * len(cell))
         parts.append(scipy.sparse.csr_array(rows))
     return scipy.sparse.csr_array(scipy.sparse.vstack(parts, format="csr"))
+
+
+# --- sums of cells ------------------------------------------------------------------------------------------
+
+
+def prefix_sums(cells: Field) -> Field:
+    """Return sums from the low corner up to every cell edge: the shape grows by one along each axis."""
+    out = np.zeros(tuple(n + 1 for n in cells.shape))
+    inside = out[(slice(1, None),) * cells.ndim]
+    np.cumsum(cells, axis=-1, out=inside)
+    if cells.ndim == 2:
+        np.cumsum(inside, axis=0, out=inside)
+    return out
+
+
+def aligned_spans(spans: Sequence[Span]) -> NDArray[np.bool_]:
+    """Return which boxes (m,) consist of whole cells."""
+    return np.asarray(np.logical_and.reduce([edge == np.floor(edge) for span in spans for edge in span]))
+
+
+def box_sums(cells: Field, spans: Sequence[Span]) -> Field:
+    """Return the sums of cells over boxes; a cut cell counts by its share."""
+    return sums_between(prefix_sums(cells), spans)
+
+
+def sums_between(total: Field, spans: Sequence[Span]) -> Field:
+    """Return sums over boxes from prefix sums, which are interpolated linearly where a box cuts cells."""
+    if len(spans) == 1:
+        low, high = spans[0]
+        return _interpolate(total.ravel(), high) - _interpolate(total.ravel(), low)
+    (west, east), (south, north) = spans
+    if aligned_spans(spans).all():
+        flat, row = total.ravel(), total.shape[1]
+        w, e, s, n = (c.astype(np.int64) for c in (west, east, south, north))
+        w *= row
+        e *= row
+        return flat[e + n] - flat[w + n] - flat[e + s] + flat[w + s]
+    # In one call, which takes much of the time of a few boxes.
+    corners = np.array([east, west, east, west]), np.array([north, north, south, south])
+    northeast, northwest, southeast, southwest = _interpolate_2d(total, *corners)
+    return northeast - northwest - southeast + southwest
+
+
+def _interpolate(total: Field, place: Field) -> Field:
+    below = np.minimum(place.astype(np.int64), len(total) - 2)
+    share = place - below
+    return total[below] * (1 - share) + total[below + 1] * share
+
+
+def _interpolate_2d(total: Field, x: Field, y: Field) -> Field:
+    row = total.shape[1]
+    i = np.minimum(x.astype(np.int64), total.shape[0] - 2)
+    j = np.minimum(y.astype(np.int64), row - 2)
+    f, g = x - i, y - j
+    at, flat = i * row + j, total.ravel()
+    low = flat[at] * (1 - g) + flat[at + 1] * g
+    high = flat[at + row] * (1 - g) + flat[at + row + 1] * g
+    return low * (1 - f) + high * f
+
+
+def count_up_to(numbers: Index) -> Index:
+    """Return 0, 1, ... up to each number, one number after the other."""
+    return np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+
+
+def in_parts(sizes: NDArray[Any], most: int) -> Iterator[slice]:
+    """Yield slices of items whose sizes (m,) add up to at most `most`; a larger item is a slice of its own.
+
+    >>> list(in_parts(np.array([2, 2, 9, 1]), 4))
+    [slice(0, 2, None), slice(2, 3, None), slice(3, 4, None)]
+    """
+    ends, first = np.cumsum(sizes), 0
+    while first < len(ends):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        yield slice(first, last)
+        first = last
+
+
+# --- covers -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Intervals [low, high) as shares of a first and a last cell, and all cells between.
+
+    Parameters
+    ----------
+    first, last : (m,) cells that they begin and end in.
+    before : (m,) share of the first cell that lies before them.
+    head, tail : (m,) shares of the first and of the last cell that they hold; where both are one, the head is all, and
+        the tail 1.
+    whole : whether no interval cuts a cell.
+
+    >>> pieces = Pieces.of(np.array([0.25]), np.array([2.5]))
+    >>> [(edge.tolist(), weight.tolist()) for edge, weight in pieces.edges]
+    [([0], [-0.75]), ([1], [-0.25]), ([2], [0.5]), ([3], [0.5])]
+    """
+
+    first: Index
+    last: Index
+    before: Field
+    head: Field
+    tail: Field
+    whole: bool
+
+    @classmethod
+    def of(cls, low: Field, high: Field) -> Self:
+        """Make the pieces of intervals (m,)."""
+        first, last = np.floor(low), np.ceil(high) - 1
+        whole = bool((first == low).all() and (last == high - 1).all())
+        if whole:
+            head = tail = np.ones(len(low))
+        else:
+            head, tail = np.minimum(high, first + 1) - low, np.where(last > first, high - last, 1.0)
+        return cls(first.astype(np.int64), last.astype(np.int64), low - first, head, tail, whole)
+
+    @property
+    def two_cells(self) -> NDArray[np.bool_]:
+        """Whether the first and the last cell are two (m,)."""
+        return self.last > self.first
+
+    @functools.cached_property
+    def edges(self) -> Edges:
+        """Two edges with their weights, or four if any interval cuts a cell."""
+        if self.whole:
+            return [(self.first, -self.head), (self.last + 1, self.tail)]
+        apart = self.two_cells
+        return [
+            (self.first, -self.head),
+            (self.first + 1, self.head - apart),
+            (self.last, (1 - self.tail) * apart),
+            (self.last + 1, self.tail * apart),
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class RegionCover:
+    """Queries as the cells that they cut, and as rectangles of cells that they contain.
+
+    Parameters
+    ----------
+    number : of the queries. shape : of the grid.
+    owner, x, y : (k,) query and cell of each cut cell, sorted by query. share : of the cell inside.
+    places : along each axis f ξ of every share, ξ the centroid of the part inside, from the cell's centre and in half
+        cells; empty where they are not wanted.
+    whole, low, high : query (r,) and corners (r, 2) of each rectangle, sorted by query.
+    """
+
+    number: int
+    shape: tuple[int, ...]
+    owner: Index
+    x: Index
+    y: Index
+    share: Field
+    places: tuple[Field, ...]
+    whole: Index
+    low: Index
+    high: Index
+
+    @classmethod
+    def of_rows(cls, rows: scipy.sparse.csr_array, shape: tuple[int, ...]) -> RegionCover:
+        """Make the cover of queries (m, N) on a grid, cell by cell."""
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        return cls.of_cells(rows.shape[0], shape, owner, rows.indices, rows.data)
+
+    @classmethod
+    def of_cells(cls, number: int, shape: tuple[int, ...], owner: Index, cells: Index, share: Field) -> RegionCover:
+        """Make the cover of queries by the numbers of cells (k,) on a grid, sorted by query, and their shares."""
+        (x, y), none = np.divmod(cells, shape[1]), np.zeros((0, 2), dtype=np.int64)
+        return cls(number, shape, owner, x, y, share, (), none[:, 0], none, none)
+
+    @functools.cached_property
+    def rows(self) -> scipy.sparse.csr_array:
+        """The shares (m, N), cell by cell."""
+        wide, tall = (self.high - self.low).T
+        column = count_up_to(wide)
+        rectangle = np.repeat(np.arange(len(wide)), wide)
+        tall = tall[rectangle]
+        cell = (self.low[rectangle, 0] + column) * self.shape[1] + self.low[rectangle, 1]
+        cells = np.concatenate([self.x * self.shape[1] + self.y, np.repeat(cell, tall) + count_up_to(tall)])
+        owner = np.concatenate([self.owner, np.repeat(self.whole[rectangle], tall)])
+        share = np.concatenate([self.share, np.ones(len(cells) - len(self.share))])
+        rows = scipy.sparse.csr_array((share, (owner, cells)), shape=(self.number, math.prod(self.shape)))
+        rows.sort_indices()
+        return rows
+
+    @functools.cached_property
+    def cut(self) -> NDArray[np.bool_]:
+        """Which queries cut cells (m,)."""
+        return np.bincount(self.owner, minlength=self.number) > 0
+
+    @functools.cached_property
+    def area(self) -> Field:
+        """Area of each query, in cells (m,)."""
+        return np.bincount(self.owner, self.share, self.number) + self._inside
+
+    @property
+    def cut_share(self) -> Field:
+        """Share of each query's area that lies in cells that it cuts (m,)."""
+        return np.asarray(1 - self._inside / np.maximum(self.area, np.finfo(float).tiny))
+
+    @functools.cached_property
+    def _inside(self) -> Field:
+        return np.bincount(self.whole, (self.high - self.low).prod(axis=1), self.number).astype(np.float64)
+
+    @property
+    def unsure(self) -> Field:
+        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
+        return np.bincount(self.owner, self.share * (1 - self.share), self.number).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxCover:
+    """Boxes as their spans along each axis: a first and a last cell may be cut, those between are whole."""
+
+    spans: tuple[Span, ...]
+
+    @functools.cached_property
+    def cut(self) -> NDArray[np.bool_]:
+        """Which boxes cut cells (m,)."""
+        return ~aligned_spans(self.spans)
+
+    @property
+    def area(self) -> Field:
+        """Area of each query, in cells (m,)."""
+        return np.asarray(np.prod([high - low for low, high in self.spans], axis=0))
+
+    @property
+    def cut_share(self) -> Field:
+        """Share of each query's area that lies in cells that it cuts (m,)."""
+        inside = np.ones(len(self.cut))
+        for low, high in self.spans:
+            inside *= np.maximum(np.floor(high) - np.ceil(low), 0.0) / (high - low)
+        return 1 - inside
+
+    @property
+    def unsure(self) -> Field:
+        """Σ f (1 − f) over the cells that each query cuts (m,), f the share inside."""
+        shares, squares = np.ones((2, len(self.cut)))
+        for low, high in self.spans:
+            pieces = Pieces.of(low, high)
+            shares *= high - low
+            between = np.maximum(pieces.last - pieces.first - 1, 0)
+            squares *= pieces.head**2 + pieces.two_cells * pieces.tail**2 + between
+        return np.maximum(shares - squares, 0.0)
+
+    def __getitem__(self, some: slice) -> BoxCover:
+        """Return the cover of some of the boxes."""
+        return BoxCover(tuple((low[some], high[some]) for low, high in self.spans))
+
+    def list_cells(self, shape: tuple[int, int]) -> RegionCover:
+        """Return the same cover with cut cells listed one by one, on a grid."""
+        starts, ends = zip(*self.spans, strict=True)
+        touched, inner = (
+            [(rounded(low).astype(np.int64), other(high).astype(np.int64)) for low, high in self.spans]
+            for rounded, other in ((np.floor, np.ceil), (np.ceil, np.floor))
+        )
+        owners, cells = [], []
+        # Columns that are cut, over all rows; then rows that are cut, where columns are not.
+        for axis, (first, last) in enumerate((touched[1], inner[0])):
+            (begin, end), (after, before) = touched[axis], inner[axis]
+            for cell, cut in ((begin, begin < after), (end - 1, (before < end) & (after < end))):
+                length = np.where(cut, np.maximum(last - first, 0), 0)
+                owner = np.repeat(np.arange(len(cut)), length)
+                place = cell[owner], first[owner] + count_up_to(length)
+                owners.append(owner)
+                cells.append(place[:: 1 - 2 * axis])
+        owner, (x, y) = np.concatenate(owners), (np.concatenate(each) for each in zip(*cells, strict=True))
+        order = np.argsort(owner, kind="stable")
+        owner, x, y = owner[order], x[order], y[order]
+        shares, centroids = [], []
+        for low, high, cell in zip(starts, ends, (x, y), strict=True):
+            near, far = np.maximum(low[owner], cell), np.minimum(high[owner], cell + 1)
+            shares.append(far - near)
+            centroids.append((far - near) * (near + far - 2 * cell - 1))
+        whole = np.flatnonzero(np.logical_and(*(first < last for first, last in inner)))
+        low, high = (np.stack([each[whole] for each in ends], axis=1) for ends in zip(*inner, strict=True))
+        places = centroids[0] * shares[1], shares[0] * centroids[1]
+        return RegionCover(len(self.cut), shape, owner, x, y, shares[0] * shares[1], places, whole, low, high)
+
+
+Cover = BoxCover | RegionCover
+
+
+# --- polygons -----------------------------------------------------------------------------------------------
+
+
+def cover_polygons(geometries: NDArray[Any], domain: Domain) -> RegionCover:
+    """Return the cover of valid shapely polygons or multipolygons (m,): exact areas and centroids in every cell.
+
+    Vertices outside the domain are moved to its edge. The time is linear in vertices and cells
+    (docs/internals/placement.md).
+
+    >>> found = cover_polygons(np.array([shapely.box(0, 0, 1.5, 1)]), Domain((0, 0, 4, 4), (4, 4)))
+    >>> found.x.tolist(), found.share.tolist(), found.places[0].tolist(), found.low.tolist(), found.high.tolist()
+    ([1], [0.5], [-0.25], [[0, 0]], [[1, 1]])
+    """
+    parts = []
+    for some in in_parts(count_rim_cells(geometries, domain), _CELLS_AT_A_TIME):
+        owner, *cut, whole, first, last = _cover_parts(*_list_edges(geometries[some], domain), domain.shape)
+        parts.append((owner + some.start, *cut, whole + some.start, first, last))
+    owner, x, y, area, along_x, along_y, *rectangles = map(np.concatenate, zip(*parts, strict=True))
+    # Moments are in cells, places in half cells.
+    return RegionCover(len(geometries), domain.shape, owner, x, y, area, (2 * along_x, 2 * along_y), *rectangles)
+
+
+def count_rim_cells(geometries: NDArray[Any], domain: Domain) -> Field:
+    """Return about how many cells (m,) the rims of polygons cross, plus their numbers of vertices."""
+    across = sum(1 / side for side in domain.cell)
+    return np.asarray(shapely.length(geometries) * across + shapely.get_num_coordinates(geometries))
+
+
+def _cover_parts(start: Field, end: Field, owner: Index, shape: tuple[int, ...]) -> tuple[NDArray[Any], ...]:
+    """Return polygon, x, y, and ∫ 1, ∫ (x − x₀), ∫ (y − y₀) over the part inside, of each cut cell.
+
+    Then the polygon and the corners of each rectangle of whole cells. Lengths are in cells, (x₀, y₀) is the centre.
+    """
+    begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+    corner = np.floor(np.minimum.reduceat(start, begins)).astype(np.int64)
+    wide = np.minimum(np.ceil(np.maximum.reduceat(start, begins)).astype(np.int64), shape) - corner
+    # Above every column stand two more cells, for what lies above the box.
+    wide[:, 1] += 2
+    behind = np.cumsum(wide.prod(axis=1))
+    before = behind - wide.prod(axis=1)
+    start, end, edge = _cut_edges(start, end)
+    owner = owner[edge]
+    at = np.floor((start + end) / 2).astype(np.int64)
+    (v0, u0), (v1, u1) = (start - at - 0.5).T, (end - at - 0.5).T
+    i, j = (at - corner.take(owner, axis=0)).T
+    # A piece along the box's eastern side has no width.
+    inside = i < wide[owner, 0]
+    flat = (before[owner] + i * wide[owner, 1] + j)[inside]
+    v0, v1, u0, u1 = v0[inside], v1[inside], u0[inside], u1[inside]
+    east, r0, r1 = v1 - v0, 0.5 - u0, 0.5 - u1
+    held, number = np.unique(flat, return_inverse=True)
+
+    def per_cell(weight: Field) -> Field:
+        return np.bincount(number, weight, len(held)).astype(np.float64, copy=False)
+
+    firsts = np.searchsorted(held, before)
+
+    def running_sums(own: Field) -> Field:
+        """Return the sums of each polygon's cells up to and including each cell.
+
+        They are taken in whole multiples of 2^−52, exactly: a sum does not depend on the polygons before it.
+        """
+        sums = np.concatenate([[0], np.cumsum(np.rint(own * (1 << 52)).astype(np.int64))])
+        return (sums[1:] - np.repeat(sums[firsts], np.diff(firsts, append=len(held)))) / (1 << 52)
+
+    # What lies above the pieces of a cell enters all cells above; up to the next with a piece it is all or nothing.
+    own = per_cell(east)
+    above = running_sums(own)
+    # Above y = u a cell holds ½ − u, and ∫ y = (¼ − u²) / 2: their means over a piece, u and v being linear.
+    area = per_cell(east * (r0 + r1) / 2) + above - own
+    along_y = per_cell(east * (0.25 - (u0 * u0 + u0 * u1 + u1 * u1) / 3) / 2)
+    along_x = per_cell(east * (2 * v0 * r0 + v0 * r1 + v1 * r0 + 2 * v1 * r1) / 6)
+    own = per_cell(east * (v0 + v1) / 2)
+    along_x += running_sums(own) - own
+    rounding = 1e-9  # shares closer than this to none or all of a cell are none or all
+    cut = np.flatnonzero((area > rounding) & (area < 1 - rounding))
+
+    def cells(flat: Index) -> tuple[Index, Index, Index]:
+        which = np.repeat(np.arange(len(wide)), np.diff(np.searchsorted(flat, behind), prepend=0))
+        x, y = np.divmod(flat - before[which], wide[which, 1])
+        return which, x + corner[which, 0], y + corner[which, 1]
+
+    # Cells with pieces, and what lies between them, take turns.
+    edges = np.column_stack([held, held + 1]).ravel()
+    whole = np.column_stack([area >= 1 - rounding, above > 0.5]).ravel()
+    begins, ends = edges[np.flatnonzero(np.diff(whole, prepend=False, append=False))].reshape(-1, 2).T
+    some = ends > begins
+    runs = _merge_runs(*cells(begins[some]), (ends - begins)[some])
+    return *cells(held[cut]), area[cut], along_x[cut], along_y[cut], *runs
+
+
+def _merge_runs(owner: Index, x: Index, y: Index, tall: Index) -> tuple[Index, Index, Index]:
+    """Return owners, lower and upper corners of runs up columns, with adjacent runs of equal height merged."""
+    columns = np.stack([owner, y, tall, x - np.arange(len(x))])
+    new = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+    # No runs, so none is new.
+    first, last = (np.flatnonzero(each) for each in (np.append(len(x) > 0, new), np.append(new, len(x) > 0)))
+    low = np.column_stack([x[first], y[first]])
+    return owner[first], low, np.column_stack([x[last] + 1, y[first] + tall[first]])
+
+
+def _list_edges(geometries: NDArray[Any], domain: Domain) -> tuple[Field, Field, Index]:
+    """Return all edges in cells, (k, 2) each end, with the inside on their left, and their polygons (k,)."""
+    polygons, owner = shapely.get_parts(geometries, return_index=True)
+    rings, polygon = shapely.get_rings(polygons, return_index=True)
+    outer = np.append(True, polygon[1:] != polygon[:-1])
+    turned = shapely.is_ccw(rings) != outer
+    place, ring = shapely.get_coordinates(rings, return_index=True)
+    place = (place - domain.low) / domain.cell
+    edge = np.rint(place)  # vertices within a hundred-millionth of a cell of an edge are on it
+    place = np.clip(np.where(np.abs(place - edge) < 1e-8, edge, place), 0, domain.shape)
+    here = np.flatnonzero(ring[1:] == ring[:-1])
+    back = turned[ring[here]].astype(np.int64)
+    return place[here + back], place[here + 1 - back], owner[polygon[ring[here]]]
+
+
+def _cut_edges(start: Field, end: Field) -> tuple[Field, Field, Index]:
+    """Cut edges wherever they cross a line of the grid; return the pieces' ends, and the edge of each piece."""
+    along = end - start
+    first = np.floor(np.minimum(start, end)) + 1
+    crossed = np.maximum(np.ceil(np.maximum(start, end)) - first, 0).astype(np.int64)
+    edges, times = [np.arange(len(start))], [np.zeros(len(start))]
+    for axis in (0, 1):
+        number = crossed[:, axis]
+        edge = np.repeat(np.arange(len(start)), number)
+        # In the direction of each edge, so that three lists are in order, which sorting makes use of.
+        back = along[:, axis] < 0
+        step = np.where(back, -1, 1)
+        begin = first[:, axis] + np.where(back, number - 1, 0) - step * (np.cumsum(number) - number)
+        line = begin.take(edge) + step.take(edge) * np.arange(len(edge))
+        edges.append(edge)
+        times.append((line - start[:, axis].take(edge)) / along[:, axis].take(edge))
+    edge, time = np.concatenate(edges), np.clip(np.concatenate(times), 0, 1)
+    # Not by their sum, whose rounding would depend on how many edges are before.
+    both = np.empty(len(edge), dtype=np.complex128)
+    both.real, both.imag = edge, time
+    order = np.argsort(both, kind="stable")
+    edge, time = edge[order], time[order]
+    place = start.take(edge, axis=0) + time[:, None] * along.take(edge, axis=0)
+    until = np.empty_like(place)
+    until[:-1] = place[1:]
+    until[np.append(edge[1:] != edge[:-1], True)] = end
+    return place, until, edge

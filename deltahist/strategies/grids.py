@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from deltahist.decode.base import LEAST_SQUARED, Asked, Decoder, Moments
 from deltahist.decode.forms import BlockPower, BoxFunction, FloatArray, SumOfProducts
 from deltahist.errors import InputError, check_whole
-from deltahist.space.cover import RegionCover, Span, aligned_spans
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, range_gram
+from deltahist.space.workloads import AllRanges, RegionCover, Span, aligned_spans, range_gram
 from deltahist.strategies.base import (
     Group,
     Starts,

@@ -27,8 +27,8 @@ from deltahist.decode.forms import (
 )
 from deltahist.errors import InputError, check_choice
 from deltahist.privacy import Law
-from deltahist.space.cover import Span, aligned_spans
 from deltahist.space.domain import Domain
+from deltahist.space.workloads import Span, aligned_spans
 from deltahist.strategies.base import Group, Strategy, read_shares, whole_shares
 
 if TYPE_CHECKING:

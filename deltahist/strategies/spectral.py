@@ -26,9 +26,8 @@ from deltahist.decode.base import Decoder
 from deltahist.decode.forms import PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_whole
-from deltahist.space.cover import Pieces, Span
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, Regions
+from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span
 from deltahist.strategies.base import Strategy
 from deltahist.strategies.gaussian import Ascent, BestGaussian, arrival_squares, bound_levels, pack, unpack
 

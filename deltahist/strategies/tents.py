@@ -26,9 +26,8 @@ from deltahist.decode.forms import (
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_choice, check_whole
 from deltahist.privacy import Law
-from deltahist.space.cover import RegionCover, Span, counted
 from deltahist.space.domain import Domain
-from deltahist.space.workloads import AllRanges, Boxes, Regions
+from deltahist.space.workloads import AllRanges, Boxes, RegionCover, Regions, Span, count_up_to
 from deltahist.strategies.base import Group, Strategy, read_numbers, read_shares, whole_shares
 from deltahist.strategies.flow.tuning import find_minimum
 
@@ -396,7 +395,7 @@ def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> Regi
         for j, across in enumerate(weights[1].T):
             found += np.bincount(row + j, share * across, len(found))
     owner = np.repeat(np.arange(len(begins)), number)
-    x, y = np.divmod(counted(number), tall[owner])
+    x, y = np.divmod(count_up_to(number), tall[owner])
     # No tent is left of the first or right of the last one, but for weights of nothing.
     held, shape = found != 0, tuple(axis.size for axis in lattices)
     tents = ((x + low[0][owner]) * shape[1] + y + low[1][owner])[held]
@@ -434,7 +433,7 @@ class Search:
         self.near, self.norm, self.shape = near, norm, near.domain.shape
         if isinstance(workload, Regions):
             workload = workload.boxes()
-        self.boxes = workload.thinned(_BOXES).spans(near.domain) if isinstance(workload, Boxes) else None
+        self.boxes = workload.take_evenly(_BOXES).spans(near.domain) if isinstance(workload, Boxes) else None
         if isinstance(workload, AllRanges):
             workload.check(near.domain)
         every = near.relations

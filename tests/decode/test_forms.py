@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from deltahist.decode.forms import IndependentIncrements, IntervalForms, iterate_query_boxes
-from deltahist.space.cover import Pieces
+from deltahist.space.workloads import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, Sides, estimated_flow
 from deltahist.strategies.flow.noise import LineEstimator
 from deltahist.strategies.product import Prefixes, _Haar, _Sums

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deltahist.releases.answerer import Rims
-from deltahist.space.cover import BoxCover
+from deltahist.space.workloads import BoxCover
 
 
 @pytest.mark.parametrize("most", [1 << 20, 90])  # blocks of one cell, and of nine, the last of which is not whole

@@ -6,7 +6,7 @@ import shapely
 from hypothesis import assume, given, settings, strategies as st
 
 import deltahist as dh
-from deltahist.space.cover import cover_polygons
+from deltahist.space.workloads import cover_polygons
 
 DOMAIN = dh.Domain((0, 0, 7, 5), (14, 10))
 
@@ -59,7 +59,7 @@ def test_areas_and_centroids_are_those_of_the_cut_cells():
 def test_some_polygons_at_a_time_are_all_of_them(monkeypatch):
     shapes = np.array(polygons(np.random.default_rng(4), 30))
     together = cover_polygons(shapes, DOMAIN)
-    monkeypatch.setattr("deltahist.space.cover._AT_A_TIME", 200)
+    monkeypatch.setattr("deltahist.space.workloads._CELLS_AT_A_TIME", 200)
     apart = cover_polygons(shapes, DOMAIN)
     for name in ("owner", "x", "y", "share", "whole", "low", "high"):
         assert getattr(together, name) == pytest.approx(getattr(apart, name), abs=1e-12)
@@ -81,7 +81,7 @@ def test_boxes_are_covered_as_their_definition_says(domain):
     assert np.array_equal(cover.cut, ((shares > 1e-9) & (shares < 1 - 1e-9)).any(axis=1))
     if domain.ndim == 1:
         return
-    for axis, found in enumerate(sums_of_places(cover.listed(domain.shape), field)):
+    for axis, found in enumerate(sums_of_places(cover.list_cells(domain.shape), field)):
         edges, side = domain.edges(axis)[:-1], domain.cell[axis]
         ends = [np.clip(end[:, axis, None], edges, edges + side) for end in (low, high)]
         place = (sum(ends) / 2 - domain.centres(axis)) / (side / 2)  # centroid of the overlap, in half cells
@@ -95,7 +95,7 @@ def test_boxes_and_the_same_polygons_have_one_cover():
     work = dh.workloads.boxes(corners)
     boxes, shapes = work.cover(DOMAIN), dh.workloads.regions(shapely.box(*corners.T)).cover(DOMAIN)
     field = rng.normal(size=DOMAIN.shape)
-    listed = boxes.listed(DOMAIN.shape)
+    listed = boxes.list_cells(DOMAIN.shape)
     assert np.allclose(listed.rows.toarray(), shapes.rows.toarray(), atol=1e-5)
     assert np.allclose(boxes.unsure, shapes.unsure, atol=1e-5)
     assert np.allclose(sums_of_places(listed, field), sums_of_places(shapes, field), atol=1e-5)
@@ -109,7 +109,7 @@ def test_boxes_listed_cell_by_cell_are_the_same_cover():
     corners[:, 1] += (corners[:, 0] == corners[:, 1]) / 8
     work = dh.workloads.boxes(corners.reshape(200, 4))
     boxes = work.cover(DOMAIN)
-    listed = boxes.listed(DOMAIN.shape)
+    listed = boxes.list_cells(DOMAIN.shape)
     assert np.allclose(listed.rows.toarray(), work.matrix(DOMAIN).toarray())
     assert (np.diff(listed.owner) >= 0).all()
     assert np.array_equal(boxes.cut, listed.cut)

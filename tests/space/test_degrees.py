@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.fitting import bend_boxes, boxes_in_degrees, fit, read_rings, to_degrees
+from deltahist.space.geometries import bend_boxes, boxes_in_degrees, fit, read_rings, to_degrees
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 CITY = dh.Domain.from_cell((580_000, 4_495_000, 605_000, 4_525_000), "250m", "EPSG:32618")

@@ -81,7 +81,7 @@ def test_random_squares_that_cannot_be_are_refused(side, number, words):
 @pytest.mark.parametrize(
     ("corners", "words"),
     [
-        ([[11, 21, 12, math.inf]], "finite"),
+        ([[11, 21, 12, math.inf]], "NaN"),
         ([[1, 2, 3]], "shape"),
         ([[[1, 2, 3, 4]]], "shape"),
         ([[12, 21, 11, 22]], r"box 0 \(12,21,11,22\) is reversed"),

@@ -37,8 +37,16 @@ from deltahist.decode.forms import (
     iterate_query_boxes,
     mean_increment_product,
 )
-from deltahist.space.cover import Pieces, RegionCover, Span, counted, prefix_sums, sums_between
-from deltahist.space.workloads import AllRanges, Boxes
+from deltahist.space.workloads import (
+    AllRanges,
+    Boxes,
+    Pieces,
+    RegionCover,
+    Span,
+    count_up_to,
+    prefix_sums,
+    sums_between,
+)
 from deltahist.strategies.base import spread_blocks, sum_blocks
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
@@ -646,7 +654,7 @@ class FlowDecoder(Decoder):
         begin, end = ([each[place[:, a]] for a, each in enumerate(blocks)] for place in (cover.low, cover.high - 1))
         wide, tall = (last - first + 1 for first, last in zip(begin, end, strict=True))
         which = np.repeat(np.arange(len(wide)), wide * tall)
-        x, y = np.divmod(counted(wide * tall), tall[which])
+        x, y = np.divmod(count_up_to(wide * tall), tall[which])
         x, y = x + begin[0][which], y + begin[1][which]
         number = np.ones(len(which))
         for axis, (block, cut) in enumerate(zip((x, y), self._block_edges, strict=True)):

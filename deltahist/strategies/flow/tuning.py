@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltahist.decode.forms import BlockPower, FloatArray, cumulate_rows, interpolate_sums, sum_intervals
-from deltahist.space.cover import Pieces, Span
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
-from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload
+from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span, Workload
 from deltahist.strategies.flow.decoder import estimated_flow
 from deltahist.strategies.flow.noise import (
     ARRIVALS,
@@ -146,7 +145,7 @@ def choose_boxes(workload: Workload | None, domain: Domain, number: int = 2000) 
     if isinstance(workload, Regions):
         workload = workload.boxes()
     boxes = workload if isinstance(workload, Boxes) else AllRanges(domain).sample(2000)
-    return boxes.thinned(number)
+    return boxes.take_evenly(number)
 
 
 def _find_best_sums(flow: Flow, workload: Workload | None, norm: int) -> _BestSums:
