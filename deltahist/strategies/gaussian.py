@@ -1,4 +1,4 @@
-"""Shared parts of the best strategies for Gaussian noise: how they are asked for, bounds on costs, steps uphill."""
+"""Shared parts of the best strategies for Gaussian noise: bounds on costs, steps uphill, and packed arrays."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import base64
 import functools
 import math
 import zlib
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deltahist.decode.forms import FloatArray, IntArray
 from deltahist.errors import InputError
 from deltahist.space.domain import Domain
 from deltahist.strategies.base import Strategy, read_numbers
@@ -19,16 +20,15 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-FloatArray = NDArray[np.float64]
-#: Entries of saved arrays are below this: four of them, squared, fit 64 bits.
+#: Entries of saved arrays are smaller, so that four of them, squared, fit 64 bits.
 _LARGEST = 1 << 30
 
 
 class BestGaussian(Strategy):
-    """A strategy that is best for Gaussian noise, made of a neighbourhood and a workload (all ranges when None)."""
+    """A strategy that is best for Gaussian noise, given a neighbourhood and a workload (all ranges when None)."""
 
     determines_cells: ClassVar[bool] = True
-    #: Whose moves are bounds, and the queries; None of a strategy that a description made again.
+    #: The neighbourhood whose moves are bounds, and the queries; None after `restore`.
     near: Neighbourhood
     workload: Workload | None
 
@@ -37,7 +37,7 @@ class BestGaussian(Strategy):
         return self.near.domain
 
     @classmethod
-    def _solved(cls, **known: Any) -> Self:
+    def _from_solution(cls, **known: Any) -> Self:
         """Return a strategy whose solution is known, so that nothing is optimised again."""
         out = object.__new__(cls)
         out.__dict__.update(near=None, workload=None, **known)
@@ -47,20 +47,15 @@ class BestGaussian(Strategy):
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Self:
         read_numbers(text, 0)
         if norm == 1:
-            raise InputError(
-                f"strategy is {cls.texts[0]!r} with pure ε: it is made for Gaussian noise; give rho, or a probability "
-                "as well"
-            )
+            raise InputError(f"strategy is {text!r} with pure ε: it needs Gaussian noise, from rho or a probability")
         return cls(near)  # type: ignore[call-arg]
 
 
 def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
     """Return which relation bounds each displacement, and all bounds, infinity last.
 
-    Returns
-    -------
-    The place (domain.shape) of the first of `near.relations` that holds a displacement with these coordinates, none
-    negative, and the squared factors of the relations, followed by infinity.
+    The first array (domain.shape) holds the place of the first of `near.relations` that contains the displacement with
+    these coordinates, none negative. The second holds the squared factors of the relations, followed by infinity.
     """
     shape = near.domain.shape
     rows, long = (shape[0], shape[1]) if len(shape) == 2 else (1, shape[0])
@@ -75,7 +70,7 @@ def bound_levels(near: Neighbourhood) -> tuple[NDArray[np.intp], FloatArray]:
 
 
 def arrival_squares(near: Neighbourhood) -> FloatArray:
-    """Return the bound on the squared cost of an arrival in each cell (domain.shape); infinite where there is none."""
+    """Return the bound on the squared cost of an arrival in each cell (domain.shape); infinite without arrivals."""
     out = np.full(near.domain.shape, np.inf)
     if not near.fixed_membership:
         for factor, relation in reversed(near.relations):
@@ -83,92 +78,60 @@ def arrival_squares(near: Neighbourhood) -> FloatArray:
     return out
 
 
-class EdgeBounds(NamedTuple):
-    """All edges (M, 2) of a neighbourhood's relations, and the bounds (M,) on their squared costs.
-
-    >>> import math, deltahist as dh
-    >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
-    >>> bounds = EdgeBounds.of(near)
-    >>> bounds.edges.tolist(), bounds.squares.tolist()
-    ([[0, 1], [1, 2], [0, 2]], [1.0, 1.0, 4.0])
-    """
-
-    edges: NDArray[np.int64]
-    squares: FloatArray
-
-    @classmethod
-    def of(cls, near: Neighbourhood) -> EdgeBounds:
-        """Return the bounds of moves, then arrivals, as in `Neighbourhood.edges`: each the least of its relations."""
-        shape = near.domain.shape
-        edges = near.relations[-1][1].edges()  # the widest relation holds all moves
-        edges = edges[edges[:, 0] >= 0]
-        start, end = (np.array(np.unravel_index(side, shape)) for side in edges.T)
-        place, squares = bound_levels(near)
-        moved = squares[place[tuple(np.abs(end - start))]]
-        arrivals = arrival_squares(near).ravel()
-        entry = np.flatnonzero(np.isfinite(arrivals))
-        entries = np.column_stack([np.full_like(entry, -1), entry])
-        return cls(np.concatenate([edges, entries]), np.concatenate([moved, arrivals[entry]]))
-
-
 class Ascent:
     """Steps of λ uphill: λ_e ← λ_e · (cost_e / f)^p, on logarithms with Nesterov's momentum.
 
     cost_e is what edge e costs over its bound, f its mean over λ. p = 2 would find λ in one step if the edges had
-    nothing in common; it grows while f does, and starts again from half, without momentum, when f falls.
+    nothing in common; it grows while f does, and restarts from half, without momentum, when f falls.
 
     Parameters
     ----------
-    start : ln λ (M,) to begin with, up to a constant. floor : least λ, of a sum of one; none falls far below it.
+    start : ln λ (M,) to begin with, up to a constant. floor : least λ, relative to a sum of one.
     """
 
     def __init__(self, start: FloatArray, floor: float) -> None:
-        self.floor = floor
+        self._floor = floor
         #: ln λ to go on from, up to a constant, and where the last step led before momentum.
-        self.at = self.before = start
-        self.power, self.moved, self.last = 2.0, 0, 0.0
+        self._at = self._before = start
+        self._power, self._moved, self._last = 2.0, 0, 0.0
 
-    def weight(self) -> FloatArray:
-        """Return λ (M,), adding up to one, none far below the floor."""
-        weight = np.exp(self.at - self.at.max())
-        weight = np.maximum(weight / weight.sum(), self.floor)
+    def current_weights(self) -> FloatArray:
+        """Return λ (M,), adding up to one."""
+        weight = np.exp(self._at - self._at.max())
+        weight = np.maximum(weight / weight.sum(), self._floor)
         weight /= weight.sum()
         return np.asarray(weight)
 
-    def step(self, weight: FloatArray, relative: FloatArray, bound: float) -> None:
+    def take_step(self, weight: FloatArray, relative: FloatArray, bound: float) -> None:
         """Go on from λ, where the costs over their bounds and f are `relative` (M,) and f is `bound`."""
-        if bound < self.last:
-            self.power, self.moved = max(1.0, self.power / 2), 0
+        if bound < self._last:
+            self._power, self._moved = max(1.0, self._power / 2), 0
         else:
-            self.power = min(1.1 * self.power, 12.0)
-        here = np.log(weight) + self.power * np.log(np.maximum(relative, 1e-12))
-        momentum = self.moved / (self.moved + 3)
-        self.at = here + momentum * (here - self.before) if self.moved else here
-        self.last, self.before, self.moved = bound, here, self.moved + 1
+            self._power = min(1.1 * self._power, 12.0)
+        here = np.log(weight) + self._power * np.log(np.maximum(relative, 1e-12))
+        momentum = self._moved / (self._moved + 3)
+        self._at = here + momentum * (here - self._before) if self._moved else here
+        self._last, self._before, self._moved = bound, here, self._moved + 1
 
 
-def pack(array: NDArray[np.int64]) -> str:
-    """Return the compressed text of an array of 32-bit whole numbers; differences along the last axis pack better."""
+def pack_integers(array: IntArray) -> str:
+    """Return the compressed text of an array of 32-bit integers; differences along the last axis pack better."""
     if np.abs(array).max(initial=0) >= _LARGEST:
         raise InputError("the strategy's entries are too large to be saved: they must be below 2^30")
     steps = np.diff(array, axis=-1, prepend=0).astype("<i4")
     return base64.b64encode(zlib.compress(steps.tobytes(), 6)).decode("ascii")
 
 
-def unpack(text: Any, shape: tuple[int, ...], name: str) -> NDArray[np.int64]:
-    """Return the array of a packed text; the text is untrusted, and never more of it is unpacked than there should be.
-
-    Raises InputError if it is damaged or does not hold exactly the numbers that the shape says.
-    """
-    number = math.prod(shape)
+def unpack_integers(text: Any, shape: tuple[int, ...], name: str) -> IntArray:
+    """Return the array of a packed text, which is untrusted: no more than the shape's bytes are unpacked."""
+    number, reader = math.prod(shape), zlib.decompressobj()
     try:
-        reader = zlib.decompressobj()
         data = reader.decompress(base64.b64decode(text, validate=True), 4 * number + 1)
     except (TypeError, ValueError, zlib.error):
-        raise InputError(f"{name} is damaged: it must be base64 of compressed numbers") from None
-    if len(data) != 4 * number or not reader.eof or reader.unused_data:
-        raise InputError(f"{name} is damaged: it must hold {number:,} numbers for this domain")
-    out = np.frombuffer(data, dtype="<i4").reshape(shape).astype(np.int64).cumsum(axis=-1)
-    if np.abs(out).max(initial=0) >= _LARGEST:
-        raise InputError(f"{name} has entries that are too large: they must be below 2^30")
-    return out
+        data = b""
+    out = np.frombuffer(data[: len(data) // 4 * 4], dtype="<i4")
+    if len(data) == 4 * number and reader.eof and not reader.unused_data:
+        out = out.reshape(shape).astype(np.int64).cumsum(axis=-1)
+        if np.abs(out).max(initial=0) < _LARGEST:
+            return out
+    raise InputError(f"{name} is damaged: it must be {number:,} compressed integers below 2^30, in base64")

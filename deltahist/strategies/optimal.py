@@ -1,9 +1,9 @@
 """Optimal: the strategy of least mean variance under Gaussian noise, by convex optimisation, with a certificate.
 
 Problem: minimise tr(V X⁻¹) over X = AᵀA, where V = QᵀQ of the workload, subject to eᵀ X e ≤ w_e² for every
-column e of the incidence matrix, w_e the least factor that a neighbourhood's limits promise for it, one within δ. Let E
-have the columns e / w_e, so that all bounds are one. Where nobody comes or goes the total is public: all is meant on
-the space of cell vectors that add up to zero, on which the columns of E lie.
+column e of the incidence matrix. w_e is the least factor that a neighbourhood's limits promise for the edge, 1 within
+δ. Let E have the columns e / w_e, so that all bounds are one. Where membership is fixed, the total is public, and all
+is meant on the space of cell vectors that add up to zero, which contains the columns of E.
 
 Lower bound: let λ ≥ 0 add up to one and L = E diag(λ) Eᵀ, so that tr(L X) ≤ 1 for every feasible X. With the
 orthogonal U of the polar decomposition of V^½ L^½, and Cauchy and Schwarz,
@@ -11,8 +11,8 @@ orthogonal U of the polar decomposition of V^½ L^½, and Cauchy and Schwarz,
     f(λ) := tr (L^½ V L^½)^½ = tr(U V^½ X^-½ · X^½ L^½) ≤ √tr(V X⁻¹) · √tr(L X) ≤ √tr(V X⁻¹),
 
 so f(λ)² bounds the optimum from below. The two sides of Cauchy and Schwarz are equal for X⁻¹ V X⁻¹ ∝ L, that
-is for X ∝ L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V, for which tr(V X⁻¹) = tr(L X) = f(λ);
-divided by its largest eᵀ X e it is feasible. The gap between the two closes at the best λ, where every edge
+is for X ∝ L^-½ (L^½ V L^½)^½ L^-½, the geometric mean of L⁻¹ and V, for which tr(V X⁻¹) = tr(L X) = f(λ).
+Divided by its largest eᵀ X e it is feasible. The gap between the two closes at the best λ, where every edge
 of λ > 0 has the same, largest, eᵀ X e.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -30,45 +30,36 @@ import scipy
 from numpy.typing import NDArray
 
 from deltahist.decode.base import Decoder, DenseDecoder
+from deltahist.decode.forms import FloatArray, IntArray
 from deltahist.errors import InputError, check_positive
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Workload, range_gram
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.gaussian import Ascent, BestGaussian, EdgeBounds, arrival_squares, pack, unpack
+from deltahist.strategies.gaussian import (
+    Ascent,
+    BestGaussian,
+    arrival_squares,
+    bound_levels,
+    pack_integers,
+    unpack_integers,
+)
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 #: Every step of the optimisation decomposes matrices of up to this size.
 MOST_CELLS = 2000
-#: Planning does without on more cells: it takes seconds, and the spectral strategy is near enough.
-_MOST_TRIED = 400
-#: Steps after which the optimisation ends, and the certified gap that is still of use then.
-MOST_STEPS, WORST_GAP = 200, 0.05
-#: How much of the gap that is asked for is left to the iteration; the rest is for what follows it.
-_OF_GAP = 0.8
-#: Part of the gap that makes the cells invertible which the workload does not ask for.
-_MIXED = 0.05
-#: Loss by rounding to whole numbers, as part of the gap.
-_ROUNDED = 0.1
-#: Eigenvalues of V below this part of its largest are zero.
-_RANK = 1e-13
-#: Entries are bounded so that 4 N max² stays below this: then no exact sum overflows int64.
+#: Steps after which the optimisation ends.
+MOST_STEPS = 200
+#: Entries are bounded so that 4 N max² stays below this, and no exact sum overflows int64.
 _MOST_SQUARED = 2**62
-#: Condition (reciprocal, 1-norm) of a matrix that is not invertible for practical purposes.
-_SINGULAR = 1e-10
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """How good a strategy is known to be: variances for noise of σ = Δ₂, which is ρ = 1/2.
+class Certificate(NamedTuple):
+    """How good a strategy is known to be, by variances at σ = Δ₂, that is, at ρ = 1/2.
 
-    Parameters
-    ----------
-    primal : mean variance of the workload's queries, of the strategy in whole numbers with its exact Δ₂.
-    dual : a figure that no strategy's mean variance is below.
+    `primal` is the mean variance of the workload's queries under the strategy in integers with its exact Δ₂. `dual` is
+    a lower bound on the mean variance of every strategy.
     """
 
     primal: float
@@ -80,24 +71,17 @@ class Certificate:
         return self.primal / self.dual - 1 if self.primal else 0.0
 
 
-class OptimalSolution(NamedTuple):
-    """A solution: the symmetric int64 matrix (N, N), and its certificate."""
-
-    matrix: IntArray
-    certificate: Certificate
-
-
 @dataclass(frozen=True, eq=False)
 class Optimal(BestGaussian):
-    """The best Gaussian strategy for a workload, in whole numbers; for at most 2,000 cells.
+    """The best Gaussian strategy for a workload, in integers; for at most 2,000 cells.
 
-    N rows, one dense symmetric matrix. It is computed when first used: some seconds at 32 × 32 cells. The
-    certified gap to the optimum is `certificate.gap`; `describe` holds the matrix, so that a release is
-    read without optimising again. Source: the module's docstring; Li et al. 2010 for any move.
+    N rows, one dense symmetric matrix, computed when first used (some seconds at 32 × 32 cells). The certified gap to
+    the optimum is `certificate.gap`. `describe` holds the matrix, so that reading a release optimises nothing. Source:
+    the module's docstring; Li et al. 2010 for any move.
 
     Parameters
     ----------
-    near : who may be confused with whom; limits beyond δ are bounds as well.
+    near : the neighbourhood; limits beyond δ are bounds as well.
     workload : the workload whose mean variance is least; all ranges when None.
     gap : certified gap at which the optimisation ends.
 
@@ -112,9 +96,6 @@ class Optimal(BestGaussian):
     >>> A = Optimal(near)
     >>> A.shape, A.certificate.gap < 1e-3
     ((4, 4), True)
-    >>> again = Optimal.restore(near.domain, **{k: v for k, v in A.describe().items() if k != "strategy"})
-    >>> bool((again.matrix() != A.matrix()).nnz)
-    False
     """
 
     near: Neighbourhood
@@ -124,7 +105,8 @@ class Optimal(BestGaussian):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if norm == 2 and 1 < near.domain.size <= _MOST_TRIED:
+        # On more cells it takes seconds, and Spectral is close enough.
+        if norm == 2 and 1 < near.domain.size <= 400:
             yield "Optimal", cls(near, workload)
 
     def __post_init__(self) -> None:
@@ -136,39 +118,39 @@ class Optimal(BestGaussian):
         return (self.domain.size, self.domain.size)
 
     @functools.cached_property
-    def solution(self) -> OptimalSolution:
-        """The matrix and its certificate; here is where the optimisation runs."""
-        return solve(self.near, workload_gram(self.workload, self.domain), float(self.gap))
+    def solution(self) -> tuple[IntArray, Certificate]:
+        """The rows and their certificate; the optimisation runs here."""
+        return solve_optimal(self.near, workload_gram(self.workload, self.domain), float(self.gap))
 
     @property
     def certificate(self) -> Certificate:
         """How far from the optimum the strategy can be."""
-        return self.solution.certificate
+        return self.solution[1]
 
     @property
-    def matrix_(self) -> IntArray:
+    def rows(self) -> IntArray:
         """The rows (N, N), symmetric, dense."""
-        return self.solution.matrix
+        return self.solution[0]
 
     def matrix(self) -> scipy.sparse.csr_array:
-        return scipy.sparse.csr_array(self.matrix_)
+        return scipy.sparse.csr_array(self.rows)
 
     @functools.cached_property
-    def _float(self) -> FloatArray:
-        return self.matrix_.astype(np.float64)
+    def _float_rows(self) -> FloatArray:
+        return self.rows.astype(np.float64)
 
     @functools.cached_property
     def _gram(self) -> IntArray:
-        return exact_gram(self.matrix_)
+        return exact_gram(self.rows)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return np.asarray((self._float if X.dtype.kind == "f" else self.matrix_) @ X)
+        return np.asarray((self._float_rows if X.dtype.kind == "f" else self.rows) @ X)
 
     _rmatmat = _matmat  # the matrix is symmetric
 
     def measure(self, counts: IntArray) -> IntArray:
-        """Return exact answers (N,) to the rows; InputError if one of this number of points might not fit 64 bits."""
-        total, largest = float(np.abs(counts).sum(dtype=np.float64)), int(np.abs(self.matrix_).max())
+        """Return exact answers (N,) to the rows; InputError if answers to this many points might not fit 64 bits."""
+        total, largest = float(np.abs(counts).sum(dtype=np.float64)), int(np.abs(self.rows).max())
         if total * largest >= 2.0**62:
             raise InputError(
                 f"counts add up to {total:.3g}: this strategy's entries of up to {largest:,} allow at most "
@@ -182,8 +164,8 @@ class Optimal(BestGaussian):
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         edges = near.edges()
         if norm == 2:
-            return int(edge_squares(self._gram, edges).max(initial=0))
-        most, rows, step = 0, self.matrix_, max(1, 4_000_000 // self.domain.size)
+            return int(evaluate_edges(self._gram, edges).max(initial=0))
+        most, rows, step = 0, self.rows, max(1, 4_000_000 // self.domain.size)
         for start in range(0, len(edges), step):
             part = edges[start : start + step]
             # The null vertex has no column.
@@ -192,47 +174,33 @@ class Optimal(BestGaussian):
         return most
 
     def describe(self) -> dict[str, Any]:
-        """Describe the strategy as JSON: the lower triangle, packed."""
-        return {
-            "strategy": type(self).__name__,
-            "matrix": self._text,
-            "primal": self.certificate.primal,
-            "dual": self.certificate.dual,
-        }
+        return {"strategy": "Optimal", "matrix": self._packed_triangle, **self.certificate._asdict()}
 
     @functools.cached_property
-    def _text(self) -> str:
-        return pack(self.matrix_[np.tril_indices(self.domain.size)])
+    def _packed_triangle(self) -> str:
+        return pack_integers(self.rows[np.tril_indices(self.domain.size)])
 
     @classmethod
-    def restore(cls, domain: Domain, **parameters: Any) -> Optimal:
+    def restore(cls, domain: Domain, *, matrix: Any, primal: Any, dual: Any) -> Optimal:  # type: ignore[override]
         """Return the strategy of a description, which is not trusted; nothing is optimised again.
 
-        The two figures of the certificate come from whoever wrote the description; what the strategy
-        costs and how large its errors are is always computed from the matrix.
-
-        Raises
-        ------
-        InputError
-            If the text is damaged, of another domain's size, or its matrix is not invertible.
+        The author of the description states the two figures of the certificate. The cost and the errors are always
+        computed from the matrix.
         """
         _check_size(domain)
-        if set(parameters) != {"matrix", "primal", "dual"}:
-            raise InputError(f"strategy Optimal has parameters {sorted(parameters)}: it must have dual, matrix, primal")
-        figures = primal, dual = parameters["primal"], parameters["dual"]
-        known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in figures)
+        known = all(isinstance(f, float) and math.isfinite(f) and f >= 0 for f in (primal, dual))
         if not known or dual > 1.001 * primal or (dual == 0) != (primal == 0):
             raise InputError(
                 "the certificate of strategy Optimal is damaged: it must be two variances, dual not above primal"
             )
         rows, columns = np.tril_indices(domain.size)
         out = np.empty((domain.size, domain.size), dtype=np.int64)
-        out[rows, columns] = out[columns, rows] = unpack(
-            parameters["matrix"], (len(rows),), "the matrix of strategy Optimal"
+        out[rows, columns] = out[columns, rows] = unpack_integers(
+            matrix, (len(rows),), "the matrix of strategy Optimal"
         )
-        if not _entries_fit(out) or not _invertible(out):
+        if not _entries_fit(out) or not _is_invertible(out):
             raise InputError("the matrix of strategy Optimal is damaged: it is too large or not invertible")
-        return cls._solved(domain=domain, solution=OptimalSolution(out, Certificate(primal, dual)))
+        return cls._from_solution(domain=domain, solution=(out, Certificate(primal, dual)))
 
 
 def _check_size(domain: Domain) -> None:
@@ -243,33 +211,70 @@ def _check_size(domain: Domain) -> None:
         )
 
 
-def solve(near: Neighbourhood, gram: FloatArray, gap: float) -> OptimalSolution:
-    """Return the optimal strategy in whole numbers for V (N, N), certified to within a gap.
+def solve_optimal(near: Neighbourhood, gram: FloatArray, gap: float) -> tuple[IntArray, Certificate]:
+    """Return the optimal strategy in integers for V (N, N), certified to within a gap.
 
     Raises InputError if the certified gap is above 5% after 200 steps, or V asks for nothing but a public total.
     """
-    domain, bounds = near.domain, EdgeBounds.of(near)
-    # With nobody to come or go nothing changes the total: it may be measured at any precision.
-    free = not (bounds.edges < 0).any()
-    if not len(bounds.edges):
-        return OptimalSolution(np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0))
-    parts = _parts(near, gram, free)
+    domain, (edges, bounds) = near.domain, edge_bounds(near)
+    # With fixed membership nothing changes the total, which may be measured at any precision.
+    free = not (edges < 0).any()
+    if not len(edges):
+        return np.ones((1, 1), dtype=np.int64), Certificate(0.0, 0.0)
+    parts = _split_symmetric(near, gram, free)
     rank = sum(part.factor.shape[1] for part in parts)
     if not rank:
-        raise InputError("the workload asks for nothing that noise must hide: the total alone is public")
-    best, dual, steps = _maximise(parts, bounds, domain.size, _OF_GAP * gap)
+        raise InputError("the workload asks for the total alone, which is public: noise has nothing to hide")
+    # The iteration may use 80% of the gap, making unused cells invertible 5%, and rounding 10%.
+    best, dual, steps = _maximise_bound(parts, edges, bounds, domain.size, 0.8 * gap)
     if rank < domain.size - free:
-        # A convex combination of feasible matrices; what it mixes in costs at most its own share.
-        best = (1 - _MIXED * gap) * best + _MIXED * gap / 2 * np.eye(domain.size)
-    matrix = _whole(_root(best, parts), bounds, gram, free, _ROUNDED * gap)
-    certificate = Certificate(_mean_variance(matrix, bounds, gram, free), dual)
-    if not certificate.gap <= max(WORST_GAP, gap):
+        # A convex combination of feasible matrices: the identity costs at most its own share.
+        best = (1 - 0.05 * gap) * best + 0.05 * gap / 2 * np.eye(domain.size)
+
+    def mean_variance(matrix: NDArray[Any]) -> float:
+        """Return the mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
+        square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
+        scale = math.sqrt((evaluate_edges(square, edges) / bounds).max())
+        try:
+            inverse = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix / scale), np.eye(len(matrix)))
+        except np.linalg.LinAlgError:
+            return math.inf
+        cells = inverse @ inverse
+        if free:  # given the total
+            along = cells.sum(axis=0)
+            cells -= np.outer(along, along) / along.sum()
+        return float(np.einsum("ij,ij->", cells, gram))
+
+    matrix = _round_root(_square_root(best, parts), free, mean_variance, 0.1 * gap)
+    certificate = Certificate(mean_variance(matrix), dual)
+    if not certificate.gap <= max(0.05, gap):
         raise InputError(
             f"the optimal strategy was not found: after {steps} steps it is only known to be within "
             f"{certificate.gap:.1%} of the optimum (use the strategy Spectral, or larger cells)"
         )
-    assert _invertible(matrix)
-    return OptimalSolution(matrix, certificate)
+    assert _is_invertible(matrix)
+    return matrix, certificate
+
+
+def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
+    """Return all edges (M, 2) of a neighbourhood's relations, and the least bounds (M,) on their squared costs.
+
+    Moves come first, then arrivals, as in `Neighbourhood.edges`.
+
+    >>> import math, deltahist as dh
+    >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])
+    >>> [each.tolist() for each in edge_bounds(near)]
+    [[[0, 1], [1, 2], [0, 2]], [1.0, 1.0, 4.0]]
+    """
+    edges = near.relations[-1][1].edges()  # the widest relation holds all moves
+    edges = edges[edges[:, 0] >= 0]
+    start, end = (np.array(np.unravel_index(side, near.domain.shape)) for side in edges.T)
+    place, squares = bound_levels(near)
+    arrivals = arrival_squares(near).ravel()
+    entry = np.flatnonzero(np.isfinite(arrivals))
+    entries = np.column_stack([np.full_like(entry, -1), entry])
+    bounds = squares[place[tuple(np.abs(end - start))]], arrivals[entry]
+    return np.concatenate([edges, entries]), np.concatenate(bounds)
 
 
 def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
@@ -277,7 +282,7 @@ def workload_gram(work: Workload | None, domain: Domain) -> FloatArray:
     if work is None or (isinstance(work, AllRanges) and work.domain == domain):
         return range_gram(domain) / len(AllRanges(domain))
     if not len(work):
-        raise InputError("the workload has no queries: there is nothing to be optimal for")
+        raise InputError("the workload has no queries")
     rows = work.matrix(domain)
     return (rows.T @ rows).toarray() / len(work)
 
@@ -296,7 +301,7 @@ def exact_gram(matrix: IntArray) -> IntArray:
     return ((high @ high).astype(np.int64) << 32) + ((cross + cross.T) << 16) + (low @ low).astype(np.int64)
 
 
-def edge_squares(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
+def evaluate_edges(form: NDArray[Any], edges: IntArray) -> NDArray[Any]:
     """Return eᵀ X e (M,) of a symmetric X (N, N), for every edge (M, 2) of `Neighbourhood.edges`."""
     start, end = edges.T
     diagonal = np.diagonal(form)
@@ -314,16 +319,16 @@ class _Part:
     basis: scipy.sparse.csr_array
     factor: FloatArray
 
-    def inside(self, form: FloatArray) -> FloatArray:
+    def restrict(self, form: FloatArray) -> FloatArray:
         """Return the restriction (m, m) of a symmetric matrix (N, N) to the space."""
         return np.asarray(self.basis.T @ (self.basis.T @ form).T)
 
-    def outside(self, form: FloatArray) -> FloatArray:
-        """Return the inverse of `inside`: zero on the other spaces."""
+    def extend(self, form: FloatArray) -> FloatArray:
+        """Return the inverse of `restrict`: zero on the other spaces."""
         return np.asarray(self.basis @ (self.basis @ form).T)
 
 
-def _parts(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
+def _split_symmetric(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
     """Return even and odd functions along every axis whose reflection changes nothing; else the one whole space.
 
     Where reflecting the domain changes neither V nor the edges, the mean of X and its reflection is no worse than X
@@ -331,43 +336,38 @@ def _parts(near: Neighbourhood, gram: FloatArray, free: bool) -> list[_Part]:
     2-D that makes four problems of a quarter of the size. Where the total is free, X acts on functions that add up to
     zero.
     """
-    shape = near.domain.shape
+    shape, rounding = near.domain.shape, 1e-13
     cube, arrivals = gram.reshape(shape * 2), arrival_squares(near)
     along = []
     for axis, n in enumerate(shape):
         mirrored = np.flip(cube, (axis, axis + len(shape)))
-        same = np.abs(mirrored - cube).max() <= _RANK * np.abs(cube).max()
-        even = same and np.array_equal(np.flip(arrivals, axis), arrivals)
-        along.append(_mirrored(n) if even else [scipy.sparse.eye_array(n, format="csr")])
+        functions = [unit := np.eye(n)]
+        same = np.abs(mirrored - cube).max() <= rounding * np.abs(cube).max()
+        if same and np.array_equal(np.flip(arrivals, axis), arrivals):
+            # even (n, ⌈n/2⌉) and odd (n, ⌊n/2⌋) functions
+            functions = [(unit + unit[::-1])[:, : n - n // 2], (unit - unit[::-1])[:, : n // 2]]
+        along.append([scipy.sparse.csr_array(each / np.sqrt((each * each).sum(axis=0))) for each in functions])
     parts = []
     for axes in itertools.product(*along):
         basis = scipy.sparse.csr_array(functools.reduce(lambda a, b: scipy.sparse.kron(a, b, "csr"), axes))
         if not basis.shape[1]:
             continue
         form = np.asarray(basis.T @ (basis.T @ gram).T)
-        ones = basis.sum(axis=0)
-        within = _orthogonal(ones) if free and ones @ ones > 0.5 else np.eye(len(form))
+        ones, within = basis.sum(axis=0), np.eye(len(form))
+        if free and ones @ ones > 0.5:
+            # Householder's reflection of the ones to the first axis leaves the columns at right angles to them.
+            normal = ones / np.linalg.norm(ones)
+            normal[0] += 1
+            within = (within - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
         value, vector = scipy.linalg.eigh(within.T @ form @ within)
-        keep = value > _RANK * np.trace(gram)
+        keep = value > rounding * np.trace(gram)
         parts.append(_Part(basis, within @ (vector[:, keep] * np.sqrt(value[keep]))))  # FFᵀ = V
     return parts
 
 
-def _mirrored(n: int) -> list[scipy.sparse.csr_array]:
-    """Return orthonormal even (n, ⌈n/2⌉) and odd (n, ⌊n/2⌋) functions on n points."""
-    unit = np.eye(n)
-    halves = (unit + unit[::-1])[:, : n - n // 2], (unit - unit[::-1])[:, : n // 2]
-    return [scipy.sparse.csr_array(h / np.sqrt((h * h).sum(axis=0))) for h in halves]
-
-
-def _orthogonal(vector: FloatArray) -> FloatArray:
-    """Return orthonormal columns (m, m - 1) at right angles to a vector (m,) whose first entry is not negative."""
-    normal = vector / np.linalg.norm(vector)
-    normal[0] += 1  # Householder's reflection to the first axis
-    return (np.eye(len(normal)) - np.outer(normal, normal) * (2 / (normal @ normal)))[:, 1:]
-
-
-def _maximise(parts: list[_Part], bounds: EdgeBounds, size: int, gap: float) -> tuple[FloatArray, float, int]:
+def _maximise_bound(
+    parts: list[_Part], edges: IntArray, bounds: FloatArray, size: int, gap: float
+) -> tuple[FloatArray, float, int]:
     """Return the best feasible X (N, N), the best lower bound, and the steps taken.
 
     Every λ gives both: with X the geometric mean for it, f(λ)² is a lower bound, and X over its largest eᵀXe (of
@@ -375,24 +375,24 @@ def _maximise(parts: list[_Part], bounds: EdgeBounds, size: int, gap: float) -> 
     tr(L X) = f, so that λ is the best where eᵀXe / f is one wherever λ_e > 0; edges above one get more (`Ascent`).
     """
     primal, dual, best, step = math.inf, 0.0, np.zeros((0, 0)), 0
-    # Not below a millionth of the mean (for a gap of 10⁻³): an edge may have to come back.
-    # Every bound has the same share at first, or the many long moves would have it all.
-    _, place, number = np.unique(bounds.squares, return_inverse=True, return_counts=True)
+    # Every bound has the same share at first, or the many long moves would have it all. No λ falls below a millionth of
+    # the mean (for a gap of 10⁻³), since an edge may have to come back.
+    _, place, number = np.unique(bounds, return_inverse=True, return_counts=True)
     ascent = Ascent(-np.log(number[place]), floor=gap / 1000 / len(place))
     while primal > (1 + gap) * dual and step < MOST_STEPS:
         step += 1
-        weight = ascent.weight()
-        form, value, bound = _mean(parts, _laplacian(weight / bounds.squares, bounds.edges, size))
-        squares = edge_squares(form, bounds.edges) / bounds.squares
+        weight = ascent.current_weights()
+        form, value, bound = _geometric_mean(parts, _weighted_laplacian(weight / bounds, edges, size))
+        squares = evaluate_edges(form, edges) / bounds
         most = float(squares.max())
         dual = max(dual, bound * bound)
         if value * most < primal:
             primal, best = value * most, form / most
-        ascent.step(weight, squares / value, bound)
+        ascent.take_step(weight, squares / value, bound)
     return best, dual, step
 
 
-def _laplacian(weight: FloatArray, edges: IntArray, size: int) -> FloatArray:
+def _weighted_laplacian(weight: FloatArray, edges: IntArray, size: int) -> FloatArray:
     """Return L = E diag(λ) Eᵀ (N, N)."""
     start, end = edges.T
     moves = start >= 0
@@ -403,7 +403,7 @@ def _laplacian(weight: FloatArray, edges: IntArray, size: int) -> FloatArray:
     return out
 
 
-def _mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float, float]:
+def _geometric_mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float, float]:
     """Return the geometric mean X (N, N) of L⁻¹ and V, tr(V X⁻¹), and f(λ) (in floats a little less).
 
     With V = FFᵀ it is X = F (FᵀLF)^-½ Fᵀ, which takes a V of any rank: X L X = F Fᵀ = V, which is X⁻¹ V X⁻¹ = L where
@@ -413,35 +413,35 @@ def _mean(parts: list[_Part], laplacian: FloatArray) -> tuple[FloatArray, float,
     form, value, bound = np.zeros_like(laplacian), 0.0, 0.0
     for part in parts:
         if part.factor.shape[1]:
-            inner = part.factor.T @ part.inside(laplacian) @ part.factor
+            inner = part.factor.T @ part.restrict(laplacian) @ part.factor
             squared, vector = scipy.linalg.eigh(inner)
             error = len(squared) * np.finfo(float).eps * squared[-1]
             root = np.sqrt(np.maximum(squared, error))
             spread = part.factor @ (vector / np.sqrt(root))
-            form += part.outside(spread @ spread.T)
+            form += part.extend(spread @ spread.T)
             value += float(root.sum())
             bound += float(np.sqrt(np.maximum(squared - error, 0)).sum())
     return form, value, bound
 
 
-def _root(form: FloatArray, parts: list[_Part]) -> FloatArray:
+def _square_root(form: FloatArray, parts: list[_Part]) -> FloatArray:
     """Return the symmetric square root (N, N) of a form that leaves the parts apart."""
     out = np.zeros_like(form)
     for part in parts:
-        value, vector = scipy.linalg.eigh(part.inside(form))
-        out += part.outside((vector * np.sqrt(np.maximum(value, 0))) @ vector.T)
+        value, vector = scipy.linalg.eigh(part.restrict(form))
+        out += part.extend((vector * np.sqrt(np.maximum(value, 0))) @ vector.T)
     return (out + out.T) / 2
 
 
-def _whole(root: FloatArray, bounds: EdgeBounds, gram: FloatArray, free: bool, loss: float) -> IntArray:
+def _round_root(root: FloatArray, free: bool, mean_variance: Callable[[NDArray[Any]], float], loss: float) -> IntArray:
     """Return round(2^bits · A) with the fewest bits that raise the mean variance by less than the loss (a share).
 
     Where the total is free, one whole number is added to all entries. It cancels out of every move exactly, and
-    out of every answer once the total is known; it measures the total as well as the best-measured wave, and no
+    out of every answer once the total is known. It measures the total as well as the best-measured wave, and no
     better, because a total that is not published (rows were dropped) should stay in noise.
     """
     total = float(scipy.linalg.norm(root, 2)) / len(root) if free else 0.0
-    exact = _mean_variance(root + total, bounds, gram, free)
+    exact = mean_variance(root + total)
     out = np.zeros(root.shape, dtype=np.int64)
     for bits in range(6, 32):
         finer = np.rint(np.ldexp(root, bits)).astype(np.int64)
@@ -449,31 +449,16 @@ def _whole(root: FloatArray, bounds: EdgeBounds, gram: FloatArray, free: bool, l
         if not _entries_fit(finer):
             break
         out = finer
-        if bits % 2 == 0 and _mean_variance(out, bounds, gram, free) <= (1 + loss) * exact:
+        if bits % 2 == 0 and mean_variance(out) <= (1 + loss) * exact:
             break
     return out
-
-
-def _mean_variance(matrix: NDArray[Any], bounds: EdgeBounds, gram: FloatArray, free: bool) -> float:
-    """Return the mean variance of the queries at σ = Δ₂; infinite if the matrix is not positive definite."""
-    square = exact_gram(matrix) if matrix.dtype == np.int64 else matrix @ matrix
-    scale = math.sqrt((edge_squares(square, bounds.edges) / bounds.squares).max())
-    try:
-        inverse = scipy.linalg.cho_solve(scipy.linalg.cho_factor(matrix / scale), np.eye(len(matrix)))
-    except np.linalg.LinAlgError:
-        return math.inf
-    cells = inverse @ inverse
-    if free:  # given the total
-        along = cells.sum(axis=0)
-        cells -= np.outer(along, along) / along.sum()
-    return float(np.einsum("ij,ij->", cells, gram))
 
 
 def _entries_fit(matrix: IntArray) -> bool:
     return 4 * len(matrix) * int(np.abs(matrix).max()) ** 2 < _MOST_SQUARED
 
 
-def _invertible(matrix: IntArray) -> bool:
+def _is_invertible(matrix: IntArray) -> bool:
     """Return whether a symmetric matrix is positive definite, and not nearly singular."""
     dense = matrix.astype(np.float64)
     try:
@@ -481,4 +466,4 @@ def _invertible(matrix: IntArray) -> bool:
     except np.linalg.LinAlgError:
         return False
     reciprocal, _ = scipy.linalg.lapack.dpocon(factor, float(np.abs(dense).sum(axis=0).max()))
-    return bool(reciprocal > _SINGULAR)
+    return bool(reciprocal > 1e-10)

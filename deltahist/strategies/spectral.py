@@ -2,10 +2,10 @@
 
 Problem: minimise Σ V̂/X̂ subject to 2 (x(0) − x(d)) ≤ w(d)² for every displacement d of a move, and x(0) ≤ w² for
 arrivals. With multipliers λ that add up to one the best is X̂ = √(V̂ / L̂), L̂ = Σ_d λ_d |1 − e^{iω·d}|² / w(d)²
-(+ λ₀ / w²); let f be the mean of √(V̂ L̂) over the frequencies. Then f² bounds the best from below, f times the
-largest cost over its w² is what X̂ reaches once it is scaled to keep all bounds, and f is also the mean over λ of the
-costs over their w², so that the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the
-multipliers of what costs more than the mean. Derivation: docs/internals/theory.md, section 6.
+(+ λ₀ / w²). Let f be the mean of √(V̂ L̂) over the frequencies. f² bounds the best from below. Scaled to keep all
+bounds, X̂ reaches f times the largest cost over its w². f is also the mean over λ of the costs over their w², so that
+the two agree where every λ_d > 0 has the same, largest, of these. Each round raises the multipliers of displacements
+that cost more than the mean. Derivation: docs/internals/theory.md, section 6.
 """
 
 from __future__ import annotations
@@ -23,67 +23,50 @@ from numpy.typing import NDArray
 
 from deltahist._memory import check_memory
 from deltahist.decode.base import Decoder
-from deltahist.decode.forms import PublicTotal
+from deltahist.decode.forms import FloatArray, IntArray, PublicTotal
 from deltahist.decode.projection import Metric, shrink_long_waves
 from deltahist.errors import InputError, check_whole
+from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import AllRanges, Boxes, Pieces, Regions, Span
 from deltahist.strategies.base import Strategy
-from deltahist.strategies.gaussian import Ascent, BestGaussian, arrival_squares, bound_levels, pack, unpack
+from deltahist.strategies.gaussian import (
+    Ascent,
+    BestGaussian,
+    arrival_squares,
+    bound_levels,
+    pack_integers,
+    unpack_integers,
+)
 
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Regions of a longer list are thinned out to this many, for their power.
-_MOST_REGIONS = 64
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-#: Largest error of the kernel's spectrum from rounding its entries to whole numbers, and their digits at most.
-_ROUNDING, _MOST_BITS = 1e-2, 28
-#: Displacements times cells beyond which Laplace noise is priced by a bound.
-_MOST_ABSOLUTE = 1 << 31
-#: So many displacements that may be the dearest one are looked at one by one.
-_MOST_TIED = 16
 #: Multipliers are found on a torus of at most this many cells a side, unless δ is long; finer ones start from them.
 _COARSE = 256
-#: Rounds on the coarse and on the full torus, and the gaps of the certificate at which they end.
-_ROUNDS, _FINE_ROUNDS, _GAP = 400, 4, 1e-3
-#: The same on the full torus under limits, whose multipliers are spread over all of it.
-_LIMITED_ROUNDS, _LIMITED_GAP = 40, 3e-3
-#: Part of the gap below which all multipliers together are nothing: a displacement may have to come back.
-_IDLE = 1e-3
-#: Share of the multipliers that a limit starts with which the coarse torus did not know.
-_UNKNOWN = 1e-2
-#: Weight of single cells beside the workload's queries: no frequency may be left out.
+#: Gap of the certificate at which rounds end.
+_GAP = 1e-3
+#: Weight of single cells, added to the workload's queries so that no frequency is left out.
 _CELLS = 1e-3
-#: Bound of a transform's relative error per doubling of its length, in units of the float's precision.
-_PER_LEVEL = 8
-#: Errors below this leave the nearest whole number without doubt.
-_SURE = 0.25
-#: Entries that are squared at once.
-_AT_ONCE = 1 << 16
-#: Binary digits that are tried where numbers are too long as they stand.
-_SHORTER = (31, 21, 16, 13, 11, 9, 8, 7, 6, 5)
 
 
 @dataclass(frozen=True, eq=False)
 class Spectral(BestGaussian):
     """Rows that are shifts of one kernel on a torus, the best for Gaussian noise (use `rho`).
 
-    Minimises tr(V X⁻¹) over circulant X = AᵀA with (e_u − e_v)ᵀ X (e_u − e_v) ≤ 1 for every move within δ, and
-    at most the square of what the neighbourhood's limits promise for longer ones, for the workload's power
-    spectrum V̂. The kernel is rounded to whole numbers, and the sensitivity is that of the rounded kernel,
-    exactly. The torus wraps around: moves across the seam are protected as well, for nothing. Source:
-    docs/internals/theory.md, section 6.
+    Minimises tr(V X⁻¹) over circulant X = AᵀA for the workload's power spectrum V̂, with (e_u − e_v)ᵀ X (e_u − e_v) ≤ 1
+    for every move within δ, and at most the squared limit for longer ones. The kernel is rounded to integers, and the
+    sensitivity is exactly that of the rounded kernel. The torus wraps around, so it also protects moves across the
+    seam, at no cost. Source: docs/internals/theory.md, section 6.
 
     Parameters
     ----------
-    near : the neighbourhood whose moves are constraints; one with sources protects arrivals in every cell, by the
-        least factor that it promises for any of them.
+    near : the neighbourhood whose moves are constraints. With sources, arrivals are protected in every cell, by the
+        least factor promised for any of them.
     workload : the queries; all ranges when None. Only their sizes matter.
-    pad : cells by which the torus is longer than the domain, along each axis; a quarter of it when None.
-        Beyond the domain there is nothing, which makes non-negative estimates sharper.
+    pad : cells by which the torus is longer than the domain, along each axis; about a quarter of it when None.
+        The empty margin makes non-negative estimates sharper.
 
     Raises
     ------
@@ -111,16 +94,21 @@ class Spectral(BestGaussian):
 
     def __post_init__(self) -> None:
         if self.pad is not None:
-            object.__setattr__(self, "pad", check_whole(least=0, pad=self.pad))
+            check_whole(least=0, pad=self.pad)
         check_memory(64 * math.prod(self.torus), f"a torus of {self.torus} cells")
-        if self.workload is not None:  # refuses what does not fit
-            power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
+        if self.workload is not None:  # refuses a workload that does not fit
+            workload_power(self.workload, self.domain, tuple(min(n, 4) for n in self.torus))
 
     @functools.cached_property
     def torus(self) -> tuple[int, ...]:
         """Cells of the torus along each axis."""
-        # An axis of a single cell has no moves, and would leave what is added undetermined.
-        return tuple(_padded(n) if self.pad is None else n + self.pad if n > 1 else 1 for n in self.domain.shape)
+        # An axis of one cell has no moves to determine a margin. By default a quarter is added, rounded up to a number
+        # that can be halved often.
+        padded = [n + (n // 4 if self.pad is None else int(self.pad)) if n > 1 else 1 for n in self.domain.shape]
+        if self.pad is None:
+            halves = [1 << max(0, n.bit_length() - 6) for n in padded]
+            padded = [-(-n // half) * half for n, half in zip(padded, halves, strict=True)]
+        return tuple(padded)
 
     @functools.cached_property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -129,19 +117,19 @@ class Spectral(BestGaussian):
     @functools.cached_property
     def solution(self) -> SpectralSolution:
         """The best spectrum, before rounding, with its certificate."""
-        return solve(self.near, self.workload, self.torus)
+        return solve_spectral(self.near, self.workload, self.torus)
 
     @functools.cached_property
     def kernel(self) -> IntArray:
-        """Entries of the row of cell 0 (torus), whole numbers, the same in both directions of each axis."""
+        """Entries of the row of cell 0 (torus), integers, the same in both directions of each axis."""
         spectrum = self.solution.spectrum
-        kernel = cosines(spectrum, self.torus) / math.prod(self.torus)
-        for bits in range(8, _MOST_BITS + 1, 2):
+        kernel = cosine_transform(spectrum, self.torus) / math.prod(self.torus)
+        for bits in range(8, 29, 2):
             rounded = np.rint(kernel * 2.0**bits)
-            error = np.abs(cosines(rounded, self.torus) / 2.0**bits / spectrum - 1)
-            if error.max() <= _ROUNDING:
+            error = np.abs(cosine_transform(rounded, self.torus) / 2.0**bits / spectrum - 1)
+            if error.max() <= 0.01:
                 break
-        return spread(rounded.astype(np.int64), self.torus)
+        return mirror_quarter(rounded.astype(np.int64), self.torus)
 
     @functools.cached_property
     def transform(self) -> FloatArray:
@@ -152,18 +140,18 @@ class Spectral(BestGaussian):
         return out
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._columns(X, self.domain.shape, self.torus)
+        return self._convolve_columns(X, self.domain.shape, self.torus)
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._columns(X, self.torus, self.domain.shape)
+        return self._convolve_columns(X, self.torus, self.domain.shape)
 
-    def _columns(self, X: NDArray[Any], given: tuple[int, ...], wanted: tuple[int, ...]) -> NDArray[Any]:
+    def _convolve_columns(self, X: NDArray[Any], given: tuple[int, ...], wanted: tuple[int, ...]) -> NDArray[Any]:
         inside, cut = (tuple(slice(0, n) for n in shape) for shape in (given, wanted))
         out = np.empty((math.prod(wanted), X.shape[1]), dtype=X.dtype)
         for column in range(X.shape[1]):
             field = np.zeros(self.torus, dtype=X.dtype)
             field[inside] = X[:, column].reshape(given)
-            out[:, column] = convolve(self.kernel, field)[cut].ravel()
+            out[:, column] = convolve_circularly(self.kernel, field)[cut].ravel()
         return out
 
     def decoder_class(self) -> type[Decoder]:
@@ -173,109 +161,101 @@ class Spectral(BestGaussian):
         # The same wherever an edge lies on the torus; mirrored moves cost the same.
         arrival = near.source_cells.any()
         if norm == 2:
-            return max(self._largest(near), squared_distance(self.kernel, None) if arrival else 0)
+            return max(self._largest_square(near), squared_distance(self.kernel, None) if arrival else 0)
         entry, reach = int(np.abs(self.kernel).sum()), near.reach.tolist()
-        if (sum(reach) + len(reach) - 1) * self.kernel.size > _MOST_ABSOLUTE:
+        if (sum(reach) + len(reach) - 1) * self.kernel.size > 1 << 31:  # too long to sum up
             return 2 * entry  # by the triangle inequality: no less than the dearest move
         axes = range(self.kernel.ndim)
         moves = [(dx, dy)[-len(axes) :] for dx, far in enumerate(reach) for dy in range(far + 1)]
         costs = [int(np.abs(self.kernel - np.roll(self.kernel, move, axes)).sum()) for move in moves[1:]]
         return max([*costs, entry if arrival else 0])
 
-    def _largest(self, near: Neighbourhood) -> int:
+    def _largest_square(self, near: Neighbourhood) -> int:
         """Return the exact largest Σ (k(w) − k(w − d))² of the moves d within δ."""
         # A move over more than half the torus ends where a shorter one does, which is among them.
         distances = np.atleast_2d(self._distances)
         reach = np.minimum(near.reach[: len(distances)], distances.shape[1] - 1)
-        found = np.atleast_2d(self._running)[np.arange(len(reach)), reach]
+        found = np.atleast_2d(self._running_distances)[np.arange(len(reach)), reach]
         least = found.max() - 2 * self._distance_error
         moves = [
             (row, column)[-self.kernel.ndim :]
             for row in np.flatnonzero(found >= least).tolist()
             for column in np.flatnonzero(distances[row, : reach[row] + 1] >= least).tolist()
         ]
-        if len(moves) > _MOST_TIED:
+        if len(moves) > 16:  # all at once is faster than one by one
             with contextlib.suppress(InputError):  # sums beyond 64 bits
-                products = convolve(self.kernel, self.kernel)
+                products = convolve_circularly(self.kernel, self.kernel)
                 return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
-        for move in set(moves) - set(self._known):
-            self._known[move] = squared_distance(self.kernel, move)
-        return max(self._known[move] for move in moves)
+        for move in set(moves) - set(self._exact_costs):
+            self._exact_costs[move] = squared_distance(self.kernel, move)
+        return max(self._exact_costs[move] for move in moves)
 
     @functools.cached_property
-    def _known(self) -> dict[tuple[int, ...], int]:
-        """Exact costs of moves that were asked for before."""
+    def _exact_costs(self) -> dict[tuple[int, ...], int]:
+        """Exact squared costs of moves, each computed once."""
         return {}
 
     @functools.cached_property
-    def _running(self) -> FloatArray:
+    def _running_distances(self) -> FloatArray:
         """The largest distance of the displacements up to each along the last axis: a row of moves goes from 0 on."""
         return np.asarray(np.maximum.accumulate(self._distances, axis=-1))
 
     @functools.cached_property
     def _distances(self) -> FloatArray:
         """Σ (k(w) − k(w − d))² for the displacements d of a quarter of the torus, to within `_distance_error`."""
-        spectrum = self.transform[quarter_of(self.torus)] ** 2
-        covariance = cosines(spectrum, self.torus) / math.prod(self.torus)
+        covariance = cosine_transform(self.transform[slice_quarter(self.torus)] ** 2, self.torus) / math.prod(
+            self.torus
+        )
         return np.asarray(2 * (covariance.flat[0] - covariance))
 
     @functools.cached_property
     def _distance_error(self) -> float:
         """Bound of the largest error of `_distances`, from both transforms' errors in the 2-norm."""
         size = math.prod(self.torus)
-        squares = self.transform[quarter_of(self.torus)] ** 2
-        times = multiplicities(self.torus)
+        squares = self.transform[slice_quarter(self.torus)] ** 2
+        times = count_mirrored(self.torus)
         largest, norm = (times * squares).sum() / size, math.sqrt((times * squares**2).sum() / size)
-        return float(4 * relative_error(size) * (2 * largest + norm))
+        return float(4 * transform_error(size) * (2 * largest + norm))
 
     def describe(self) -> dict[str, Any]:
-        quarter = self.kernel[quarter_of(self.torus)]
-        return {"strategy": "Spectral", "pad": self.pad, "kernel": pack(quarter)}
+        quarter = self.kernel[slice_quarter(self.torus)]
+        pad = None if self.pad is None else int(self.pad)
+        return {"strategy": "Spectral", "pad": pad, "kernel": pack_integers(quarter)}
 
     @classmethod
     def restore(cls, domain: Domain, *, pad: int | None = None, kernel: str = "") -> Spectral:  # type: ignore[override]
-        out = cls._solved(domain=domain, pad=None if pad is None else check_whole(least=0, pad=pad))
+        out = cls._from_solution(domain=domain, pad=None if pad is None else check_whole(least=0, pad=pad))
         check_memory(64 * math.prod(out.torus), f"a torus of {out.torus} cells")
-        quarter = unpack(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
-        out.__dict__["kernel"] = spread(quarter, out.torus)
+        quarter = unpack_integers(kernel, tuple(n // 2 + 1 for n in out.torus), "kernel")
+        out.__dict__["kernel"] = mirror_quarter(quarter, out.torus)
         return out
-
-
-def _padded(n: int) -> int:
-    """Return a quarter more cells, rounded up to a number that can be halved often."""
-    longer = n + n // 4
-    halves = 1 << max(0, longer.bit_length() - 6)
-    return -(-longer // halves) * halves
 
 
 class SpectralDecoder(Decoder):
     """ĉ = the domain's part of A⁻¹y on the torus.
 
-    The noise is the same everywhere on the torus, so that the variance of a box is a table over its sides.
+    The noise is the same everywhere on the torus, so a box's variance depends on its side lengths alone: one table.
     """
 
     strategy: Spectral
     has_closed_form = True
 
+    def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
+        super().__init__(strategy, laws, total_known)
+        #: The domain's part of the torus, and whether that is all of it.
+        self._inside = tuple(slice(0, n) for n in self.domain.shape)
+        self._same = self.strategy.torus == self.domain.shape
+
     def solve(self, values: FloatArray) -> FloatArray:
-        return self._divide(values.reshape(self.strategy.torus))[self.inside].ravel()
+        return self._divide_spectrum(values.reshape(self.strategy.torus))[self._inside].ravel()
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
         field = np.zeros(self.strategy.torus)
-        field[self.inside] = query.reshape(self.domain.shape)
-        return self._divide(field).ravel()
+        field[self._inside] = query.reshape(self.domain.shape)
+        return self._divide_spectrum(field).ravel()
 
-    def _divide(self, field: FloatArray) -> FloatArray:
+    def _divide_spectrum(self, field: FloatArray) -> FloatArray:
         return np.asarray(scipy.fft.irfftn(scipy.fft.rfftn(field) / self.strategy.transform, field.shape))
-
-    @functools.cached_property
-    def inside(self) -> tuple[slice, ...]:
-        """The domain's part of the torus."""
-        return tuple(slice(0, n) for n in self.domain.shape)
-
-    @property
-    def _same(self) -> bool:
-        return self.strategy.torus == self.domain.shape
 
     @functools.cached_property
     def spectrum(self) -> FloatArray:
@@ -287,7 +267,7 @@ class SpectralDecoder(Decoder):
 
     def estimate_on_grid(self, values: NDArray[Any], total: int | None) -> FloatArray:
         """Return estimates of the whole torus, which hold the total where it is known."""
-        field = self._divide(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
+        field = self._divide_spectrum(np.asarray(values, dtype=np.float64).reshape(self.strategy.torus))
         return field if total is None else field + (total - field.sum()) / field.size
 
     def noise_metric(self) -> Metric:
@@ -295,7 +275,7 @@ class SpectralDecoder(Decoder):
         spectrum = self.spectrum.copy()
         if self.total_known:
             spectrum.flat[0] = 0.0
-        return shrink_long_waves(Metric(spectrum, self.strategy.torus, True, self.inside))
+        return shrink_long_waves(Metric(spectrum, self.strategy.torus, True, self._inside))
 
     @functools.cached_property
     def table(self) -> FloatArray:
@@ -304,12 +284,12 @@ class SpectralDecoder(Decoder):
         # All frequencies: the ones that a real transform leaves out mirror others.
         out = self.spectrum[..., np.minimum(np.arange(last), last - np.arange(last))]
         for axis, n in enumerate(self.domain.shape):
-            out = np.moveaxis(_lengths(np.moveaxis(out, axis, -1), n), -1, axis)
+            out = np.moveaxis(_variance_by_length(np.moveaxis(out, axis, -1), n), -1, axis)
         return np.maximum(out, 0.0, order="C")  # rows side by side: boxes look it up as one row
 
     @functools.cached_property
-    def _with_total(self) -> PublicTotal | None:
-        """Variance that a public total takes away, if any."""
+    def _public_total(self) -> PublicTotal | None:
+        """Variance that a public total takes away on a padded torus."""
         if not self.total_known or self._same:
             return None
         along = self.solve(self.laws[0].variance() * self.solve_adjoint(np.ones(self.domain.size)))
@@ -327,7 +307,7 @@ class SpectralDecoder(Decoder):
         for side, weight in along:
             for other, factor in across[0] if across else [(np.int64(0), np.float64(1.0))]:
                 out += weight * factor * flat[other * row + side]
-        return out if self._with_total is None else out - self._with_total.box_reduction(spans)
+        return out if self._public_total is None else out - self._public_total.box_reduction(spans)
 
     @property
     def rounding_floor(self) -> float:
@@ -337,10 +317,10 @@ class SpectralDecoder(Decoder):
         out = self.table
         for n in reversed(self.domain.shape):
             out = out[..., 1:] @ (np.arange(n, 0, -1) / (n * (n + 1) / 2))
-        return float(out) - (0.0 if self._with_total is None else self._with_total.mean_reduction())
+        return float(out) - (0.0 if self._public_total is None else self._public_total.mean_reduction())
 
 
-def _lengths(spectrum: FloatArray, n: int) -> FloatArray:
+def _variance_by_length(spectrum: FloatArray, n: int) -> FloatArray:
     """Return (1/P) Σ_ω S(ω) |D_l(ω)|² for interval lengths l = 0, ..., n, along the last axis."""
     p = spectrum.shape[-1]
     omega = 2 * np.pi * np.arange(1, p) / p
@@ -364,19 +344,20 @@ class SpectralSolution(NamedTuple):
     gap: float
 
 
-def solve(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> SpectralSolution:
+def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> SpectralSolution:
     """Return the best spectrum of a torus for a neighbourhood's moves and limits and a workload's sizes."""
     longest = int(max(near.reach.max(initial=1), len(near.reach) - 1 if len(torus) == 2 else 1, 1))
     coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
     chart = _Chart(near, workload, coarse)
-    if not len(chart.scale):  # a single cell, which nobody enters: there is nothing to protect
+    if not len(chart.scale):  # a single cell that nobody enters: there is nothing to protect
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
-    climb = _limited if near.profile else _plain
-    found = climb(chart, chart.start(), _ROUNDS, _GAP)
+    climb = _climb_limited if near.profile else _climb_plain
+    found = climb(chart, chart.start_evenly(), 400, _GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
-        rounds, gap = (_LIMITED_ROUNDS, _LIMITED_GAP) if near.profile else (_FINE_ROUNDS, _GAP)
-        found, chart = climb(fine, fine.refined(chart, found.multipliers), rounds, gap), fine
+        # Under limits the multipliers are spread over the whole torus, and take more rounds.
+        rounds, gap = (40, 3 * _GAP) if near.profile else (4, _GAP)
+        found, chart = climb(fine, fine.start_from(chart, found.multipliers), rounds, gap), fine
     spectrum = found.spectrum / found.worst
     if not chart.arrivals:
         # The total is free, since no move changes it: measured as well as the best frequency.
@@ -394,14 +375,14 @@ class _Found(NamedTuple):
 
 
 class _Chart:
-    """A torus with the displacements that are bounded marked on its quarter; 0 stands for arrivals.
+    """A torus with the bounded displacements marked on its quarter; displacement 0 represents arrivals.
 
-    Multipliers are a flat array of those displacements alone, each for itself and its mirror images.
+    Multipliers are a flat array of those displacements alone, each including its mirror images.
     """
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, torus: tuple[int, ...]) -> None:
-        self.torus, quarter = torus, quarter_of(torus)
-        self.weight = power(workload, near.domain, torus)[quarter] + _CELLS
+        self.torus, quarter = torus, slice_quarter(torus)
+        self.weight = workload_power(workload, near.domain, torus)[quarter] + _CELLS
         place, squares = bound_levels(near)
         # A move that is longer than half the torus ends where a shorter one does, whose bound is no larger.
         known = place[quarter]
@@ -412,26 +393,27 @@ class _Chart:
         self.arrivals = math.isfinite(entry)
         self.place.flat[0] = 0 if self.arrivals else len(squares) - 1
         self.bounded = self.place < len(squares) - 1
-        self.times = multiplicities(torus)[self.bounded]
+        self.times = count_mirrored(torus)[self.bounded]
         self.scale = 1 / (squares[self.place[self.bounded]])
         if self.arrivals:
             self.scale[0] = 1 / entry
 
-    def start(self) -> FloatArray:
+    def start_evenly(self) -> FloatArray:
         """Return multipliers to start from: each relation has the same share, evenly spread."""
         place = self.place[self.bounded]
         out = self.times / np.bincount(place, self.times)[place]
         return np.asarray(out / out.sum())
 
-    def refined(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
+    def start_from(self, coarse: _Chart, multipliers: FloatArray) -> FloatArray:
         """Return multipliers to start from, given a smaller torus with its multipliers.
 
-        Those of relations that are all on the smaller torus are the same; others keep their sum, spread evenly.
+        Those of relations that lie on the smaller torus stay the same; others keep their sum, spread evenly. A relation
+        that the smaller torus lacks starts with a share of 1%.
         """
         place, before = self.place[self.bounded], coarse.place[coarse.bounded]
         number = int(place.max()) + 1
         size, had = (np.bincount(p, chart.times, number) for p, chart in ((place, self), (before, coarse)))
-        share = np.maximum(np.bincount(before, multipliers, number), _UNKNOWN / number * (size > had))
+        share = np.maximum(np.bincount(before, multipliers, number), 0.01 / number * (size > had))
         out = np.zeros(self.place.shape)
         out[self.bounded] = self.times * (share / np.maximum(size, 1))[place]
         same = np.append(size == had, False)
@@ -443,30 +425,30 @@ class _Chart:
         start = out[self.bounded]
         return np.asarray(start / start.sum())
 
-    def evaluate(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    def find_costs(self, multipliers: FloatArray) -> tuple[FloatArray, FloatArray, float]:
         """Return X̂, the costs over their bounds, 2 (x(0) − x(d)) / w², an arrival's first, and their mean f."""
         forces = np.zeros(self.place.shape)
         forces[self.bounded] = multipliers * self.scale / self.times
         entry = float(forces.flat[0])
         forces.flat[0] = 0
-        waves = cosines(forces, self.torus)
+        waves = cosine_transform(forces, self.torus)
         laplacian = 2 * (waves.flat[0] - waves) + entry
         with np.errstate(divide="ignore"):
             spectrum = np.sqrt(self.weight / np.maximum(laplacian, 0))
         if not self.arrivals:
             spectrum.flat[0] = 0
-        x = cosines(spectrum, self.torus) / math.prod(self.torus)
+        x = cosine_transform(spectrum, self.torus) / math.prod(self.torus)
         costs = 2 * (x.flat[0] - x)
         costs.flat[0] = x.flat[0]
         relative = np.maximum(costs[self.bounded] * self.scale, 0)
         return spectrum, relative, float(multipliers @ relative / multipliers.sum())
 
 
-def _plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
-    """Return the spectrum after rounds of λ ← λ · cost, enough where only moves within δ are bounded."""
+def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
+    """Return the spectrum after rounds of λ ← λ · cost, which suffice where only moves within δ are bounded."""
     multipliers = start
     for left in range(number, -1, -1):
-        spectrum, relative, mean = chart.evaluate(multipliers)
+        spectrum, relative, mean = chart.find_costs(multipliers)
         worst = float(relative.max())
         if not left or worst / mean - 1 <= gap:
             break
@@ -475,47 +457,48 @@ def _plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
     return _Found(multipliers, spectrum, worst, worst / mean - 1)
 
 
-def _limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
+def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
     """Return the best spectrum of some steps of `Ascent`, with the best lower bound of all of them."""
-    ascent = Ascent(np.log(start), floor=_IDLE * gap / len(start))
+    # No multiplier falls to zero, since a displacement may have to come back.
+    ascent = Ascent(np.log(start), floor=1e-3 * gap / len(start))
     dual, primal = 0.0, math.inf
     for _ in range(number):
-        multipliers = ascent.weight()
-        spectrum, relative, mean = chart.evaluate(multipliers)
+        multipliers = ascent.current_weights()
+        spectrum, relative, mean = chart.find_costs(multipliers)
         worst, dual = float(relative.max()), max(dual, mean)
         if mean * worst < primal:
             primal, best = mean * worst, (multipliers, spectrum, worst)
         if primal <= (1 + gap) * dual**2:
             break
-        ascent.step(multipliers, relative / mean, mean)
+        ascent.take_step(multipliers, relative / mean, mean)
     return _Found(*best, primal / dual**2 - 1)
 
 
-def convolve(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
+def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
     """Return the circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
 
-    Whole numbers are cut into digits so short that the transforms' error stays under a quarter; sums of
-    products of digits, rounded, are then exact. Raises InputError if a result could exceed 64 bits.
+    Integers are cut into digits so short that the transforms' error stays under a quarter; rounded sums of
+    products of digits are exact. Raises InputError if a result could exceed 64 bits.
     """
     if field.dtype.kind == "f":
-        return np.asarray(scipy.fft.irfftn(_transform(kernel) * _transform(field), field.shape))
+        return np.asarray(scipy.fft.irfftn(_transform_real(kernel) * _transform_real(field), field.shape))
     if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
         raise InputError("sums of counts times the strategy's rows exceed 64 bits: there are too many points")
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
-    for bits in (longest, *(bits for bits in _SHORTER if bits < longest)):
-        left, right = _digits(kernel, bits), _digits(field, bits)
+    for bits in (longest, *(bits for bits in (31, 21, 16, 13, 11, 9, 8, 7, 6, 5) if bits < longest)):
+        left, right = _split_digits(kernel, bits), _split_digits(field, bits)
         # Without a transform first: a spectrum's mean square is the sum of squares, its largest entry no less.
-        if max(_error(a, _norm(a), b) for a in left for b in right) >= _SURE:
+        if max(_product_error(a, _norm(a), b) for a in left for b in right) >= 0.25:
             continue
-        spectra = [_transform(d) for d in left]
+        spectra = [_transform_real(d) for d in left]
         highest = [float(np.abs(spectrum).max()) for spectrum in spectra]
-        if all(_error(a, high, b) < _SURE for a, high in zip(left, highest, strict=True) for b in right):
+        if all(_product_error(a, high, b) < 0.25 for a, high in zip(left, highest, strict=True) for b in right):
             break
     else:
         raise InputError(f"a torus of {field.size:,} cells is too large for exact sums: use fewer cells")
     out = np.zeros(field.shape, dtype=np.int64)
     for j, b in enumerate(right):
-        other = _transform(b)
+        other = _transform_real(b)
         for i, spectrum in enumerate(spectra):
             found = scipy.fft.irfftn(spectrum * other, field.shape)
             out += np.rint(found).astype(np.int64) << (bits * (i + j))
@@ -524,7 +507,7 @@ def convolve(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
 
 def squared_distance(kernel: IntArray, move: Sequence[int] | None) -> int:
     """Return the exact Σ (k(w) − k(w − move))², or Σ k(w)² without a move."""
-    step = max(1, _AT_ONCE * len(kernel) // kernel.size)
+    step = max(1, (1 << 16) * len(kernel) // kernel.size)  # fits the processor's cache
     total = 0
     for start in range(0, len(kernel), step):
         change = kernel[start : start + step]
@@ -548,11 +531,11 @@ def _sum_of_squares(numbers: IntArray) -> int:
     return (int((square >> 32).sum()) << 32) + int((square & 0xFFFFFFFF).sum())
 
 
-def _transform(field: NDArray[Any]) -> NDArray[np.complex128]:
+def _transform_real(field: NDArray[Any]) -> NDArray[np.complex128]:
     return np.asarray(scipy.fft.rfftn(field.astype(np.float64, copy=False)))
 
 
-def _digits(field: IntArray, bits: int) -> list[IntArray]:
+def _split_digits(field: IntArray, bits: int) -> list[IntArray]:
     """Return signed digits in base 2^bits, lowest first; at least one."""
     out: list[IntArray] = []
     rest, half = field, np.int64(1) << (bits - 1)
@@ -563,59 +546,59 @@ def _digits(field: IntArray, bits: int) -> list[IntArray]:
     return out
 
 
-def _error(a: IntArray, highest: float, b: IntArray) -> float:
+def _product_error(a: IntArray, highest: float, b: IntArray) -> float:
     """Return the bound of the largest error of a ∗ b: three transforms, each with a relative error in the 2-norm.
 
     `highest` is the largest entry of the spectrum of a.
     """
-    return relative_error(a.size) * _norm(b) * (2 * _norm(a) + highest)
+    return transform_error(a.size) * _norm(b) * (2 * _norm(a) + highest)
 
 
 def _norm(digits: IntArray) -> float:
     return math.sqrt(float(np.square(digits, dtype=np.float64).sum()))
 
 
-def relative_error(size: int) -> float:
-    """Return the bound of a transform's relative error in the 2-norm."""
-    return float(_PER_LEVEL * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
+def transform_error(size: int) -> float:
+    """Return the bound of a transform's relative error in the 2-norm: 8 roundings per doubling of its length."""
+    return float(8 * max(1.0, math.log2(size)) * np.finfo(np.float64).eps)
 
 
-def quarter_of(torus: Sequence[int]) -> tuple[slice, ...]:
-    """Return the part of a torus that says all of an even array."""
+def slice_quarter(torus: Sequence[int]) -> tuple[slice, ...]:
+    """Return the part of a torus that determines an even array."""
     return tuple(slice(0, n // 2 + 1) for n in torus)
 
 
-def spread(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
+def _mirror_places(n: int) -> IntArray:
+    return np.minimum(np.arange(n), n - np.arange(n))
+
+
+def mirror_quarter(quarter: NDArray[Any], torus: Sequence[int]) -> NDArray[Any]:
     """Return the whole array of a quarter, equal to the last bit on both sides of every axis."""
-    return quarter[np.ix_(*(np.minimum(np.arange(n), n - np.arange(n)) for n in torus))]
+    return quarter[np.ix_(*map(_mirror_places, torus))]
 
 
-def multiplicities(torus: Sequence[int]) -> FloatArray:
-    """Return how many entries of the torus each entry of the quarter stands for."""
-    places = (np.minimum(np.arange(n), n - np.arange(n)) for n in torus)
-    return functools.reduce(np.multiply.outer, [np.bincount(place).astype(np.float64) for place in places])
+def count_mirrored(torus: Sequence[int]) -> FloatArray:
+    """Return how many entries of the torus each entry of the quarter represents."""
+    each = [np.bincount(_mirror_places(n)).astype(np.float64) for n in torus]
+    return functools.reduce(np.multiply.outer, each)
 
 
-def cosines(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
+def cosine_transform(quarter: FloatArray, torus: Sequence[int]) -> FloatArray:
     """Return the Fourier transform of an even array, which is real and even as well, from quarter to quarter."""
     out = quarter
     for axis, n in enumerate(torus):
         if n % 2 == 0:
             out = scipy.fft.dct(out, 1, axis=axis)
         else:
-            index = np.minimum(np.arange(n), n - np.arange(n))
-            out = scipy.fft.rfft(np.take(out, index, axis), axis=axis).real
+            out = scipy.fft.rfft(np.take(out, _mirror_places(n), axis), axis=axis).real
     return np.asarray(out)
 
 
-# --- power on a torus ---------------------------------------------------------------------------------------
-
-
-def power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
+def workload_power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
     """Return the mean |q̂(ω)|² of the queries over the frequencies of a torus, mirrored along every axis.
 
-    All a translation-invariant strategy knows of queries; of all ranges when None. Sizes of boxes are rounded to whole
-    cells.
+    A translation-invariant strategy depends on queries through this alone; of all ranges when None. Sizes of boxes are
+    rounded to whole cells.
     """
     if isinstance(work, Regions):
         return _power_of_regions(work, domain, torus)
@@ -632,10 +615,10 @@ def power(work: Boxes | AllRanges | Regions | None, domain: Domain, torus: tuple
     if work is not None:
         work.check(domain)
     axes = [_power_of_all(n, omega) for n, omega in zip(domain.shape, frequencies, strict=True)]
-    return axes[0] if len(axes) == 1 else np.multiply.outer(*axes)
+    return functools.reduce(np.multiply.outer, axes)
 
 
-def _power_of_all(n: int, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+def _power_of_all(n: int, omega: FloatArray) -> FloatArray:
     """Return the mean of |q̂|² over all intervals of n cells, through Fejér's kernel.
 
     For an interval of l cells, |q̂|² = (1 − cos lω) / (1 − cos ω).
@@ -647,7 +630,7 @@ def _power_of_all(n: int, omega: NDArray[np.float64]) -> NDArray[np.float64]:
     return out
 
 
-def _power_of_lengths(lengths: NDArray[np.int64], omega: NDArray[np.float64]) -> NDArray[np.float64]:
+def _power_of_lengths(lengths: IntArray, omega: FloatArray) -> FloatArray:
     """Return |q̂|² of intervals (lengths, frequencies)."""
     out = np.empty((len(lengths), len(omega)))
     out[:, 0] = lengths.astype(np.float64) ** 2
@@ -655,10 +638,11 @@ def _power_of_lengths(lengths: NDArray[np.int64], omega: NDArray[np.float64]) ->
     return out
 
 
-def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> NDArray[np.float64]:
+def _power_of_regions(work: Regions, domain: Domain, torus: tuple[int, ...]) -> FloatArray:
+    """Return the mean over at most 64 of the regions."""
     rows = work.matrix(domain)
     out = np.zeros(torus)
-    chosen = range(0, rows.shape[0], -(-rows.shape[0] // _MOST_REGIONS))
+    chosen = range(0, rows.shape[0], -(-rows.shape[0] // 64))
     for i in chosen:
         cells = np.unravel_index(rows[[i]].indices, domain.shape)
         field = np.zeros(torus)

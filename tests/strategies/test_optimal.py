@@ -15,8 +15,7 @@ from profiles import dearest, limited, promised, random_limits
 import deltahist as dh
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Spectral, optimal as convex
-from deltahist.strategies.gaussian import EdgeBounds
-from deltahist.strategies.optimal import Optimal, exact_gram, workload_gram
+from deltahist.strategies.optimal import Optimal, edge_bounds, exact_gram, workload_gram
 
 
 def neighbourhood(shape, cells, sources=None, limits=None):
@@ -107,7 +106,7 @@ def test_edges_have_the_least_bound_of_the_relations_that_hold_them():
         domain = examples.random_domain(rng)
         near = examples.random_neighbourhood(rng, domain)
         near = limited(near, random_limits(rng, near))
-        edges, squares = EdgeBounds.of(near)
+        edges, squares = edge_bounds(near)
         found = dict(zip(map(tuple, edges.tolist()), squares.tolist(), strict=True))
         assert len(found) == len(edges)
         assert found == {edge: float(factor) ** 2 for edge, factor in promised(near).items()}
@@ -130,7 +129,7 @@ def test_a_limit_for_any_move_holds_and_costs_little(limit):
 
 
 @pytest.mark.parametrize("largest", [2**10, 2**20, 2**27])
-def test_the_gram_matrix_is_exact(largest):
+def test_the_gram_rowsis_exact(largest):
     rng = np.random.default_rng(3)
     half = rng.integers(-largest, largest, (30, 30))
     matrix = np.tril(half) + np.tril(half, -1).T
@@ -162,10 +161,10 @@ def test_a_release_is_read_again_without_optimising(tmp_path, monkeypatch):
     A = Optimal(near)
     release = dh.publish(counts, near, strategy=A, rho=0.5)
     release.save(tmp_path / "r.parquet")
-    monkeypatch.setattr(convex, "solve", None)
+    monkeypatch.setattr(convex, "solve_optimal", None)
     again = dh.Release.load(tmp_path / "r.parquet")
     assert type(again.strategy) is Optimal
-    assert np.array_equal(again.strategy.matrix_, A.matrix_)
+    assert np.array_equal(again.strategy.rows, A.rows)
     assert again.strategy.describe() == A.describe()
     assert again.strategy.certificate == A.certificate
     assert again.laws == release.laws
@@ -189,23 +188,22 @@ UNIT = np.eye(6, dtype=int)[np.tril_indices(6)]
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"matrix": None}, "must be base64"),
-        ({"matrix": "no base64 é"}, "must be base64"),
-        ({"matrix": "AAAA"}, "must be base64"),
-        ({"matrix": pack(UNIT)[:-8]}, "21 numbers"),
-        ({"matrix": pack([*UNIT, 0])}, "21 numbers"),
-        ({"matrix": pack(np.zeros(10**7))}, "21 numbers"),
-        ({"matrix": base64.b64encode(base64.b64decode(pack(UNIT)) + b"more").decode()}, "21 numbers"),
+        ({"matrix": None}, "21 compressed"),
+        ({"matrix": "no base64 é"}, "21 compressed"),
+        ({"matrix": "AAAA"}, "21 compressed"),
+        ({"matrix": pack(UNIT)[:-8]}, "21 compressed"),
+        ({"matrix": pack([*UNIT, 0])}, "21 compressed"),
+        ({"matrix": pack(np.zeros(10**7))}, "21 compressed"),
+        ({"matrix": base64.b64encode(base64.b64decode(pack(UNIT)) + b"more").decode()}, "21 compressed"),
         ({"matrix": pack(0 * UNIT)}, "not invertible"),
         ({"matrix": pack(np.ones(21))}, "not invertible"),
-        ({"matrix": pack(UNIT * 2**30)}, "too large"),
+        ({"matrix": pack(UNIT * 2**30)}, "21 compressed"),
         ({"primal": "1"}, "two variances"),
         ({"primal": -1.0}, "two variances"),
         ({"dual": True}, "two variances"),
         ({"dual": 0.0}, "two variances"),
         ({"dual": 10**400}, "two variances"),
         ({"dual": 1e9}, "two variances"),
-        ({"bits": 3}, "has parameters"),
     ],
 )
 def test_damaged_descriptions_are_refused(small, change, message):
@@ -242,10 +240,10 @@ def test_a_certified_gap_that_is_too_wide_is_never_passed_over(monkeypatch):
 
 
 def test_counts_whose_answers_might_not_fit_are_refused(small):
-    largest = int(np.abs(small.matrix_).max())
+    largest = int(np.abs(small.rows).max())
     counts = np.zeros(6, dtype=np.int64)
     counts[2] = 2**62 // largest - 10**6
-    assert small.measure(counts).tolist() == (small.matrix_.astype(object) @ counts).tolist()
+    assert small.measure(counts).tolist() == (small.rows.astype(object) @ counts).tolist()
     counts[3] = 2**61 // largest
     with pytest.raises(dh.InputError, match="points"):
         small.measure(counts)

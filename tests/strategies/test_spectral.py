@@ -12,7 +12,7 @@ from profiles import dearest, limited, random_limits
 import deltahist as dh
 from deltahist.mechanisms.histogram import explicit_edge_cost
 from deltahist.strategies import Spectral, from_description, spectral as multipliers
-from deltahist.strategies.spectral import convolve, power, spread, squared_distance
+from deltahist.strategies.spectral import convolve_circularly, mirror_quarter, squared_distance, workload_power
 
 
 def cases(number, seed):
@@ -84,7 +84,7 @@ def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources,
             for sign in np.ndindex((2,) * len(shape)):
                 end = (d * (1 - 2 * s) % n for d, s, n in zip(move, sign, torus, strict=True))
                 bounds[tuple(end)] = float(factor) ** 2
-    weight = (power(None, near.domain, torus) + multipliers._CELLS).ravel()
+    weight = (workload_power(None, near.domain, torus) + multipliers._CELLS).ravel()
     rows = [2 * (1 - np.cos(phase[places.index(d)])) / size / square for d, square in bounds.items()]
     keep = slice(1, None) if near.fixed_membership else slice(0, None)
     rows += [] if near.fixed_membership else [np.ones(size) / size]
@@ -92,7 +92,7 @@ def test_the_certified_gap_holds_against_a_general_solver(shape, delta, sources,
     terms = cp.multiply(weight[keep], cp.inv_pos(x[keep]))
     problem = cp.Problem(cp.Minimize(cp.sum(terms)), [np.array(rows) @ x <= 1])
     problem.solve(solver=cp.CLARABEL)
-    found = spread(spectral.solution.spectrum, torus).ravel() ** 2
+    found = mirror_quarter(spectral.solution.spectrum, torus).ravel() ** 2
     assert (np.array(rows)[:, keep] @ found[keep]).max() <= 1 + 1e-9
     reached = (weight[keep] / found[keep]).sum()
     assert problem.value * (1 - 1e-6) <= reached <= problem.value * (1 + spectral.solution.gap + 1e-6)
@@ -173,7 +173,7 @@ def test_convolution_is_exact_however_large_the_numbers():
         for place in zip(*np.nonzero(field), strict=True):
             rolled = np.roll(kernel, place, range(len(shape)))
             expected += int(field[place]) * rolled.astype(object)
-        assert np.array_equal(convolve(kernel, field), expected.astype(np.int64))
+        assert np.array_equal(convolve_circularly(kernel, field), expected.astype(np.int64))
         assert squared_distance(kernel, None) == sum(int(v) ** 2 for v in kernel.ravel())
         moved = kernel - np.roll(kernel, (1,) * len(shape), range(len(shape)))
         assert squared_distance(kernel, (1,) * len(shape)) == sum(int(v) ** 2 for v in moved.ravel())
@@ -181,4 +181,4 @@ def test_convolution_is_exact_however_large_the_numbers():
 
 def test_sums_beyond_64_bits_are_refused():
     with pytest.raises(dh.InputError, match="64 bits"):
-        convolve(np.full((4, 4), 2**40), np.full((4, 4), 2**30))
+        convolve_circularly(np.full((4, 4), 2**40), np.full((4, 4), 2**30))
