@@ -25,7 +25,7 @@ from deltahist.decode.forms import (
     mean_increment_product,
     sum_intervals,
 )
-from deltahist.errors import InputError, check_choice
+from deltahist.errors import check_choice
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span, aligned_spans
@@ -36,17 +36,15 @@ if TYPE_CHECKING:
     from deltahist.space.workloads import Workload
 
 Factor: TypeAlias = "_Sums | _Haar"
-#: Cells along an axis up to which planning tries wavelets: to find their dearest move takes longer with each.
-_MOST_PLANNED = 4096
 
 
 class Product(Strategy):
     """F_x ⊗ F_y with square, invertible factors: N rows that determine every cell."""
 
     determines_cells: ClassVar[bool] = True
-    #: A square integer matrix F (n, n) for each axis. Methods take arrays along the first axis: `apply` returns F x,
-    #: `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. `prefixes` are rows of F⁻ᵀ P_e, all others being zero,
-    #: and the entries there (n + 1, few), for P_e all cells before edge e = 0, ..., n.
+    #: A square integer matrix F (n, n) for each axis. Methods take arrays along the first axis: `multiply` returns F x,
+    #: `transpose` Fᵀ y, `solve` F⁻¹ y, `solve_transpose` F⁻ᵀ q. `prefixes` are the few rows of F⁻ᵀ P_e that are not
+    #: zero, and their entries (n + 1, few), for P_e all cells before edge e = 0, ..., n.
     factors: tuple[Factor, ...]
 
     @functools.cached_property
@@ -64,7 +62,7 @@ class Product(Strategy):
         return cube.reshape(X.shape)
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self.along_axes("apply", X)
+        return self.along_axes("multiply", X)
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self.along_axes("transpose", X)
@@ -77,11 +75,11 @@ class _Sums:
     n: int
     suffix: bool
 
-    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
+    def multiply(self, x: NDArray[Any]) -> NDArray[Any]:
         return x[::-1].cumsum(axis=0)[::-1] if self.suffix else x.cumsum(axis=0)
 
     def transpose(self, y: NDArray[Any]) -> NDArray[Any]:
-        return _Sums(self.n, not self.suffix).apply(y)
+        return _Sums(self.n, not self.suffix).multiply(y)
 
     def solve(self, y: NDArray[Any]) -> FloatArray:
         zero = np.zeros_like(y[:1])
@@ -92,7 +90,7 @@ class _Sums:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is one prefix sum; of suffix sums it is the first less another, and the whole is the first alone.
+        # A prefix is one prefix sum, or the first suffix sum less another; the whole is the first alone.
         edge = np.arange(self.n + 1)
         some = (edge > 0).astype(np.float64)
         if not self.suffix:
@@ -104,8 +102,8 @@ class _Sums:
 class Cumulative(Product):
     """Sums of all cells from each cell on: C_n (2014, section 5.2, eq. (6), section 5.4.1); in 2-D along both axes.
 
-    Suffix sums, as eq. (6) prints them, cost 1 for a move by one cell and for an arrival at the left end;
-    section 5.4.1 speaks of prefix sums, which suit a source at the right end. A move by d cells costs d.
+    Suffix sums, as eq. (6) prints them, cost 1 for a move by one cell and for an arrival at the left end. Prefix sums,
+    as in section 5.4.1, suit a source at the right end. A move by d cells costs d.
 
     Parameters
     ----------
@@ -142,15 +140,15 @@ class Cumulative(Product):
     def edge_cost(self, near: Neighbourhood, norm: int) -> int:
         """Return the largest C(e): rows that hold one end of an edge e only (2014, section 5.3).
 
-        Entries are 0 or 1, so that both norms count rows. Cells are counted from 0, for prefix sums from the far end.
-        Then the rows that hold a cell u belong to the cells up to u on every axis: r(u) = Π (u_i + 1) of them. An
-        arrival at u costs r(u); a move from u to v, which share the rows r(min(u, v)), costs
+        Entries are 0 or 1, so both norms count rows. Cells are counted from 0, for prefix sums from the far end.
+        The rows that hold a cell u belong to the cells up to u on every axis, r(u) = Π (u_i + 1) of them. An arrival at
+        u costs r(u). A move from u to v, which share the rows r(min(u, v)), costs
 
             C(u, v) = r(u) + r(v) − 2 r(min(u, v)),   min axis by axis.
 
-        With v = u + d and no d_i below zero, C = r(u + d) − r(u). It does not fall as u grows, so that the worst v is
-        the far corner, nor as d grows, so that only the frontier matters: Π n_i − Π (n_i − d_i). In 2-D a move across,
-        from (x, y + d_y) to (x + d_x, y), costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
+        With v = u + d and no d_i below zero, C = r(u + d) − r(u). It does not fall as u or d grows, so the worst v is
+        the far corner, and only the frontier matters: Π n_i − Π (n_i − d_i). In 2-D a move across, from (x, y + d_y) to
+        (x + d_x, y), costs d_x d_y less than the one from (x, y) to (x + d_x, y + d_y).
         """
         shape = self.domain.shape
         most = max(
@@ -191,14 +189,14 @@ class _Haar:
 
     @functools.cached_property
     def depth(self) -> NDArray[np.int64]:
-        """Level of the last row that holds each cell (n,): on every level up to it there is one."""
+        """Level of the last row that holds each cell (n,); every level up to it has one."""
         change = np.zeros(self.n + 1, dtype=np.int64)
         for low, _, high in self.levels:
             change[low] += 1
             change[high] -= 1
         return change.cumsum()[:-1]
 
-    def apply(self, x: NDArray[Any]) -> NDArray[Any]:
+    def multiply(self, x: NDArray[Any]) -> NDArray[Any]:
         total = np.concatenate([np.zeros_like(x[:1]), x.cumsum(axis=0)])
         rows = [2 * total[mid] - total[low] - total[high] for low, mid, high in self.levels]
         return np.concatenate([total[-1:], *rows])
@@ -239,8 +237,8 @@ class _Haar:
 
     @property
     def prefixes(self) -> tuple[IntArray, FloatArray]:
-        # A prefix is 1 or 0 on every segment that its edge does not cut: only segments around the edge have
-        # coefficients, one on each level. `mean` is the mean over the segment around each edge.
+        # A prefix is 1 or 0 on every segment that its edge does not cut, so each level has one coefficient, that of the
+        # segment around the edge. `mean` is the mean over that segment.
         mean, row = np.ones(self.n + 1), self.n
         mean[0] = 0.0
         rows = np.zeros((self.n + 1, 1 + len(self.levels)), dtype=np.int64)
@@ -279,20 +277,22 @@ class Wavelet(Product):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        if max(near.domain.shape) <= _MOST_PLANNED:
+        if max(near.domain.shape) <= 4096:  # finding the dearest move takes longer with each cell
             yield "Wavelet", cls(near.domain)
 
     def __post_init__(self) -> None:
-        if self.shares is not None:
-            object.__setattr__(self, "shares", read_shares(self.shares, self._levels, "level"))
+        _ = self._exact_shares  # refuses shares that do not fit
 
     @functools.cached_property
     def factors(self) -> tuple[_Haar, ...]:  # type: ignore[override]
         return tuple(_Haar(n) for n in self.domain.shape)
 
-    @property
-    def _levels(self) -> int:
-        return 1 + max(len(f.levels) for f in self.factors)
+    @functools.cached_property
+    def _exact_shares(self) -> tuple[Fraction, ...]:
+        return read_shares(self.shares, 1 + max(len(f.levels) for f in self.factors), "level")
+
+    def describe(self) -> dict[str, Any]:
+        return {"strategy": "Wavelet", "shares": None if self.shares is None else [*map(str, self._exact_shares)]}
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -304,7 +304,7 @@ class Wavelet(Product):
             Group(
                 f"{kind} {', '.join(map(str, levels))}",
                 rows[np.ix_(*(each == i for each, i in zip(level, levels, strict=True)))].ravel(),
-                math.prod((self.shares[i] for i in levels), start=Fraction(1)),
+                math.prod((self._exact_shares[i] for i in levels), start=Fraction(1)),
             )
             for levels in product(*(range(each[-1] + 1) for each in level))
         )
@@ -317,32 +317,32 @@ class Wavelet(Product):
         those whose entries agree at both, a; and those whose entries are opposite, f. An arrival at u costs h(u).
         In 2-D the rows are products, and so are their weights: an arrival at (u, v) costs h(u) h(v), a move `_cost`.
         """
-        numerators, denominator = whole_shares(self.shares or (Fraction(1),) * self._levels)
+        numerators, denominator = whole_shares(self._exact_shares)
         weight = [s**norm for s in numerators]
-        most = self._dearest_move(near, weight, norm)
+        most = self._find_dearest_move(near, weight, norm)
         if near.source_cells.any():
             upto = np.array([*accumulate(weight)], dtype=object)
             held = functools.reduce(np.multiply.outer, [upto[f.depth] for f in self.factors])
             most = max(most, int(held[near.source_cells].max()))
         return Fraction(most, denominator ** (norm * self.domain.ndim))
 
-    def _dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
+    def _find_dearest_move(self, near: Neighbourhood, weight: list[int], norm: int) -> int:
         """Return the largest cost of a move, over all different pairs of cells along x and along y in reach.
 
         The reach along y only falls as dx grows, so that a pair along x need be tried at its least dx alone.
         """
-        if self.domain.ndim == 1:  # as on a plane of one row of cells, whose factor is the matrix [1]
+        if self.domain.ndim == 1:  # a plane of one row of cells, whose factor is the matrix [1]
             reach = [0] * (int(near.reach[0]) + 1)
             along_y = [{Pair(1, 1, 1, 0)}]
         else:
             reach = near.reach.tolist()
-            along_y = _different_pairs(self.factors[1], weight, reach[0])
+            along_y = _list_pairs(self.factors[1], weight, reach[0])
         if self.domain.shape[1:] == self.domain.shape[:1] and len(along_y) >= len(reach):
             along_x = along_y  # those of an axis of the same length
         else:
-            along_x = _different_pairs(self.factors[0], weight, len(reach) - 1)
+            along_x = _list_pairs(self.factors[0], weight, len(reach) - 1)
         within = list(accumulate(along_y, operator.or_))  # pairs along y at most so many cells apart
-        # Shares may be fractions of any length: beyond 62 bits Python's whole numbers take over.
+        # Shares are fractions of any length: beyond 62 bits Python's integers take over.
         small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
         kind: Any = np.int64 if small else object
         most, tried = 0, set[Pair]()
@@ -381,14 +381,13 @@ def _cost(x: Pair, y: Pair, norm: int) -> Any:
     return x.first * y.first + x.second * y.second - 2 * agree + (2**norm - 2) * opposite
 
 
-def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
+def _list_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[Pair]]:
     """Return the different pairs of cells d apart, for d = 0, ..., longest.
 
     Let u < u' part at level m, that of the coarsest segment with a split between them. On each level above, one row
     holds both, in the same half: a = Σ_{l < m} w_l. On level m one row holds both, in opposite halves: f = w_m. No row
-    below holds both. h(u) is the weight of the levels down to the depth of u. So m and both depths are all there is to
-    a pair, and few of these triples are different. Both orders of a pair are listed, since the other axis may run
-    either way.
+    below holds both. h(u) is the weight of the levels down to the depth of u. So a pair depends on m and both depths
+    alone, and few of these triples differ. Both orders of a pair are listed, since the other axis may run either way.
     """
     n, depth, upto, number = haar.n, haar.depth, list(accumulate(weight)), len(weight)
     split = np.zeros(n, dtype=np.int64)  # level of the segment that is split just before each cell
@@ -409,7 +408,7 @@ def _different_pairs(haar: _Haar, weight: list[int], longest: int) -> list[set[P
     return out
 
 
-class Prefixes(QuadraticForm):
+class PrefixForm(QuadraticForm):
     """F⁻ᵀP_i · F⁻ᵀP_j for a square factor F: coefficients of prefixes, each row of F having noise of variance one."""
 
     def __init__(self, factor: Factor) -> None:
@@ -418,13 +417,13 @@ class Prefixes(QuadraticForm):
         ones = factor.solve_transpose(np.ones((factor.n, 1)))
         #: |F⁻ᵀ1|², and sums of the total's covariance with cells before each edge (n + 1,).
         self.total = float((ones * ones).sum())
-        self.along_total = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
+        self.total_covariance = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         common = self._rows[i] == self._rows[j]
         return np.asarray((common * self._entries[i] * self._entries[j]).sum(axis=-1))
 
-    def fourth(self, i: IntArray, j: IntArray) -> FloatArray:
+    def sum_fourth_powers(self, i: IntArray, j: IntArray) -> FloatArray:
         """Return Σ_k (P_jk − P_ik)⁴ for pairs of edges i, j (m,)."""
         one, other = self._entries[i], self._entries[j]
         apart = one**4 + other**4
@@ -438,26 +437,26 @@ class Prefixes(QuadraticForm):
 
 
 @dataclass(frozen=True, eq=False)
-class Fourth(IntervalFunction):
+class FourthPowers(IntervalFunction):
     """Σ_k a_k⁴ of the coefficients a = F⁻ᵀq, for the nearest whole cells."""
 
-    form: Prefixes
+    form: PrefixForm
 
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        return self.form.fourth(np.rint(low).astype(np.int64), np.rint(high).astype(np.int64))
+        return self.form.sum_fourth_powers(np.rint(low).astype(np.int64), np.rint(high).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
-class WithTotal(IntervalFunction):
+class TotalReduction(IntervalFunction):
     """(Σ_k a_k a_k(1))², the part that a public total takes away."""
 
-    form: Prefixes
+    form: PrefixForm
 
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        return sum_intervals(self.form.along_total[:, None], low, high)[:, 0] ** 2
+        return sum_intervals(self.form.total_covariance[:, None], low, high)[:, 0] ** 2
 
     def mean_over_intervals(self, n: int) -> float:
-        along = self.form.along_total
+        along = self.form.total_covariance
         return float(mean_increment_product(along @ along, along.sum() ** 2, n))
 
 
@@ -469,9 +468,9 @@ class ProductDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         # With several laws the variance is no product over axes; it is then solved query by query.
-        self.forms: tuple[Prefixes, ...] = ()
+        self.forms: tuple[PrefixForm, ...] = ()
         if len(set(laws)) == 1:
-            self.forms = tuple(map(Prefixes, self.strategy.factors))
+            self.forms = tuple(map(PrefixForm, self.strategy.factors))
 
     def solve(self, values: FloatArray) -> FloatArray:
         return self.strategy.along_axes("solve", values.reshape(-1, 1))[:, 0]
@@ -490,12 +489,12 @@ class ProductDecoder(Decoder):
         law = self.laws[0]
         if order == 4:
             # The public total shifts every coefficient a little; the kurtosis hardly feels it.
-            return [(law.kurtosis() * law.variance() ** 2, tuple(map(Fourth, self.forms)))]
+            return [(law.kurtosis() * law.variance() ** 2, tuple(map(FourthPowers, self.forms)))]
         own: SumOfProducts = [(law.variance(), self._squares)]
         if not self.total_known:
             return own
         spread = math.prod(form.total for form in self.forms)
-        return [*own, (-law.variance() / spread, tuple(map(WithTotal, self.forms)))]
+        return [*own, (-law.variance() / spread, tuple(map(TotalReduction, self.forms)))]
 
     def draws_summed(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray | None:
         if not isinstance(self.strategy, Cumulative) or self.laws[0].variance() == 0:

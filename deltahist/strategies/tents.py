@@ -18,6 +18,7 @@ from deltahist.decode.base import Asked, Decoder, Moments
 from deltahist.decode.forms import (
     BlockPower,
     FloatArray,
+    IntArray,
     iterate_query_boxes,
     mean_increment_product,
     multiply_rows,
@@ -35,58 +36,29 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-IntArray = NDArray[np.int64]
-#: Answers are numbers of 64 bits, with room for noise; weights over a cell may add up to this much.
-_MOST_ANSWER, MOST_WEIGHT = 1 << 62, 1 << 40
-#: Numbers of boxes times waves at a time, and of regions times products of waves, which stay near the processor.
-_AT_A_TIME = 1 << 18
-#: Cells whose waves are added up at a time.
-_CELLS_AT_ONCE = 256
-#: Products of waves from which on it pays to find out which boxes have the same intervals.
+#: Boxes times waves, and regions times products of waves, that are worked on together and fit the processor's cache.
+_TOGETHER = 1 << 18
+#: Products of waves from which on finding the boxes with equal intervals pays off.
 _SHARED = 1 << 12
-#: Ratio of the precisions of tents and cells beyond which the cells' own noise says nothing more.
-_MOST_PRECISE = 1e12
-#: A wave's share of the total, which is of the size of a cell's, below which it is rounding.
-_UNSEEN = 1e-9
-#: Power of the frequency by which long waves are trusted beyond their noise; found on real counts.
-TRUST = 1.0
-#: Boxes that stand for the workload where tents are tuned, and waves in which the public total is looked at then:
-#: almost all of it is smooth.
-_BOXES, _SMOOTH = 1000, 40
-#: Weights over a cell of tuned tents add up to this much at most: so that there may be 268 million points.
-_MOST_TUNED = 1 << 34
-#: Relations of a profile that are looked at, most of them short: what long moves cost changes little.
-_MOST_RELATIONS = 12
-#: Factors between spacings that are tried first, and around the best of them; and where the search starts, in
-#: roots of an axis' cells and times a power of δ.
-_COARSE, _FINE = 1.35, 1.12
-_START, _OF_DELTA = {1: 1.5, 2: 1.4, 3: 1.3}, 0.28
-#: Logarithms of the tents' share over that of the cells: least and most.
-_RATIOS = (-4.0, 3.0)
-_DIGITS = 1000
-#: Tents along an axis at most: their waves are found by dense linear algebra.
+#: Tents along an axis at most, since their eigenvectors are found by dense linear algebra.
 MOST_TENTS = 4128
-#: Eigenvalues below this share of the largest one are rounding.
-_ROUNDING = 1e-12
-#: Pairs of moves along the two axes up to which squares are looked at one by one; beyond, a bound stands for them.
+#: Pairs of moves along the two axes up to which squares are compared one by one; beyond, a bound replaces them.
 MOST_PAIRS = 1 << 24
-#: Share of the largest square by which floats may mistake it.
-_FLOAT_ERROR = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Tents(Strategy):
     """Every cell, and tents over the cells: products of B-splines, centred every few cells along each axis.
 
-    A short move hardly changes the tents, and one of any length no more than the two cells and the tents over them:
-    with shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins both:
-    smooth parts come from the tents, finer ones from the cells.
+    A short move hardly changes the tents, and a move of any length changes no more than its two cells and the tents
+    over them. With shares a of the cells and h of the tents every move costs at most 2 (a + h). Least squares joins
+    both: smooth parts come from the tents, finer ones from the cells.
     Source: docs/internals/theory.md, section 7; costs: docs/privacy/tents.md.
 
     Parameters
     ----------
     domain : Domain
-    spacing : cells between the centres of tents, one number or one per axis; when None about what suits all ranges.
+    spacing : cells between the centres of tents, one number or one per axis; when None about right for all ranges.
     degree : of the B-splines: 1 for hats, 2 or 3 for smoother tents, which are wider.
     shares : of ε, for the cells and for the tents; equal when None.
 
@@ -99,7 +71,7 @@ class Tents(Strategy):
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (64, 64)), delta=1 / 64, limits=[(math.inf, 2)])
     >>> A = Tents.tuned(near)
-    >>> A.spacing, A.degree, [round(float(dh.sensitivity(A, n)), 1) for n in (near, near.anywhere())]
+    >>> A.apart, A.degree, [round(float(dh.sensitivity(A, n)), 1) for n in (near, near.anywhere())]
     ((5, 5), 3, [1.0, 1.9])
     """
 
@@ -112,23 +84,11 @@ class Tents(Strategy):
     texts: ClassVar[tuple[str, ...]] = ("tents[:spacing[,degree]]",)
 
     def __post_init__(self) -> None:
-        shape, given = self.domain.shape, self.spacing
-        if given is None:
-            given = tuple(min(n, max(1, round(1.5 * n ** (1 / 3)))) for n in shape)
-        elif not isinstance(given, list | tuple):
-            given = (given,) * len(shape)
-        spacing = tuple(check_whole(spacing=s) for s in given)
-        if len(spacing) != len(shape):
-            raise InputError(f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes")
-        if any(s > n for s, n in zip(spacing, shape, strict=True)):
-            raise InputError(f"spacing is {spacing}: tents must not be further apart than the {shape} cells are long")
-        object.__setattr__(self, "spacing", spacing)
         check_choice((1, 2, 3), degree=self.degree)
-        if self.shares is not None:
-            object.__setattr__(self, "shares", read_shares(self.shares, 2, "group: cells and tents"))
-        if self.scale > MOST_WEIGHT:
+        _ = self._exact_shares, self.apart
+        if self.scale > 1 << 40:
             raise InputError(
-                f"spacing is {spacing} at degree {self.degree}: the weights of the tents over a cell add up to "
+                f"spacing is {self.apart} at degree {self.degree}: the weights of the tents over a cell add up to "
                 f"{self.scale:.3g}, more than exact answers hold; take a shorter spacing or a lower degree"
             )
         _ = self.tents  # refuses more than memory holds
@@ -150,7 +110,7 @@ class Tents(Strategy):
         near : the neighbourhood with its limits.
         workload : the queries; all ranges when None (boxes of their areas stand for regions).
         norm : 1 for Laplace, 2 for Gaussian noise.
-        spacing, degree : not to be chosen, but as given.
+        spacing, degree : kept if given, else chosen.
 
         >>> import deltahist as dh
         >>> near = dh.Neighbourhood(dh.Domain((0, 1), (50,)), delta=0.02)
@@ -158,15 +118,15 @@ class Tents(Strategy):
         (10,)
         """
         apart = None if spacing is None else cls(near.domain, spacing, 1 if degree is None else degree).apart
-        search = Search(near, workload, norm)
+        search = TentSearch(near, workload, norm)
         found = [
-            search.descend(each) if apart is None else search.at(apart, each)
+            search.descend_from_guess(each) if apart is None else search.best_shares(apart, each)
             for each in ((3, 2, 1) if degree is None else (degree,))
         ]
         best = min(found, key=lambda choice: (round(choice.error, 9), choice.degree))
         if best.error == math.inf:
             raise InputError(f"no tents over {near.domain.shape} cells have weights that are small enough")
-        shares = tuple(max(Fraction(round(s * _DIGITS), _DIGITS), Fraction(1, _DIGITS)) for s in best.shares)
+        shares = tuple(Fraction(max(round(1000 * share), 1), 1000) for share in best.shares)
         return cls(near.domain, best.spacing, best.degree, shares)
 
     @classmethod
@@ -181,15 +141,34 @@ class Tents(Strategy):
             apart = dict.fromkeys(map(str, tents.apart))
             yield f"Tents ({' × '.join(apart)} cells apart, degree {tents.degree})", tents
 
-    @property
+    @functools.cached_property
     def apart(self) -> tuple[int, ...]:
         """Cells between the centres of tents, along each axis."""
-        return self.spacing  # type: ignore[return-value]
+        shape, given = self.domain.shape, self.spacing
+        if given is None:
+            given = tuple(min(n, max(1, round(1.5 * n ** (1 / 3)))) for n in shape)
+        elif not isinstance(given, list | tuple):
+            given = (given,) * len(shape)
+        spacing = tuple(check_whole(spacing=s) for s in given)
+        if len(spacing) != len(shape) or any(s > n for s, n in zip(spacing, shape, strict=True)):
+            raise InputError(
+                f"spacing is {given}: it must be one number, or one for each of {len(shape)} axes, and no longer than "
+                f"the {shape} cells"
+            )
+        return spacing
+
+    @functools.cached_property
+    def _exact_shares(self) -> tuple[Fraction, ...]:
+        return read_shares(self.shares, 2, "group: cells and tents")
+
+    def describe(self) -> dict[str, Any]:
+        shares = None if self.shares is None else [*map(str, self._exact_shares)]
+        return {"strategy": "Tents", "spacing": [*self.apart], "degree": self.degree, "shares": shares}
 
     @functools.cached_property
     def lattices(self) -> tuple[Lattice, ...]:
         """The tents along each axis."""
-        return tuple(lattice(n, s, self.degree) for n, s in zip(self.domain.shape, self.apart, strict=True))
+        return tuple(make_lattice(n, s, self.degree) for n, s in zip(self.domain.shape, self.apart, strict=True))
 
     @functools.cached_property
     def scale(self) -> int:
@@ -207,7 +186,7 @@ class Tents(Strategy):
 
     @functools.cached_property
     def groups(self) -> tuple[Group, ...]:
-        (cells, tents), size = read_shares(self.shares, 2, "group"), self.domain.size
+        (cells, tents), size = self._exact_shares, self.domain.size
         unit, name = Fraction(1, self.scale), f"tents {' × '.join(map(str, self.apart))} cells apart"
         return (
             Group("cells", slice(0, size), cells),
@@ -215,16 +194,16 @@ class Tents(Strategy):
         )
 
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
-        tents = along([axis.matrix for axis in self.lattices], X.reshape(*self.domain.shape, -1))
+        tents = apply_along_axes([axis.matrix for axis in self.lattices], X.reshape(*self.domain.shape, -1))
         return np.concatenate([X, tents.reshape(-1, X.shape[1])])
 
     def _rmatmat(self, X: NDArray[Any]) -> NDArray[Any]:
         tents = X[self.domain.size :].reshape(*self.tents, -1)
-        cells = along([axis.transpose for axis in self.lattices], tents)
+        cells = apply_along_axes([axis.transpose for axis in self.lattices], tents)
         return X[: self.domain.size] + cells.reshape(-1, X.shape[1])
 
     def check_points(self, number: float) -> None:
-        most = _MOST_ANSWER // self.scale
+        most = (1 << 62) // self.scale  # 64 bits with room for noise
         if number >= most:
             raise InputError(
                 f"counts add up to more than these tents hold: fewer than {most:,} points (take tents with a shorter "
@@ -241,7 +220,7 @@ class Tents(Strategy):
 
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         (cells, tents), denominator = whole_shares([group.share for group in self.groups])
-        each = (n * cells**norm + change * tents**norm for n, change in dearest_changes(self.lattices, near, norm))
+        each = (n * cells**norm + change * tents**norm for n, change in largest_changes(self.lattices, near, norm))
         return Fraction(max(each, default=0), denominator**norm)
 
 
@@ -259,69 +238,69 @@ class TentsDecoder(Decoder):
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self._lattices = self.strategy.lattices
-        #: Variance of the noise of a cell, and of a tent in points; r, whose inverse is next to nothing at most.
-        self._cells, self._tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
-        least = max(self._tents, self._cells / _MOST_PRECISE)
-        self._precision = self._cells / least if self._cells > 0 else 0.0
+        #: Variance of a cell's noise; and r, the ratio of that to a tent's (in points), capped where cells say no more.
+        self._cells, tents = self.laws[0].variance(), self.laws[1].variance() / self.strategy.scale**2
+        self._precision = self._cells / max(tents, self._cells / 1e12) if self._cells > 0 else 0.0
 
-    def _shrink(self, tents: FloatArray) -> FloatArray:
+    def _invert_gram(self, tents: FloatArray) -> FloatArray:
         """Return (r⁻¹ + T Tᵀ)⁻¹ of a field over the tents."""
-        values, vectors = zip(*(axis.eigen for axis in self._lattices), strict=True)
-        waves = along([each.T for each in vectors], tents)
-        return along(vectors, waves * (self._precision / (1 + self._precision * outer(values))))
+        values, vectors = zip(*(axis.gram_eigen for axis in self._lattices), strict=True)
+        waves = apply_along_axes([each.T for each in vectors], tents)
+        factor = self._precision / (1 + self._precision * outer_product(values))
+        return apply_along_axes(vectors, waves * factor)
 
     def _to_tents(self, cells: FloatArray) -> FloatArray:
         """Return T of cells (N,), in points, as a field over the tents."""
-        field = along([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
+        field = apply_along_axes([axis.matrix for axis in self._lattices], cells.reshape(self.domain.shape))
         return np.asarray(field / self.strategy.scale)
 
     def _to_cells(self, tents: FloatArray) -> FloatArray:
         """Return Tᵀ of a field over the tents, in points, as cells (N,)."""
-        return along([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
+        return apply_along_axes([axis.transpose for axis in self._lattices], tents / self.strategy.scale).ravel()
 
     def solve(self, values: FloatArray) -> FloatArray:
         cells, tents = values[: self.domain.size], values[self.domain.size :] / self.strategy.scale
-        return cells + self._to_cells(self._shrink(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
+        return cells + self._to_cells(self._invert_gram(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
         # As `Decoder.estimate`, but what the total moves are tents: few arrays are as large as the map.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
-        field = self._shrink(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
+        field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
-            _, onto, spread = self._waves
-            sums = outer([axis.matrix.sum(axis=1) / axis.scale for axis in self._lattices])
+            _, onto, spread = self._covariance_parts
+            sums = outer_product([axis.matrix.sum(axis=1) / axis.scale for axis in self._lattices])
             found = float(cells.sum(dtype=np.float64)) + float((field * sums).sum())
             if spread > 0:
-                ones = along([axis.waves_of_tents for axis in self._lattices], onto)
+                ones = apply_along_axes([axis.tent_waves for axis in self._lattices], onto)
                 field = field + ones * (self.strategy.scale * (total - found) / spread)
         out = self._to_cells(field)
         out += cells
         return out.reshape(self.domain.shape)
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        tents = self._shrink(self._to_tents(query))
+        tents = self._invert_gram(self._to_tents(query))
         return np.concatenate([query - self._to_cells(tents), tents.ravel() / self.strategy.scale])
 
     @functools.cached_property
-    def _waves(self) -> tuple[FloatArray, FloatArray, float]:
-        """Parts of the covariance (`waves_known`), for cells of variance one."""
-        return waves_known(self._lattices, self._precision)
+    def _covariance_parts(self) -> tuple[FloatArray, FloatArray, float]:
+        """Parts of the covariance (`split_covariance`), for cells of variance one."""
+        return split_covariance(self._lattices, self._precision)
 
     def box_variance(self, spans: Sequence[Span]) -> FloatArray:
-        out, (known, onto, spread) = np.zeros(len(spans[0][0])), self._waves
-        step = max(1, _AT_A_TIME // sum(known.shape))
+        out, (known, onto, spread) = np.zeros(len(spans[0][0])), self._covariance_parts
+        step = max(1, _TOGETHER // sum(known.shape))
         for some in (slice(i, i + step) for i in range(0, len(out), step)):
             boxes = [(low[some], high[some]) for low, high in spans]
             boxes_once, places = boxes, None
             if known.size >= _SHARED and known.ndim > 1:
-                # Blocks of a map share their intervals: each is worked out once.
+                # Blocks of a map share their intervals: each is computed once.
                 once, places = zip(*(np.unique(a + 1j * b, return_inverse=True) for a, b in boxes), strict=True)
                 boxes_once = [(each.real, each.imag) for each in once]
-            asked = [axis.asked(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
+            asked = [axis.project_intervals(*span) for axis, span in zip(self._lattices, boxes_once, strict=True)]
             taken = _sum_waves([each**2 for each in asked], known, places)
             if self.total_known:
-                # The total has nothing of half of the waves: those that differ in sign about the middle of an axis.
-                held = [np.abs(axis.waves[1][-1]) > _UNSEEN for axis in self._lattices]
+                # Waves that are odd about the middle of an axis, half of all, have no share in the total.
+                held = [np.abs(axis.wave_sums[-1]) > 1e-9 for axis in self._lattices]
                 seen = [each[:, waves] for each, waves in zip(asked, held, strict=True)]
                 taken += _sum_waves(seen, onto[np.ix_(*held)], places) ** 2 / spread
             size = math.prod((BlockPower(1, 2)(*span) for span in boxes), start=np.ones(len(taken)))
@@ -341,11 +320,11 @@ class TentsDecoder(Decoder):
         cover = work if isinstance(work, RegionCover) else RegionCover.of_rows(work, self.domain.shape)
         area = np.bincount(cover.whole, (cover.high - cover.low).prod(axis=1), cover.number)
         out = self._cells * (area + np.bincount(cover.owner, cover.share**2, cover.number))
-        known, onto, spread = self._waves
+        known, onto, spread = self._covariance_parts
         ends = np.searchsorted(cover.whole, np.arange(cover.number + 1)).tolist()
-        (of_x, of_y), before = (axis.waves_of_tents for axis in self._lattices), [a.waves[1] for a in self._lattices]
-        together = max(1, _AT_A_TIME // known.size)
-        for around in iterate_query_boxes(_tents_of_cut_cells(cover, self._lattices), self.strategy.tents, together):
+        (of_x, of_y), before = (axis.tent_waves for axis in self._lattices), [a.wave_sums for a in self._lattices]
+        together = max(1, _TOGETHER // known.size)
+        for around in iterate_query_boxes(_spread_cut_cells(cover, self._lattices), self.strategy.tents, together):
             seen = around.apply_factors(of_x, of_y)
             for place, query in enumerate(around.some.tolist()):
                 some = slice(ends[query], ends[query + 1])
@@ -359,26 +338,27 @@ class TentsDecoder(Decoder):
         return np.asarray(out)
 
     def mean_variance(self, work: AllRanges) -> float:
-        return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).of(self._precision))
+        return self._cells * max(0.0, TentError(self._lattices, None, self.total_known).mean_variance(self._precision))
 
     def box_kurtosis(self, spans: Sequence[Span], variance: FloatArray) -> FloatArray:
         return self.bound_kurtosis(variance)
 
     def noise_metric(self) -> Metric:
-        """Return the exact variance of each cosine; the tents see the longer ones, nearly one by one."""
-        seen = [scipy.fft.dct(np.diff(axis.waves[1], axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
-        variance = self._cells * (1 - along(seen, self._waves[0]))
+        """Return the exact variance of each cosine; waves of tents are nearly cosines."""
+        # The power 1 was best on real counts.
+        seen = [scipy.fft.dct(np.diff(axis.wave_sums, axis=0), axis=0, norm="ortho") ** 2 for axis in self._lattices]
+        variance = self._cells * (1 - apply_along_axes(seen, self._covariance_parts[0]))
         if self.total_known:
             variance.flat[0] = 0.0
         inside = tuple(slice(0, n) for n in self.domain.shape)
-        return shrink_long_waves(Metric(variance, self.domain.shape, False, inside), TRUST)
+        return shrink_long_waves(Metric(variance, self.domain.shape, False, inside), 1.0)
 
     @property
     def rounding_floor(self) -> float:
         return 1e-12 * self._cells * self.domain.size
 
 
-def _tents_of_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
+def _spread_cut_cells(cover: RegionCover, lattices: Sequence[Lattice]) -> RegionCover:
     """Return T q, in its own units, as shares of tents, of the cells that queries q cut."""
     over = list(zip(lattices, (cover.x, cover.y), strict=True))
     first, weights = [axis.first[cell] for axis, cell in over], [axis.weights[cell] for axis, cell in over]
@@ -426,87 +406,82 @@ class Choice(NamedTuple):
     shares: tuple[float, float]
 
 
-class Search:
+class TentSearch:
     """Search for the tents of least error, which remembers what was tried; from public data alone."""
 
     def __init__(self, near: Neighbourhood, workload: Workload | None, norm: int) -> None:
         self.near, self.norm, self.shape = near, norm, near.domain.shape
         if isinstance(workload, Regions):
             workload = workload.boxes()
-        self.boxes = workload.take_evenly(_BOXES).spans(near.domain) if isinstance(workload, Boxes) else None
+        self.boxes = workload.take_evenly(1000).spans(near.domain) if isinstance(workload, Boxes) else None
         if isinstance(workload, AllRanges):
             workload.check(near.domain)
+        # At most 12 relations of a profile, most of them short: limits on long moves change little.
         every = near.relations
-        some = np.unique(np.geomspace(1, len(every), _MOST_RELATIONS).round().astype(int)) - 1
+        some = np.unique(np.geomspace(1, len(every), 12).round().astype(int)) - 1
         self.relations = [every[i] for i in some.tolist()]
         self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
 
-    def descend(self, degree: int) -> Choice:
+    def descend_from_guess(self, degree: int) -> Choice:
         """Return the best spacing of a degree, by coarse steps, then by fine ones, also along single axes."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
-        start = [
-            round(_START[degree] * n ** (1 / 3) * min(r, 16) ** _OF_DELTA)
-            for n, r in zip(self.shape, reach, strict=True)
-        ]
-        best, axes = self.at(self._within(start), degree), range(len(self.shape))
+        guess = {1: 1.5, 2: 1.4, 3: 1.3}[degree]
+        start = [round(guess * n ** (1 / 3) * min(r, 16) ** 0.28) for n, r in zip(self.shape, reach, strict=True)]
+        best, axes = self.best_shares(self._clip_spacing(start), degree), range(len(self.shape))
         alike = len(set(zip(self.shape, reach, strict=True))) == 1
         alone = [] if alike else [tuple(int(i == axis) for i in axes) for axis in axes]
-        ways = itertools.product((_COARSE, _FINE), [(1,) * len(axes), *alone], (True, False))
-        for factor, direction, up in ways:
+        for factor, direction, up in itertools.product((1.35, 1.12), [(1,) * len(axes), *alone], (True, False)):
             while True:
                 further = [
                     s if not d else max(s + 1, round(s * factor)) if up else min(s - 1, round(s / factor))
                     for s, d in zip(best.spacing, direction, strict=True)
                 ]
-                other = self.at(self._within(further), degree)
+                other = self.best_shares(self._clip_spacing(further), degree)
                 if other.error >= best.error:
                     break
                 best = other
         return best
 
-    def _within(self, spacing: Sequence[int]) -> tuple[int, ...]:
+    def _clip_spacing(self, spacing: Sequence[int]) -> tuple[int, ...]:
         return tuple(max(1, min(s, n)) for s, n in zip(spacing, self.shape, strict=True))
 
-    def at(self, spacing: tuple[int, ...], degree: int) -> Choice:
+    def best_shares(self, spacing: tuple[int, ...], degree: int) -> Choice:
         """Return the best shares of tents; the error is infinite if weights are too large, or tents too many."""
         if (spacing, degree) not in self.tried:
-            self.tried[spacing, degree] = self._at(spacing, degree)
+            self.tried[spacing, degree] = self._find_shares(spacing, degree)
         return self.tried[spacing, degree]
 
-    def _at(self, spacing: tuple[int, ...], degree: int) -> Choice:
-        lattices = [lattice(n, s, degree) for n, s in zip(self.shape, spacing, strict=True)]
+    def _find_shares(self, spacing: tuple[int, ...], degree: int) -> Choice:
+        lattices = [make_lattice(n, s, degree) for n, s in zip(self.shape, spacing, strict=True)]
         scale = math.prod(axis.scale for axis in lattices)
         many = any(n // s + degree > MOST_TENTS for n, s in zip(self.shape, spacing, strict=True))
-        if many or scale > _MOST_TUNED:
+        if many or scale > 1 << 34:  # which leaves room for 268 million points
             return Choice(math.inf, spacing, degree, (1.0, 1.0))
-        costs = self._costs(lattices, scale)
-        if not costs:  # a single cell, which nobody enters: there is nothing to protect
+        #: Each relation's largest changes in cells and tents, over its factor (norm 2: squares).
+        costs = [
+            (n / over, change / scale**self.norm / over)
+            for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
+            for n, change in largest_changes(lattices, relation, self.norm)
+        ]
+        if not costs:  # a single cell that nobody enters: there is nothing to protect
             return Choice(0.0, spacing, degree, (1.0, 1.0))
-        error = TentError(lattices, self.boxes, self.near.fixed_membership, _SMOOTH)
+        error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 
-        def dearest(ratio: float) -> float:
-            """Return the norm of what the dearest move changes, for a share of one of the cells."""
+        def largest_cost(ratio: float) -> float:
+            """Return the norm of the dearest move's change, for a share of one of the cells."""
             return float(max((cells + ratio**self.norm * tents) for cells, tents in costs) ** (1 / self.norm))
 
         def variance(power: float) -> float:
             ratio = math.exp(power)
-            return (2 if self.norm == 1 else 1) * dearest(ratio) ** 2 * error.of(ratio**2)
+            return (2 if self.norm == 1 else 1) * largest_cost(ratio) ** 2 * error.mean_variance(ratio**2)
 
-        least, power = find_minimum(variance, *_RATIOS, 0.1)
+        least, power = find_minimum(variance, -4.0, 3.0, 0.1)  # logarithms of the tents' share over the cells'
         ratio = math.exp(power)
-        unit = dearest(ratio)
+        unit = largest_cost(ratio)
         return Choice(least, spacing, degree, (1 / unit, ratio / unit))
 
-    def _costs(self, lattices: Sequence[Lattice], scale: int) -> list[tuple[float, float]]:
-        """Return each relation's largest changes in cells and tents, over its factor (norm 2: squares)."""
-        return [
-            (n / over, change / scale**self.norm / over)
-            for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
-            for n, change in dearest_changes(lattices, relation, self.norm)
-        ]
 
-
-def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
+def split_covariance(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArray, FloatArray, float]:
     """Return k and V1 for every product of waves, and 1ᵀV1, for cells of variance one.
 
     With r the precision of the tents' noise over that of the cells', the covariance of the estimates is
@@ -517,8 +492,8 @@ def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArr
     (qᵀV1)² / (1ᵀV1) away from qᵀVq. The tents add up to one over every cell, so that all ones, and V1, are sums of the
     waves alone.
     """
-    precise = precision * outer([axis.waves[0] for axis in lattices])
-    ones = outer([axis.waves[1][-1] for axis in lattices])
+    precise = precision * outer_product([axis.wave_values for axis in lattices])
+    ones = outer_product([axis.wave_sums[-1] for axis in lattices])
     onto = ones / (1 + precise)
     return precise / (1 + precise), onto, float((ones * onto).sum())
 
@@ -526,8 +501,8 @@ def waves_known(lattices: Sequence[Lattice], precision: float) -> tuple[FloatArr
 class TentError:
     """Mean variance over a workload, from cells of variance one and tents, as a function of the tents' precision.
 
-    What queries ask of the waves does not depend on that. The queries are all ranges where `boxes` is None. A public
-    total is looked at in the smoothest `waves` of each axis, in all when None.
+    The projections of queries onto waves do not depend on that. The queries are all ranges where `boxes` is None. For a
+    public total the smoothest `waves` of each axis suffice, since the total is smooth; all are used when None.
     """
 
     def __init__(
@@ -538,37 +513,36 @@ class TentError:
         waves: int | None = None,
     ) -> None:
         self.lattices, self.boxes, self.total_known = lattices, boxes is not None, total_known
-        self.smooth = [np.argsort(-np.abs(axis.waves[1][-1]), kind="stable")[:waves] for axis in lattices]
+        self.smooth = [np.argsort(-np.abs(axis.wave_sums[-1]), kind="stable")[:waves] for axis in lattices]
         if boxes is None:
             self.plain = math.prod((axis.n + 2) / 3 for axis in lattices)
-            self.squared = outer([axis.mean_asked for axis in lattices])
-            self.asked = [axis.mean_pairs(some) for axis, some in zip(lattices, self.smooth, strict=True)]
+            self.squared = outer_product([axis.mean_squares for axis in lattices])
+            self.asked = [axis.mean_products(some) for axis, some in zip(lattices, self.smooth, strict=True)]
         else:
-            asked = [axis.asked(*span) for axis, span in zip(lattices, boxes, strict=True)]
+            asked = [axis.project_intervals(*span) for axis, span in zip(lattices, boxes, strict=True)]
             self.plain = float(np.prod([BlockPower(1, 2)(*span) for span in boxes], axis=0).mean())
             rows = [a**2 for a in asked]
             self.squared = (rows[0].T @ rows[1] if len(rows) > 1 else rows[0].sum(axis=0)) / len(rows[0])
             self.asked = [a[:, some] for a, some in zip(asked, self.smooth, strict=True)]
 
-    def of(self, precision: float) -> float:
+    def mean_variance(self, precision: float) -> float:
         """Return the mean variance at a ratio of the precisions of tents and cells."""
-        known, onto, spread = waves_known(self.lattices, precision)
+        known, onto, spread = split_covariance(self.lattices, precision)
         out = self.plain - float((known * self.squared).sum())
         if self.total_known:
             smooth = onto[np.ix_(*self.smooth)]
             # The mean of (qᵀV1)²
-            taken = _sum_waves(self.asked, smooth) ** 2 if self.boxes else smooth * along(self.asked, smooth)
+            taken = _sum_waves(self.asked, smooth) ** 2 if self.boxes else smooth * apply_along_axes(self.asked, smooth)
             out -= float(taken.mean() if self.boxes else taken.sum()) / spread
         return out
 
 
-@dataclass(frozen=True)
 class Lattice:
     """T (m, n): one row per tent, centred every `spacing` cells, over the n cells of an axis.
 
     A tent is a centred B-spline of degree 1, 2 or 3 whose knots are `spacing` cells apart. One is centred in the
     middle of the axis; tents beyond the ends that still cover cells are kept. Cells and centres lie on half cells,
-    where values are multiples of a power of 1 / (2 · spacing). As whole numbers the weights over any cell add up to
+    where values are multiples of a power of 1 / (2 · spacing). As integers the weights over any cell add up to
     `scale`, exactly.
 
     >>> tents = Lattice(5, 2, 1)
@@ -576,35 +550,18 @@ class Lattice:
     (2, [[2, 1, 0, 0, 0], [0, 1, 2, 1, 0], [0, 0, 0, 1, 2]])
     """
 
-    n: int
-    spacing: int
-    degree: int
-
-    @functools.cached_property
-    def _band(self) -> tuple[IntArray, IntArray]:
-        if self.n == 1:
-            return np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
-        # In half cells, from the middle of the axis.
-        place, apart, order = 2 * np.arange(self.n) - (self.n - 1), 2 * self.spacing, self.degree + 1
-        first = (place - order * self.spacing) // apart + 1
-        centres = apart * (first[:, None] + np.arange(order))
-        weights = _spline(np.abs(place[:, None] - centres), apart, self.degree)
-        return first - first[0], weights // np.gcd.reduce(weights, axis=None)
-
-    @property
-    def first(self) -> IntArray:
-        """The first tent over every cell (n,)."""
-        return self._band[0]
-
-    @property
-    def weights(self) -> IntArray:
-        """Weights over every cell (n, degree + 1) of its first tent and the next ones."""
-        return self._band[1]
-
-    @functools.cached_property
-    def scale(self) -> int:
-        """Sum of the weights over any cell."""
-        return int(self.weights[0].sum())
+    def __init__(self, n: int, spacing: int, degree: int) -> None:
+        self.n, self.spacing = n, spacing
+        first, weights = np.zeros(1, dtype=np.int64), np.ones((1, 1), dtype=np.int64)
+        if n > 1:  # in half cells, from the middle of the axis
+            place, apart, order = 2 * np.arange(n) - (n - 1), 2 * spacing, degree + 1
+            first = (place - order * spacing) // apart + 1
+            centres = apart * (first[:, None] + np.arange(order))
+            weights = _evaluate_spline(np.abs(place[:, None] - centres), apart, degree)
+        #: The first tent over every cell (n,), and the weights over it (n, degree + 1) of that tent and the next ones.
+        self.first, self.weights = first - first[0], weights // np.gcd.reduce(weights, axis=None)
+        #: Sum of the weights over any cell.
+        self.scale = int(self.weights[0].sum())
 
     @functools.cached_property
     def size(self) -> int:
@@ -619,7 +576,7 @@ class Lattice:
 
     @property
     def _tents(self) -> IntArray:
-        """The tents over every cell (n, degree + 1) that `weights` are of; any tent where there is none."""
+        """The tents over every cell (n, degree + 1) that `weights` belong to; any tent where there is none."""
         return np.minimum(self.first[:, None] + np.arange(self.weights.shape[1]), self.size - 1)
 
     @functools.cached_property
@@ -627,8 +584,7 @@ class Lattice:
         """T (m, n), int64."""
         some = self.weights > 0
         tent = (self.first[:, None] + np.arange(some.shape[1]))[some]
-        cell = np.nonzero(some)[0]
-        return scipy.sparse.csr_array((self.weights[some], (tent, cell)), shape=(self.size, self.n))
+        return scipy.sparse.csr_array((self.weights[some], (tent, np.nonzero(some)[0])), shape=(self.size, self.n))
 
     @functools.cached_property
     def transpose(self) -> scipy.sparse.csr_array:
@@ -636,9 +592,9 @@ class Lattice:
         return self.matrix.T.tocsr()
 
     @functools.cached_property
-    def eigen(self) -> tuple[FloatArray, FloatArray]:
+    def gram_eigen(self) -> tuple[FloatArray, FloatArray]:
         """Eigenvalues (m,) of T Tᵀ / scale², falling, and its eigenvectors (m, m)."""
-        # Without SciPy, which takes as long to import as a small release to read.
+        # Without SciPy, whose import takes as long as reading a small release.
         tents, weights, size = self._tents, self.weights.astype(np.float64), self.size
         pairs = (tents[:, :, None] * size + tents[:, None, :]).ravel()
         both = np.bincount(pairs, (weights[:, :, None] * weights[:, None, :]).ravel(), size**2)
@@ -646,50 +602,53 @@ class Lattice:
         return np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
 
     @functools.cached_property
-    def waves(self) -> tuple[FloatArray, FloatArray]:
-        """Eigenvalues (w,) of TᵀT / scale² above zero, falling; its eigenvectors, summed up to each edge (n + 1, w)."""
-        values, vectors = self.eigen
-        values = values[values > _ROUNDING * values[0]]
-        sums, above = np.zeros((self.n + 1, len(values))), self._tents
-        vectors = vectors[:, : len(values)] / (self.scale * np.sqrt(values))
-        for start in range(0, self.n, _CELLS_AT_ONCE):  # few enough for the processor's cache
-            some = slice(start, start + _CELLS_AT_ONCE)
+    def wave_values(self) -> FloatArray:
+        """Eigenvalues (w,) of TᵀT / scale² above rounding, falling; its eigenvectors are the waves."""
+        values = self.gram_eigen[0]
+        return values[values > 1e-12 * values[0]]
+
+    @functools.cached_property
+    def tent_waves(self) -> FloatArray:
+        """The waves as sums of tents (m, w): q · a wave is T q · its column."""
+        values = self.wave_values
+        return self.gram_eigen[1][:, : len(values)] / (self.scale * np.sqrt(values))
+
+    @functools.cached_property
+    def wave_sums(self) -> FloatArray:
+        """Prefix sums of the waves (n + 1, w)."""
+        vectors, above = self.tent_waves, self._tents
+        sums = np.zeros((self.n + 1, vectors.shape[1]))
+        for start in range(0, self.n, 256):  # few enough for the processor's cache
+            some = slice(start, start + 256)
             part = sums[1:][some]
             for tents, weights in zip(above[some].T, self.weights[some].T, strict=True):
                 part += weights[:, None] * vectors[tents]
         np.cumsum(sums, axis=0, out=sums)
-        return values, sums
+        return sums
+
+    def project_intervals(self, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Return q · each wave (k, w) for intervals q in cells; a cut cell counts by its share."""
+        return sum_intervals(self.wave_sums, low, high)
 
     @functools.cached_property
-    def waves_of_tents(self) -> FloatArray:
-        """The waves (m, w) by the tents of which they are sums: q · a wave is T q · its column."""
-        values, vectors = self.eigen
-        number = len(self.waves[0])
-        return vectors[:, :number] / (self.scale * np.sqrt(values[:number]))
-
-    def asked(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Return q · each wave (k, w) for intervals q in cells; a cell that is cut counts by its share."""
-        return sum_intervals(self.waves[1], low, high)
-
-    @functools.cached_property
-    def mean_asked(self) -> FloatArray:
+    def mean_squares(self) -> FloatArray:
         """Mean of (q · a wave)² over all intervals q of whole cells, for every wave (w,)."""
-        sums = self.waves[1]
+        sums = self.wave_sums
         return mean_increment_product(np.einsum("ew,ew->w", sums, sums), sums.sum(axis=0) ** 2, self.n)
 
-    def mean_pairs(self, some: IntArray) -> FloatArray:
+    def mean_products(self, some: IntArray) -> FloatArray:
         """Return the mean of (q · a wave)(q · another wave) over all intervals q (w, w)."""
-        sums = self.waves[1][:, some]
+        sums = self.wave_sums[:, some]
         whole = sums.sum(axis=0)
         return mean_increment_product(sums.T @ sums, np.multiply.outer(whole, whole), self.n)
 
-    def positions(self, far: int) -> int:
+    def count_positions(self, far: int) -> int:
         """Return the number of first cells, at different positions under the tents, from which moves start."""
         return min(self.spacing, self.n - far)
 
-    def ends(self, far: int) -> tuple[IntArray, IntArray]:
+    def weights_at_ends(self, far: int) -> tuple[IntArray, IntArray]:
         """Return weights over both ends (positions, tents) of moves by `far` cells, of tents over the first end."""
-        start = np.arange(self.positions(far))
+        start = np.arange(self.count_positions(far))
         u, v = self.weights[start], np.zeros((len(start), self.weights.shape[1]), dtype=np.int64)
         behind = self.first[start + far] - self.first[start]
         for tent in range(v.shape[1]):
@@ -698,26 +657,26 @@ class Lattice:
         return u, v
 
     def own_squares(self) -> list[int]:
-        """Return |T(u)|² for every position, whole numbers of any length."""
+        """Return |T(u)|² for every position, integers of any length."""
         return list((self.weights[: self.spacing].astype(object) ** 2).sum(axis=1))
 
-    def squares(self, far: int) -> list[tuple[int, int, int]]:
-        """Return |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, each once: whole numbers of any length."""
-        u, v = (end.astype(object) for end in self.ends(far))
+    def move_squares(self, far: int) -> list[tuple[int, int, int]]:
+        """Return |T(u)|², |T(v)|² and T(u)·T(v) of moves by `far` cells, each once: integers of any length."""
+        u, v = (end.astype(object) for end in self.weights_at_ends(far))
         w = self.weights[far : far + len(u)].astype(object)
         return list(dict.fromkeys(zip((u * u).sum(axis=1), (w * w).sum(axis=1), (u * v).sum(axis=1), strict=True)))
 
 
 @functools.lru_cache(maxsize=2)  # of a large map each takes hundreds of megabytes
-def lattice(n: int, spacing: int, degree: int) -> Lattice:
+def make_lattice(n: int, spacing: int, degree: int) -> Lattice:
     """Return the lattice, one for all axes and strategies that have the same."""
     return Lattice(n, spacing, degree)
 
 
-def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
+def apply_along_axes(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
     """Return one matrix for each of the first axes of a field, applied along it."""
     axes = list(enumerate(matrices))
-    # What grows does so along the first axis last: then nothing large is turned around.
+    # A field that grows does so along the first axis last, so that nothing large is transposed.
     for axis, matrix in reversed(axes) if matrices[0].shape[0] > matrices[0].shape[1] else axes:
         cube = np.moveaxis(field, axis, 0)
         flat = matrix @ cube.reshape(len(cube), -1)
@@ -725,12 +684,12 @@ def along(matrices: Sequence[Any], field: NDArray[Any]) -> NDArray[Any]:
     return field
 
 
-def outer(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def outer_product(factors: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return the outer product of one array per axis."""
     return np.asarray(functools.reduce(np.multiply.outer, factors))
 
 
-def _spline(away: IntArray, apart: int, degree: int) -> IntArray:
+def _evaluate_spline(away: IntArray, apart: int, degree: int) -> IntArray:
     """Return the centred B-spline with knots so far apart, times `apart`, 8 apart² or 6 apart³, by its degree."""
     if degree == 1:
         return np.maximum(apart - away, 0)
@@ -740,11 +699,8 @@ def _spline(away: IntArray, apart: int, degree: int) -> IntArray:
     return np.where(away <= apart, inner, np.maximum(2 * apart - away, 0) ** 3)
 
 
-def dearest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int) -> list[tuple[int, int]]:
-    """Return how many cells the dearest move and the dearest arrival change, and how much in tents (norm 2: squares).
-
-    Either end of a move is a cell of its own.
-    """
+def largest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int) -> list[tuple[int, int]]:
+    """Return how many cells the dearest move and arrival change, and how much in tents (squares for norm 2)."""
     out = []
     if near.frontier.any():
         out.append((2, largest_change(lattices, near) if norm == 1 else largest_square(lattices, near)))
@@ -757,7 +713,7 @@ def dearest_changes(lattices: Sequence[Lattice], near: Neighbourhood, norm: int)
 def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """Return the largest Σ |T(u) − T(v)| over the moves u → v, T the tents' weights over a cell.
 
-    It does not fall where an end of a move lies further out, so that only the longest displacements count, from every
+    It does not fall where an end of a move lies further out, so only the longest displacements count, from every
     position under the tents. Weights that add up to W over either end differ by 2 (W − Σ min(T(u), T(v))).
     """
     whole = math.prod(lattice.scale for lattice in lattices)
@@ -765,10 +721,12 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     for move in near.frontier.tolist():
         if any(d >= lattice.spacing * lattice.weights.shape[1] for d, lattice in zip(move, lattices, strict=True)):
             return 2 * whole  # no tent covers both ends
-        ends = [lattice.ends(d) for lattice, d in zip(lattices, move, strict=True)]
+        ends = [lattice.weights_at_ends(d) for lattice, d in zip(lattices, move, strict=True)]
         shared = np.zeros([len(u) for u, _ in ends], dtype=np.int64)
         for tent in np.ndindex(*(u.shape[1] for u, _ in ends)):
-            here, there = (outer([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1))
+            here, there = (
+                outer_product([both[end][:, i] for both, i in zip(ends, tent, strict=True)]) for end in (0, 1)
+            )
             shared += np.minimum(here, there)
         least = min(least, int(shared.min()))
     return 2 * (whole - least)
@@ -777,23 +735,23 @@ def largest_change(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
 def largest_square(lattices: Sequence[Lattice], near: Neighbourhood) -> int:
     """Return the largest Σ (T(u) − T(v))² over the moves; a bound, 2 max |T(u)|², beyond MOST_PAIRS moves.
 
-    It is |T(u)|² + |T(v)|² − 2 T(u)·T(v), each a product over the axes. Ends further out may cost less, so that all
-    displacements count.
+    It is |T(u)|² + |T(v)|² − 2 T(u)·T(v), each a product over the axes. Ends further out may cost less, so all
+    displacements count. Floats find the candidates, and integers decide between them.
     """
     *first, last = lattices
     reach = near.reach.tolist()  # along the last axis, for each number of cells along the first one
-    upto = np.cumsum([last.positions(d) for d in range(max(reach) + 1)])
-    starts = [first[0].positions(d) if first else 1 for d in range(len(reach))]
+    upto = np.cumsum([last.count_positions(d) for d in range(max(reach) + 1)])
+    starts = [first[0].count_positions(d) if first else 1 for d in range(len(reach))]
     if sum(n * int(upto[far]) for n, far in zip(starts, reach, strict=True)) > MOST_PAIRS:
         return 2 * math.prod(max(lattice.own_squares()) for lattice in lattices)
-    each = [last.squares(d) for d in range(max(reach) + 1)]
+    each = [last.move_squares(d) for d in range(max(reach) + 1)]
     most = 0
     for d, far in enumerate(reach):
-        one = first[0].squares(d) if first else [(1, 1, 1)]
+        one = first[0].move_squares(d) if first else [(1, 1, 1)]
         other = list(dict.fromkeys(square for squares in each[: far + 1] for square in squares))
         sign = np.array([1.0, 1.0, -2.0])
         found = (np.array(one, dtype=np.float64) * sign) @ np.array(other, dtype=np.float64).T
-        for i, j in np.argwhere(found >= found.max() - _FLOAT_ERROR * float(max(one)[0] * max(other)[0])):
+        for i, j in np.argwhere(found >= found.max() - 1e-9 * float(max(one)[0] * max(other)[0])):
             (a, b, c), (x, y, z) = one[i], other[j]
             most = max(most, a * x + b * y - 2 * c * z)
     return most

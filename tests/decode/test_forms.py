@@ -8,7 +8,7 @@ from deltahist.decode.forms import IndependentIncrements, IntervalForms, iterate
 from deltahist.space.workloads import Pieces
 from deltahist.strategies.flow.decoder import Diagonal, Sides, estimated_flow
 from deltahist.strategies.flow.noise import LineEstimator
-from deltahist.strategies.product import Prefixes, _Haar, _Sums
+from deltahist.strategies.product import PrefixForm, _Haar, _Sums
 
 
 def forms():
@@ -16,9 +16,9 @@ def forms():
     yield "diagonal", Diagonal(rng.random(7))
     yield "overlap", IndependentIncrements(rng.random(9).cumsum())
     for n in (1, 2, 3, 7, 8, 13):
-        yield f"suffix sums of {n}", Prefixes(_Sums(n, True))
-        yield f"prefix sums of {n}", Prefixes(_Sums(n, False))
-        yield f"Haar of {n}", Prefixes(_Haar(n))
+        yield f"suffix sums of {n}", PrefixForm(_Sums(n, True))
+        yield f"prefix sums of {n}", PrefixForm(_Sums(n, False))
+        yield f"Haar of {n}", PrefixForm(_Haar(n))
     for n, widths in ((1, ()), (5, ()), (9, (2,)), (12, (3,)), (20, (2, 5))):
         line = LineEstimator(n, widths, 1.0, 1.7, tuple(rng.random(len(widths)) + 0.5))
         for name, form in zip(("side", "before", "behind"), estimated_flow(line, 1.0, 1.7, line.sums), strict=True):
@@ -102,7 +102,9 @@ def test_prefixes_are_columns_of_the_inverse(factor):
     np.add.at(found, (rows, np.arange(n + 1)[:, None]), entries)
     assert np.allclose(found, expected)
     low, high = np.triu_indices(n + 1, 1)
-    assert np.allclose(Prefixes(factor).fourth(low, high), ((expected[:, high] - expected[:, low]) ** 4).sum(axis=0))
+    assert np.allclose(
+        PrefixForm(factor).sum_fourth_powers(low, high), ((expected[:, high] - expected[:, low]) ** 4).sum(axis=0)
+    )
 
 
 def test_moves_of_queries_stay_on_the_grid_and_in_their_boxes():

@@ -78,7 +78,7 @@ def test_boxes_are_worked_through_in_parts(monkeypatch):
     _, mechanism = next(mechanisms(1, 2))
     ranges = dh.workloads.all_ranges(mechanism.domain)
     together = mechanism.decoder.moments(ranges).variance
-    monkeypatch.setattr("deltahist.strategies.tents._AT_A_TIME", 20)
+    monkeypatch.setattr("deltahist.strategies.tents._TOGETHER", 20)
     assert np.array_equal(mechanism.decoder.moments(ranges).variance, together)
 
 
