@@ -25,7 +25,7 @@ from deltahist.decode.forms import (
     mean_increment_product,
     sum_intervals,
 )
-from deltahist.errors import check_choice
+from deltahist.errors import InputError, check_choice
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
 from deltahist.space.workloads import Span, aligned_spans
@@ -123,10 +123,10 @@ class Cumulative(Product):
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Cumulative:
-        rest = text.partition(":")[2] or "suffix"
-        if rest not in ("suffix", "prefix"):
+        direction = text.partition(":")[2] or "suffix"
+        if direction not in ("suffix", "prefix"):
             raise InputError(f"strategy is {text!r}: it must be cumulative, cumulative:suffix or cumulative:prefix")
-        return cls(near.domain, "prefix" if rest == "prefix" else "suffix")
+        return cls(near.domain, direction)  # type: ignore[arg-type]
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
