@@ -76,18 +76,6 @@ def test_the_total_goes_to_the_cells_that_are_open(sets, kind):
     assert np.allclose(found.estimate_cells(values, 100), expected, atol=1e-6)
 
 
-def test_a_measured_cell_keeps_its_noise_and_its_estimate():
-    domain = dh.Domain((0, 1), (4,))
-    A, near, box = dh.strategies.CutAugmented(domain, ((0,),)), dh.Neighbourhood(domain, 0.25), [[0, 0.25]]
-    release = dh.publish([10, 30, 30, 30], near, A, 200.0, weak_protection_accepted=True)
-    row = dh.answer(release, dh.workloads.boxes(box)).iloc[0]
-    assert row["estimate"] == pytest.approx(10)
-    assert row["unresolved"] == 0
-    noisy = dh.publish([10, 30, 30, 30], near, A, 1.0)
-    row = dh.answer(noisy, dh.workloads.boxes(box)).iloc[0]
-    assert row["std_error"] == pytest.approx(noisy.laws[0].variance() ** 0.5)
-
-
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_estimates_and_coefficients_equal_the_dense_ones(name):
     for rng, A, laws, known in cases(name, 12):

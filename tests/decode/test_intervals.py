@@ -1,4 +1,4 @@
-"""Intervals: quantiles, heavy tails, whole numbers; never beyond what Chebyshev's inequality guarantees."""
+"""Intervals have their level, and noise alone stands out in one family of twenty at most."""
 
 from fractions import Fraction
 
@@ -8,8 +8,8 @@ import scipy.signal
 import scipy.stats
 
 import deltahist as dh
-from deltahist.decode import Moments, interval
-from deltahist.privacy import Laplace
+from deltahist.decode import Moments, interval, stands_out
+from deltahist.privacy import Gaussian, Laplace
 
 WIDE = Laplace(Fraction(1000))
 
@@ -20,7 +20,7 @@ def half_width(variance, kurtosis=0.0, level=0.95, law=WIDE, **more):
     return down[0]
 
 
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99, 0.999])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
 def test_without_excess_kurtosis_quantiles_are_normal(level):
     assert half_width(9.0, level=level) == pytest.approx(3 * scipy.stats.norm.ppf((1 + level) / 2))
 
@@ -43,17 +43,16 @@ def test_sums_of_laplace_draws_have_their_level(draws):
     assert pmf[np.abs(x) <= half].sum() == pytest.approx(0.95, abs=0.005)
 
 
-@pytest.mark.parametrize("name", ["Flow", "Hierarchical", "ShiftedGrids", "Wavelet"])
+@pytest.mark.parametrize("name", ["Flow", "Wavelet"])
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_intervals_hold_the_estimate_and_each_other_at_every_level(name, nonnegative):
     """Also where noise is nearly always 0: below the level at which there is any, intervals are points."""
     domain = dh.Domain((0, 0, 5, 7), (5, 7))
-    make = {"ShiftedGrids": lambda domain: dh.strategies.dyadic_grids(domain, 1)}
-    A = make.get(name, getattr(dh.strategies, name))(domain)
+    A = getattr(dh.strategies, name)(domain)
     near, rng = dh.Neighbourhood(domain, 1), np.random.default_rng(1)
     release = dh.publish(np.ones((5, 7), int), near, A, 30.0, rng=rng, weak_protection_accepted=True)
     last = None
-    for level in (0.01, 0.2, 0.5, 0.8, 0.95, 0.999999):
+    for level in (0.01, 0.5, 0.95, 0.999999):
         found = dh.answer(release, dh.workloads.all_ranges(domain), level=level, nonnegative=nonnegative)
         assert (found["low"] <= found["estimate"]).all()
         assert (found["estimate"] <= found["high"]).all()
@@ -61,3 +60,45 @@ def test_intervals_hold_the_estimate_and_each_other_at_every_level(name, nonnega
             assert (found["low"] <= last["low"] + 1e-9).all()
             assert (found["high"] >= last["high"] - 1e-9).all()
         last = found
+
+
+SIZES = 500
+
+
+@pytest.mark.parametrize("draws", [1, 2, 5, 60])
+@pytest.mark.parametrize("law", [Laplace(Fraction(1, 3)), Laplace(1), Laplace(4), Gaussian(9)], ids=str)
+def test_noise_alone_stands_out_in_one_family_of_twenty_at_most(law, draws):
+    rng = np.random.default_rng(5)
+    if isinstance(law, Laplace):
+        chance = -np.expm1(-1 / law.scale)
+        up, down = rng.geometric(chance, (2, SIZES, 200, draws)) - 1
+        noise = (up - down).sum(axis=-1)
+    else:
+        noise = rng.normal(0, law.scale, (SIZES, 200, draws)).round().sum(axis=-1)
+    error, kurtosis = np.sqrt(draws * law.variance()), law.kurtosis() / draws
+    for sides in (False, True):
+        alarms = np.mean([stands_out(each, error, kurtosis, either_side=sides).any() for each in noise])
+        assert alarms <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / SIZES)
+        if draws == 60 and law.unit == "rho":  # where the tail is exact nothing is given away
+            assert alarms >= 0.02
+
+
+def test_what_is_far_above_the_noise_is_found():
+    rng = np.random.default_rng(3)
+    truth = np.where(np.arange(4000) % 100 == 0, 60.0, 0.0)
+    found = [stands_out(truth + noise, 3 * np.sqrt(2)) for noise in rng.laplace(0, 3, (20, 4000))]
+    assert np.all([each[truth > 0].sum() >= 38 for each in found])
+    assert np.sum([each[truth == 0].any() for each in found]) <= 3
+
+
+def test_found_estimates_leave_their_share_of_the_level():
+    """Holm: beside 999 that surely stand out, one is tested as if it were alone."""
+    assert stands_out(np.append(np.full(999, 1e3), 17.2), 10.0, 0.0).all()
+    assert not stands_out(np.append(np.zeros(999), 17.2), 10.0, 0.0).any()
+
+
+def test_exact_counts_and_unknown_kurtosis():
+    assert stands_out([1e-12, 1, -1], 0.0).tolist() == [False, True, False]
+    assert stands_out([0, 1, -1], 0.0, either_side=True).tolist() == [False, True, True]
+    sizes = np.linspace(1, 10, 50)
+    assert np.array_equal(stands_out(sizes, 1.0, np.nan), stands_out(sizes, 1.0, 3.0))

@@ -41,14 +41,6 @@ def test_evenly_spread_points_do_not_clump_and_have_no_slopes():
     assert law.trust < 0.25
 
 
-def test_noise_is_no_clump():
-    """Noise of variance 100 in cells of 200 evenly spread points: ψ would be 0.5 if it were taken for clumps."""
-    rng = np.random.default_rng(12)
-    cells = rng.poisson(200, (60, 60)) + rng.normal(0, 10, (60, 60))
-    law = learn_clumping(cells, lambda widths: 100.0 * np.prod(widths))
-    assert law.clump + law.shared * 800 < 0.2
-
-
 @pytest.mark.parametrize("size", [3, 8])
 def test_clumps_of_a_size_are_recovered(size):
     """Every point is `size` points at one place: E d² = size · B, so that ψ = size − 1."""
@@ -87,12 +79,11 @@ def test_single_cells_have_the_slopes_of_whole_rows():
         assert np.array_equal(places, every.ravel())
 
 
-@pytest.mark.parametrize("kind", [pytest.param("even", marks=pytest.mark.slow), "clumped", "one place"])
+@pytest.mark.parametrize("kind", ["clumped", "one place"])
 def test_intervals_of_squares_at_any_place_hold(kind):
     """300 squares: were each covered by 93% alone, fewer than 88% of correlated ones would still be a surprise."""
     rng = np.random.default_rng(6)
     points = {
-        "even": lambda: rng.random((40_000, 2)),
         "clumped": lambda: clumps(rng, 3000, 40_000),
         "one place": lambda: np.vstack([rng.random((4000, 2)), np.full((4000, 2), 0.517)]),
     }[kind]()
@@ -107,7 +98,7 @@ def test_intervals_of_squares_at_any_place_hold(kind):
         assert (np.abs(found["estimate"] - truth) <= 1.96 * found["noise_error"]).mean() < 0.75
 
 
-@pytest.mark.parametrize("side", [0.1, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("side", [0.1, 0.5])
 @pytest.mark.parametrize("kind", ["even", "clumped"])
 def test_intervals_of_small_squares_at_busy_places_hold(kind, side):
     """300 squares of a tenth of a cell to a cell, about true points: the noise and blind placing gave 30 to 90%."""
@@ -119,16 +110,6 @@ def test_intervals_of_small_squares_at_busy_places_hold(kind, side):
     found = dh.answer(release, np.column_stack([centre - half, centre + half]))
     truth = [(np.abs(points - each).max(axis=1) < half * (1 + 1e-9)).sum() for each in centre]
     assert ((found["low"] <= truth) & (truth <= found["high"])).mean() >= 0.92
-
-
-def test_only_queries_without_a_whole_cell_reach_higher_than_lower():
-    release = release_of(np.random.default_rng(8).random((40_000, 2)))
-    cell = 1 / 40
-    boxes = np.array([[4.2, 4.2, 4.6, 4.6], [4.2, 4.2, 5.7, 5.7], [4.2, 4.2, 6.8, 6.8], [4, 4, 7, 7]]) * cell
-    found = dh.answer(release, boxes)
-    up, down = found["high"] - found["estimate"], found["estimate"] - found["low"]
-    assert ((up > down + 1) == [True, True, False, False]).all()
-    assert up[2:].to_numpy() == pytest.approx(down[2:], rel=0.2)  # whole numbers of draws reach one further up
 
 
 @pytest.mark.parametrize(("nonnegative", "smooth"), [(False, True), (True, False)])

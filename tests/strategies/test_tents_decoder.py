@@ -51,8 +51,6 @@ def test_the_mean_error_is_worked_out_axis_by_axis():
     total = PublicTotal(decoder.onto_total[1].reshape(domain.shape)).mean_reduction()
     decoder.total_known = False
     assert mean == pytest.approx(decoder.mean_variance(dh.workloads.all_ranges(domain)) - total, rel=1e-9)
-    alone = dh.Mechanism(quiet(dh.Domain((0, 1), (1,)), 1, None), Tents(dh.Domain((0, 1), (1,)), 1), dh.Budget(1))
-    assert alone.decoder.mean_variance(dh.workloads.all_ranges(alone.domain)) == 0
 
 
 def test_large_domains_agree_with_what_is_solved_query_by_query():
