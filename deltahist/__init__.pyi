@@ -36,7 +36,6 @@ from .network.diffusion import Diffusion as Diffusion
 from .network.graph import Network as Network
 from .network.mechanism import DiffusionMechanism as DiffusionMechanism, PrivacyLevels as PrivacyLevels
 from .network.rappor import Rappor as Rappor
-from .personal.engine import Database as Database
 from .personal.people import People as People
 from .planning import (
     Candidate as Candidate,

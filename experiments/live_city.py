@@ -126,7 +126,7 @@ def _found(folder: str) -> tuple[Any, People]:
 
 def _spent(people: People) -> NDArray[np.float64]:
     """Return the spent budget of each user. Only the experiment may look at it."""
-    with people.purses.turn() as turn:
+    with people.purses.open_turn() as turn:
         return turn.spent / 1e9
 
 

@@ -36,8 +36,12 @@ def ask(
       deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
     """
     from deltahist.accounts.ledger import Ledger, check_text
-    from deltahist.personal import People
-    from deltahist.personal.question import Question
+
+    try:
+        from deltahist.personal.people import People
+        from deltahist.personal.questions import Question
+    except ImportError:
+        raise InputError("people's records need more packages: pip install 'deltahist[personal]'") from None
 
     asked, account = Question.read(question), check_text(account=account)
     where: dict[str, Any] = {"table": table or asked.table, "owner": owner or asked.owner}
@@ -59,4 +63,4 @@ def ask(
     if as_json or (out is not None and out.suffix.lower() == ".json"):
         console.put_json(answer.to_json(), out)
     else:
-        console.put(f"{answer}\n\n{answer.words[0].upper()}{answer.words[1:]}.", out)
+        console.put(f"{answer}\n\n{answer.explanation[0].upper()}{answer.explanation[1:]}.", out)

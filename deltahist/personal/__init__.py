@@ -1,6 +1,6 @@
 """People's own budgets: each person pays for the questions that use their records (ProPer). Private."""
 
-from deltahist.personal.engine import Database
+from deltahist.personal.engines import Engine
 from deltahist.personal.people import People
 
-__all__ = ["Database", "People"]
+__all__ = ["Engine", "People"]

@@ -1,8 +1,8 @@
-"""People with budgets of their own, and questions about their records, from the key to the answer.
+"""People with their own budgets, and questions about their records, from the key to the answer.
 
 A person takes part if they can pay for all of their derived records, whatever others have. Everybody else's records are
-left out, silently. Charging, noise and the kept answer are one transaction of the ledger, which ends before anything is
-handed out. A question that is interrupted once records are read costs everybody the most that it may cost them
+left out, silently. Charging, noise and the kept answer are one transaction of the ledger, which ends before the answer
+is released. A question that is interrupted once records are read costs everybody the most that it may cost them
 (docs/privacy/personal.md, section 6).
 """
 
@@ -13,43 +13,198 @@ import hashlib
 import math
 import secrets
 import time
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sqlalchemy import JSON, Column, Connection, LargeBinary, MetaData, String, Table, insert, select, update
 
-from deltahist.accounts.ledger import Ledger, check_text
+from deltahist.accounts.ledger import Ledger, check_text, get_note, open_account, set_note
 from deltahist.budget import Budget, floor_nano
-from deltahist.errors import NANO, DamagedFile, InputError
-from deltahist.personal.aggregates import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
-from deltahist.personal.engine import Database, carried_tables, raise_alone, sql_of
-from deltahist.personal.purses import KeyReuseError, Purses, Turn
+from deltahist.errors import NANO, DamagedFile, InputError, check_choice
+from deltahist.personal.engines import Engine, find_public_tables, raise_without_context, write_sql
 from deltahist.personal.query import NAME, OWNER, Query
+from deltahist.personal.questions import Aggregate, Answer, Answers, Count, Histogram, Mean, Sum
 from deltahist.preprocessing import normalize_name
 
 #: The names of people who can pay for a record, with their places in the purses; and the records of these people.
 PAYERS, RECORDS = "_deltahist_payers", "_deltahist_records"
-#: A person with more records than this does not take part: the price of its square is more than any limit pays.
-_MOST_RECORDS = 1 << 31
-#: The one message of every question that was interrupted.
-INTERRUPTED = "the question was interrupted while reading: everybody was charged the most that it may cost"
+_TABLES = MetaData()
+#: Who has a purse: a secret of the account, and for each person a digest of the name and the limit.
+_PEOPLE = Table(
+    "purse_people", _TABLES, Column("account", String, primary_key=True),
+    *(Column(name, LargeBinary, nullable=False) for name in ("secret", "marks", "limits")),
+)  # fmt: skip
+#: What each has spent, in the same order: the only column that a charge writes.
+_SPENT = Table(
+    "purse_spent", _TABLES,
+    Column("account", String, primary_key=True), Column("spent", LargeBinary, nullable=False),
+)  # fmt: skip
+#: Requests that were answered under a key.
+_ANSWERS = Table(
+    "purse_answers", _TABLES,
+    *(Column(name, String, primary_key=True) for name in ("account", "key")),
+    *(Column(name, JSON, nullable=False) for name in ("request", "answer")),
+)  # fmt: skip
 
 
 class InterruptedQuestionError(InputError):
-    """A question that memory, time or the database kept from an answer: everybody has paid."""
+    """A question that memory, time or the database kept from an answer: everybody has paid. It has one message."""
+
+    def __init__(self) -> None:
+        super().__init__("the question was interrupted while reading: everybody was charged the most that it may cost")
 
 
 class UnusableError(InputError):
-    """A ledger, or a database of people, that cannot be used just now."""
+    """A ledger, or a database of people, that cannot be used now."""
+
+
+class KeyReuseError(InputError):
+    """A key that was used for another request."""
+
+
+class Purses:
+    """The purses of an account of a ledger: the limit of each person, and what each has spent.
+
+    People are known by the normal form of their names. The ledger keeps a keyed digest of it (BLAKE2b, 128 bits):
+    people who join again have the same purse as before, whatever database their records are in. A limit never changes,
+    and a spent amount stays spent. Purses are kept as columns, so that a question about a million people is charged in
+    one write. Raises InputError if the account was opened as something else.
+    """
+
+    def __init__(self, ledger: Ledger, name: str, unit: str = "epsilon") -> None:
+        self.ledger, self.name = ledger, check_text(account=name)
+        self.unit = check_choice(("epsilon", "rho"), unit=unit)
+        with ledger.transaction() as connection:
+            open_account(connection, self.name, {"kind": "purses", "unit": unit})
+            _TABLES.create_all(connection)
+            if get_note(connection, self.name, "purses") is None:
+                empty = {"account": self.name, "marks": b"", "limits": b"", "secret": secrets.token_bytes(32)}
+                connection.execute(insert(_PEOPLE), empty)
+                connection.execute(insert(_SPENT), {"account": self.name, "spent": b""})
+                set_note(connection, self.name, "purses", _digest(b""))
+
+    @contextlib.contextmanager
+    def open_turn(self) -> Iterator[Turn]:
+        """Hold all purses, alone, and undo changes if the block raises; DamagedFile if columns contradict."""
+        with self.ledger.transaction() as connection:
+            yield Turn(connection, self.name)
+
+
+class Turn:
+    """Purses within one transaction of their ledger.
+
+    Attributes
+    ----------
+    limits, spent : (m,) billionths, of people in the order in which they joined.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection, self._name = connection, name
+        both = select(_PEOPLE, _SPENT.c.spent).join(_SPENT, _SPENT.c.account == _PEOPLE.c.account)
+        found = connection.execute(both.where(_PEOPLE.c.account == name)).first()
+        if found is None:
+            raise DamagedFile(f"account {name!r} is damaged: its purses are gone")
+        self._secret, self._marks = bytes(found.secret), bytes(found.marks)
+        self.limits = np.frombuffer(found.limits, "<i8").astype(np.int64)
+        self.spent = np.frombuffer(found.spent, "<i8").astype(np.int64)
+        if not len(self.limits) == len(self.spent) == len(self._marks) / 16:
+            raise DamagedFile(f"account {name!r} is damaged: its columns differ in length")
+        # Limits are at most 10^9, so that sums of a limit and a charge that it pays stay within 64 bits.
+        damaged = ((self.spent < 0) | (self.spent > self.limits) | (self.limits > 10**9 * NANO)).any()
+        if damaged or get_note(connection, name, "purses") != _digest(found.spent):
+            raise DamagedFile(f"account {name!r} is damaged: purses were changed after a charge (by a trigger?)")
+
+    def find_places(self, names: Sequence[str]) -> NDArray[np.int64]:
+        """Return the places (k,) of people by name, in any form of it; -1 for people who have not joined."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        digests, marks = (
+            pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(each) // 16, [None, pa.py_buffer(each)])
+            for each in (self._digest_names(names), self._marks)
+        )
+        return np.asarray(pc.index_in(digests, marks).fill_null(-1), dtype=np.int64)
+
+    def find_payers(self, names: Sequence[str], price: int) -> Any:
+        """Return an Arrow table of the names of people who can pay a price, and their places."""
+        import pyarrow as pa
+
+        places = self.find_places(names)
+        able = np.append(self.limits - self.spent, 0)[places] >= price
+        return pa.table({NAME: pa.array(names, pa.string()).filter(pa.array(able)), OWNER: places[able]})
+
+    def charge_people(self, times: NDArray[np.int64], price: int) -> NDArray[np.bool_]:
+        """Charge the people who can pay, and return who could, (m,): the others are not charged.
+
+        Each pays `times` (m,), not negative, times a price in billionths, above zero. Charges add up (ProPer,
+        sequential composition).
+        """
+        # By division, since a product might overflow.
+        pays = np.asarray((times > 0) & (times <= (self.limits - self.spent) // price))
+        self.spent = self.spent + np.where(pays, times, 0) * price
+        self._write_spent()
+        return pays
+
+    def join_people(self, names: Sequence[str], limits: ArrayLike) -> None:
+        """Open purses with limits (k,) of 0 to 10^18 billionths; known people keep theirs."""
+        different: dict[str, int] = {}
+        for name, limit in zip(map(_normalize_text, names), np.asarray(limits).tolist(), strict=True):
+            different.setdefault(name, limit)
+        different.pop("", None)
+        fresh = [name for name, place in zip(different, self.find_places(list(different)), strict=True) if place < 0]
+        self._marks += self._digest_names(fresh)
+        self.limits = np.append(self.limits, np.array([different[name] for name in fresh], np.int64))
+        self.spent = np.append(self.spent, np.zeros(len(fresh), np.int64))
+        self._write_columns(_PEOPLE, marks=self._marks, limits=self.limits.astype("<i8").tobytes())
+        self._write_spent()
+
+    def find_answer(self, key: str, request: dict[str, Any]) -> Any:
+        """Return the answer under a key, None if the key is new; KeyReuseError if it was used for another request."""
+        at = _ANSWERS.c.account == self._name, _ANSWERS.c.key == key
+        found = self._connection.execute(select(_ANSWERS).where(*at)).first()
+        if found is None:
+            return None
+        if found.request != request:
+            raise KeyReuseError(f"key {key!r} was used for another question: take a new key")
+        return found.answer
+
+    def keep_answer(self, key: str, request: dict[str, Any], answer: Any) -> None:
+        """Keep the answer to a request under a new key."""
+        row = {"account": self._name, "key": key, "request": request, "answer": answer}
+        self._connection.execute(insert(_ANSWERS), row)
+
+    def _digest_names(self, names: Sequence[str]) -> bytes:
+        """Return the keyed digests of names, one after another."""
+        texts, key = (_normalize_text(name).encode() for name in names), self._secret
+        return b"".join(hashlib.blake2b(text, key=key, digest_size=16).digest() for text in texts)
+
+    def _write_spent(self) -> None:
+        spent = self.spent.astype("<i8").tobytes()
+        self._write_columns(_SPENT, spent=spent)
+        set_note(self._connection, self._name, "purses", _digest(spent))
+
+    def _write_columns(self, table: Table, **columns: bytes) -> None:
+        self._connection.execute(update(table).where(table.c.account == self._name).values(columns))
+
+
+def _normalize_text(name: str) -> str:
+    """Return a text in the form that is compared (`normalize_name`), or "" if it is blank."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def _digest(spent: bytes) -> str:
+    return hashlib.blake2b(spent, digest_size=16).hexdigest()
 
 
 class People:
-    """People with budgets of their own: a question charges the owners of the records that it uses.
+    """People with their own budgets: a question charges the owners of the records that it uses.
 
     Records of people who cannot pay are left out of a question, silently. All answers together are ε-private for each
     person, where ε is their own limit: with and without the records o, Pr(A(D) ∈ S) ≤ e^(E(o)) Pr(A(D') ∈ S).
@@ -57,9 +212,9 @@ class People:
 
     Parameters
     ----------
-    database : a Database, or where one is (a DuckDB file or connection, or the URL of a PostgreSQL database).
-    table : of it. owner : the column that names the person whose a record is.
-    ledger : a Ledger, or where one is; it is made if it does not exist. name : of the account in it.
+    database : a DuckDB file or connection, the URL of a PostgreSQL database, or an `Engine`.
+    table : of it. owner : the column that names the person whose record it is.
+    ledger : a Ledger, or the path or URL of one, which is made if it does not exist. name : of the account in it.
     epsilon, rho : the budget of people who join without one; at most one of both.
 
     Raises InputError if a table or column is not there, or the account was opened in another unit.
@@ -94,8 +249,8 @@ class People:
         if epsilon is not None or rho is not None:
             Budget(epsilon, rho)
         self.table, self.owner, self.epsilon, self.rho = table, owner, epsilon, rho
-        self.database = database if isinstance(database, Database) else Database.open(database)
-        self._query = self.database.query(table, owner)
+        self.database = database if isinstance(database, Engine) else Engine.open(database)
+        self._query = self.database.make_query(table, owner)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         unit = "epsilon" if rho is None else "rho"
         if epsilon is None and rho is None:
@@ -141,48 +296,46 @@ class People:
 
         Raises InputError, and nobody joins, on bad names or budgets, or if somebody has joined with another budget.
         """
-        listed = _check_names(names)
+        listed = _list_names(names)
         if len(set(listed)) < len(listed):
-            twice = Counter(listed).most_common(1)[0][0]
-            raise InputError(f"{twice!r} is named twice: each person joins once")
-        limits = self._limits(len(listed), epsilon, rho)
-        with self.purses.turn() as turn:
-            places = turn.find(listed)
+            raise InputError(f"{Counter(listed).most_common(1)[0][0]!r} is named twice: each person joins once")
+        limits = self._read_limits(len(listed), epsilon, rho)
+        with self.purses.open_turn() as turn:
+            places = turn.find_places(listed)
             other = (places >= 0) & (turn.limits[places] != limits) if len(turn.limits) else np.zeros(0, bool)
             if other.any():
-                name = listed[int(np.argmax(other))]
-                raise InputError(f"{name!r} joined with another budget, which never changes")
-            turn.join(listed, limits)
+                raise InputError(f"{listed[int(np.argmax(other))]!r} joined with another budget, which never changes")
+            turn.join_people(listed, limits)
 
     def enrol(self) -> int:
         """Let all other owners join with the default budget (InputError if there is none); their number is private."""
-        with self.database.snapshot() as look:
-            owners = look.fetch(self.names)[NAME].to_pylist()
-        limit = self._limits(1, None, None)
-        with self.purses.turn() as turn:
+        with self.database.open_session() as session:
+            owners = session.fetch_table(self.names)[NAME].to_pylist()
+        limit = self._read_limits(1, None, None)
+        with self.purses.open_turn() as turn:
             before = len(turn.limits)
-            turn.join(owners, np.broadcast_to(limit, len(owners)))
+            turn.join_people(owners, np.broadcast_to(limit, len(owners)))
             return len(turn.limits) - before
 
     def spent(self, names: Sequence[str]) -> list[Fraction]:
         """Return what people have spent, which is private; InputError if somebody has not joined."""
-        return [spent for spent, _ in self._purses_of(names)]
+        return [spent for spent, _ in self._read_purses(names)]
 
     def left(self, names: Sequence[str]) -> list[Fraction]:
         """Return what people may still spend, which is private; InputError if somebody has not joined."""
-        return [limit - spent for spent, limit in self._purses_of(names)]
+        return [limit - spent for spent, limit in self._read_purses(names)]
 
-    def _purses_of(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
+    def _read_purses(self, names: Sequence[str]) -> list[tuple[Fraction, Fraction]]:
         """Return what each has spent, and the limit."""
-        listed = _check_names(names)
-        with self.purses.turn() as turn:
-            places = turn.find(listed)
+        listed = _list_names(names)
+        with self.purses.open_turn() as turn:
+            places = turn.find_places(listed)
             if (places < 0).any():
                 raise InputError(f"{listed[int(np.argmin(places))]!r} has not joined")
             purses = zip(turn.spent[places].tolist(), turn.limits[places].tolist(), strict=True)
         return [(Fraction(spent, NANO), Fraction(limit, NANO)) for spent, limit in purses]
 
-    def _limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
+    def _read_limits(self, number: int, epsilon: Any, rho: Any) -> NDArray[np.int64]:
         """Return the billionths (m,) that each may spend."""
         if epsilon is None and rho is None:
             epsilon, rho = self.epsilon, self.rho
@@ -190,13 +343,10 @@ class People:
         given, other = (epsilon, rho) if unit == "epsilon" else (rho, epsilon)
         if other is not None or given is None:
             raise InputError(f"epsilon is {epsilon!r} and rho {rho!r}: each person needs a budget in {unit}")
-        amounts = np.asarray(given, dtype=object)
-        if amounts.shape not in ((), (number,)):
-            raise InputError(f"{amounts.size:,} budgets for {number:,} people: give one for all, or for each")
-        nanos = [floor_nano(**{unit: amount}) for amount in amounts.ravel().tolist()]
+        nanos = [floor_nano(**{unit: amount}) for amount in np.asarray(given, dtype=object).ravel().tolist()]
         if min(nanos, default=1) < 1:
             raise InputError(f"{unit} is below a billionth: a budget must be at least that")
-        return np.broadcast_to(np.array(nanos, dtype=np.int64), number)
+        return np.broadcast_to(np.array(nanos, dtype=np.int64).reshape(np.shape(given)), number)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -217,7 +367,7 @@ class Records(Query):
     until: float = math.inf
 
     def ask(self, aggregate: Aggregate, key: str | None = None) -> Any:
-        """Ask a question (`deltahist.personal.aggregates`). Source: ProPer, Corollary 1, provenance.
+        """Ask a question (`deltahist.personal.questions`). Source: ProPer, Corollary 1, provenance.
 
         Raises InterruptedQuestionError if it ends while records are read: everybody is charged the most. Raises
         InputError if the unit is another, the key was used for another request, or the database or the ledger fails:
@@ -227,41 +377,41 @@ class Records(Query):
         if aggregate.unit != people.purses.unit:
             raise InputError(f"the question costs {aggregate.unit}: budgets are in {people.purses.unit}")
         expression = aggregate.add_up(self)
-        request = {} if key is None else _request(self, expression, aggregate)
+        request = {} if key is None else _describe_request(self, expression, aggregate)
         key = None if key is None else check_text(key=key)
         ended: BaseException | None = None
-        with storage_failures(), people.purses.turn() as turn, people.database.snapshot() as look:
+        with as_unusable(), people.purses.open_turn() as turn, people.database.open_session() as session:
             kept = None if key is None else turn.find_answer(key, request)
             if kept is not None:
                 return aggregate.decode(np.array(kept))
             # All that is public comes first, and takes no time from what follows.
-            look.put(PAYERS, turn.find_payers([], price))
-            fetch_names = look.plan(people.names)
-            look.create(RECORDS, people.payers_records)
-            fetch = look.plan(expression)
+            session.put_table(PAYERS, turn.find_payers([], price))
+            fetch_names = session.plan_fetch(people.names)
+            session.create_view(RECORDS, people.payers_records)
+            fetch_sums = session.plan_fetch(expression)
             begun, before = time.monotonic(), turn.spent
             if begun + self.seconds > self.until:
                 raise UnusableError("the question took too long to plan, or others did: nothing was charged")
             end = begun + self.seconds * (1 - secrets.randbelow(1 << 20) / (1 << 21))
             try:
-                with look.until(end):
-                    look.put(PAYERS, turn.find_payers(fetch_names()[NAME].to_pylist(), price))
-                    rows = fetch()
+                with session.stop_at(end):
+                    session.put_table(PAYERS, turn.find_payers(fetch_names()[NAME].to_pylist(), price))
+                    rows = fetch_sums()
                 sums = {name: rows[name].to_numpy() for name in rows.column_names}
                 number = np.zeros(len(turn.limits), np.int64)
                 np.add.at(number, sums[OWNER], sums["number"])
-                pays = turn.charge(_times(number, aggregate), price)[sums[OWNER]]
+                pays = turn.charge_people(_count_prices(number, aggregate), price)[sums[OWNER]]
                 released = aggregate.release({name: column[pays] for name, column in sums.items()})
                 answer = aggregate.decode(released)
                 if time.monotonic() > end:
-                    raise TimeoutError
+                    ended = InterruptedQuestionError()
             except Exception:  # its message, and its being one, may be about records
-                ended = InterruptedQuestionError(INTERRUPTED)
+                ended = InterruptedQuestionError()
             except BaseException as stopped:
                 ended = stopped.with_traceback(None)
             if ended is not None:
                 turn.spent = before
-                turn.charge(_most_times(turn, self, aggregate), price)
+                turn.charge_people(_count_most_prices(turn, self, aggregate), price)
             elif key is not None:
                 turn.keep_answer(key, request, released.tolist())
             if self.seconds < math.inf:
@@ -288,7 +438,7 @@ class Records(Query):
 
 
 @contextlib.contextmanager
-def storage_failures() -> Iterator[None]:
+def as_unusable() -> Iterator[None]:
     """Raise the library's own errors about a ledger or a database as UnusableError."""
     try:
         yield
@@ -297,36 +447,36 @@ def storage_failures() -> Iterator[None]:
         raise
     except InputError as problem:
         failed = UnusableError(str(problem))
-    raise_alone(failed)
+    raise_without_context(failed)
 
 
-def _most_times(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
+def _count_most_prices(turn: Turn, query: Query, aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often each person pays at most, (m,): for as many records as there may be, as long as money lasts."""
     affordable = (turn.limits - turn.spent) // aggregate.price
     if query.most is None:
         return affordable
-    return np.minimum(affordable, _times(np.array([min(query.most, 1 << 62)]), aggregate))
+    return np.minimum(affordable, _count_prices(np.array([min(query.most, 1 << 62)]), aggregate))
 
 
-def _times(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
+def _count_prices(number: NDArray[np.int64], aggregate: Aggregate) -> NDArray[np.int64]:
     """Return how often the owner of some numbers of derived records pays the price of one."""
     times = number if aggregate.unit == "epsilon" else number**2
-    return np.asarray(np.where(number > _MOST_RECORDS, 1 << 62, times))
+    # No limit pays for more records than that, and their square may overflow.
+    return np.asarray(np.where(number > 1 << 31, 1 << 62, times))
 
 
-def _request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, Any]:
+def _describe_request(query: Query, expression: Any, aggregate: Aggregate) -> dict[str, Any]:
     """Describe a question as JSON, alike in every process."""
-    text = sql_of(expression, "duckdb", pretty=True)
+    text = write_sql(expression, "duckdb", pretty=True)
     # Names of public tables differ from run to run: their rows replace them.
-    for name, rows in carried_tables(expression).items():
+    for name, rows in find_public_tables(expression).items():
         text = text.replace(name, hashlib.sha256(repr(rows.to_pydict()).encode()).hexdigest())
     records = hashlib.sha256(text.encode()).hexdigest()
-    asked = {field.name: str(getattr(aggregate, field.name)) for field in fields(aggregate)}
-    return {"question": type(aggregate).__name__, **asked, "source": list(query.source), "records": records}
+    return {**aggregate.describe(), "source": list(query.source), "records": records}
 
 
-def _check_names(names: Sequence[Any]) -> list[str]:
-    """Return names in the form that is compared; InputError on one that is none."""
+def _list_names(names: Sequence[Any]) -> list[str]:
+    """Return names in the form that is compared; InputError on one that is unusable."""
     listed = [normalize_name(owner=name) for name in ([names] if isinstance(names, str) else names)]
     for name in listed:
         if any("\ud800" <= letter <= "\udfff" for letter in name):

@@ -2,41 +2,457 @@
 
 F(D) is the union of F(D_o) over the owners o, where D_o are the records of o. So each person pays for their own records
 only: size(F(D_o)) · ε for an ε-private question. Source: ProPer, Lemma 1, Corollary 1.
+
+Queries take SQL expressions that no record can make fail, and that mean the same in DuckDB and PostgreSQL. An error
+that depends on a record would reveal it: an overflow, a division by zero. So sqlglot reads an expression, and Ibis
+builds each operation anew. What could fail gives NULL. What cannot be guarded, or differs between the databases, is
+refused. No guard relies on the order in which a database evaluates an expression.
+
+Values are of six kinds: "truth", "whole" (64 bits), "number" (a float), "text", "time" (UTC) and "date". Numbers are
+zero, or of a size of 1e-100 to 1e100 in columns and results, and of 1e-300 to 1e300 in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from deltahist.errors import InputError, check_whole
-from deltahist.personal.expressions import (
-    DTYPES,
-    LARGEST,
-    LONGEST_TEXT,
-    SMALLEST,
-    SafeExpression,
-    check_column,
-    convert,
-    kind_of,
-    make_constant,
-    read_expression,
-    unify,
+from deltahist.errors import InputError, check_choice, check_whole
+
+#: Hidden columns: the person whose record it is (by name, or by the place of their purse), and the person's name.
+OWNER, NAME = "_person", "_person_name"
+#: Ibis types of the kinds.
+DTYPES = {
+    "truth": "boolean", "whole": "int64", "number": "float64", "text": "string", "time": "timestamp(6)", "date": "date",
+}  # fmt: skip
+#: Sizes of numbers that are not zero; and of factors, so that no product leaves the range of floats.
+SMALLEST, LARGEST, _FACTOR = 1e-100, 1e100, (1e-150, 1e150)
+#: Parts of an expression, guards included, and how deeply they may be nested.
+_MOST_NODES, _MOST_DEEP = 4000, 60
+#: Characters of a text: in records the rest is cut off, so that no record takes long.
+LONGEST_TEXT = 1000
+_CAPITALS, _SMALL = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
+_COMPARISONS = {"EQ": "eq", "NEQ": "ne", "LT": "lt", "LTE": "le", "GT": "gt", "GTE": "ge"}
+_DATE_PARTS = {"YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "DAY": "day", "DOY": "day_of_year"}
+_CLOCK_PARTS = {"HOUR": "hour", "MINUTE": "minute", "SECOND": "second"}
+_RULE = (
+    "there are columns, constants, =, <>, <, <=, >, >=, in, between, like, is null, not, and, or, + - * / %, case, "
+    "coalesce, nullif, floor, ceil, abs, sqrt, lower, upper, length, substr, extract, date_trunc and cast(time as date)"
 )
 
-#: Hidden columns: the person whose record it is (by name, or by the place of their purse), names, and what stays.
-OWNER, NAME, _STAYS = "_person", "_person_name", "_person_stays"
-#: Records that one record may become, and parts of expressions that are evaluated for it, by all steps of a query
-#: together: memory or time that ends would reveal records.
-_MOST_COPIES, _MOST_PARTS = 1000, 10_000
-#: Bytes of a column's name; PostgreSQL cuts off what is longer.
-_LONGEST_NAME = 63
-#: Rows of a public table: it goes to the database with the query.
-_MOST_ROWS = 1_000_000
-#: Sums of a person's values stay within 64 bits.
-_MOST_SUM = 1 << 62
+
+def find_kind(dtype: Any) -> str | None:
+    """Return the kind that an Ibis type is read as; None if queries cannot take it."""
+    tests = {
+        "truth": dtype.is_boolean(),
+        "whole": dtype.is_integer() and not dtype.is_uint64(),
+        "number": dtype.is_uint64() or dtype.is_floating() or dtype.is_decimal(),
+        "text": dtype.is_string(),
+        "time": dtype.is_timestamp(),
+        "date": dtype.is_date(),
+    }
+    return next((kind for kind, is_it in tests.items() if is_it), None)
+
+
+def check_column(name: Any, known: Any) -> None:
+    """Raise InputError unless a name is one of the known columns."""
+    check_choice(tuple(sorted(known)), column=name)
+
+
+def write_float(value: float) -> Any:
+    """Return a constant that every database reads as the same float."""
+    import ibis
+
+    return ibis.literal(repr(value)).cast("float64")
+
+
+def bound_number(value: Any, least: float, most: float) -> Any:
+    """Return a number: zero where its size is below `least`, NULL where it is above `most`, infinite or NaN."""
+    import ibis
+
+    low, high, zero = (write_float(each) for each in (least, most, 0.0))
+    return ibis.cases((value.abs().between(low, high), value), (value.abs() < low, zero))
+
+
+def read_expression(text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> SafeExpression:
+    """Read an expression in SQL, on columns of an Ibis table and of some kinds, as one that cannot fail.
+
+    `sizes` are the parts of the expressions behind columns (1 by default), which a database may write out.
+    Raises InputError if it cannot be read, names unknown columns, could fail, or differs between databases.
+
+    >>> import ibis
+    >>> visits = ibis.table({"kind": "string", "time": "timestamp"}, name="visits")
+    >>> kinds = {"kind": "text", "time": "time"}
+    >>> read_expression("kind in ('bus', 'tram') and extract(hour from time) >= 22", visits, kinds, {}).kind
+    'truth'
+    >>> read_expression("random() < 0.5", visits, kinds, {})
+    Traceback (most recent call last):
+    ...
+    deltahist.errors.InputError: expression is 'random() < 0.5', which asks for 'RAND()': there are columns, ...
+    """
+    import sqlglot
+    from sqlglot import exp
+
+    if not isinstance(text, str) or len(text) > 1 << 16:
+        raise InputError(f"expression is {str(text)[:60]!r}: it must be text of at most {1 << 16:,} characters")
+    try:
+        made = _Reader(text, records, columns, sizes).read(sqlglot.parse_one(text, into=exp.Condition))
+    except (sqlglot.errors.ParseError, sqlglot.errors.TokenError):
+        raise InputError(f"expression is {text[:60]!r}: it must be SQL; {_RULE}") from None
+    except RecursionError:
+        raise InputError(f"expression is {text[:60]!r}: it is nested too deeply") from None
+    return _clip_size(made, SMALLEST, LARGEST) if made.kind == "number" else made
+
+
+@dataclass(frozen=True)
+class SafeExpression:
+    """An expression that gives a value for every record.
+
+    Parameters
+    ----------
+    value : Ibis expression. kind : one of the six, or "null" for NULL itself.
+    least, most : a number is zero, or its size is between them.
+    nodes, deep : its length when written out, and how deeply it is nested.
+    constant : its value if it does not depend on the record.
+    """
+
+    value: Any
+    kind: str
+    least: float = SMALLEST
+    most: float = LARGEST
+    nodes: int = 1
+    deep: int = 1
+    constant: Any = None
+
+
+def convert_kind(made: SafeExpression, kind: str) -> SafeExpression:
+    """Convert whole numbers to numbers, dates to times, NULL to any kind; InputError otherwise."""
+    import ibis
+
+    if made.kind == kind:
+        return made
+    if made.kind == "null":
+        return replace(made, value=ibis.null(DTYPES[kind]), kind=kind, most=SMALLEST)
+    if (made.kind, kind) == ("whole", "number"):
+        if made.constant is not None:
+            return make_constant(float(made.constant))
+        return _combine_parts(made.value.cast("float64"), kind, [made], least=1.0, most=made.most)
+    if (made.kind, kind) == ("date", "time"):
+        return _combine_parts(made.value.cast(DTYPES["time"]), kind, [made])
+    if made.kind == "text" and made.constant is not None and kind in ("time", "date"):
+        return make_constant(_read_time(made.constant, kind))
+    raise InputError(f"the query takes a {made.kind} for a {kind}: values must be of one kind")
+
+
+def unify_kinds(parts: Sequence[SafeExpression]) -> list[SafeExpression]:
+    """Convert expressions to the one kind that suits all; raise InputError if there is none."""
+    kinds = {part.kind for part in parts if part.kind != "null"}
+    # A constant text may mean a time.
+    steady = {part.kind for part in parts if part.constant is None or part.kind != "text"} - {"null"} or kinds
+    wide = next((to for one, to in (("whole", "number"), ("date", "time")) if steady == {one, to}), None)
+    common = wide or min(steady, default="null")
+    return [convert_kind(part, common) for part in parts]
+
+
+def make_constant(value: Any) -> SafeExpression:
+    """Return a constant, written so that every database reads the same value; InputError if none can."""
+    import ibis
+
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, bool):
+        return SafeExpression(ibis.literal(value), "truth", constant=value)
+    if isinstance(value, int) and abs(value) < 1 << 63:
+        written, size = ibis.literal(value).cast("int64"), max(1.0, abs(float(value)))
+        return SafeExpression(written, "whole", least=1.0, most=size, constant=value)
+    if isinstance(value, float) and (not value or SMALLEST <= abs(value) <= LARGEST):
+        size = abs(value) or 1.0
+        return SafeExpression(write_float(value), "number", least=size, most=size, constant=value)
+    if isinstance(value, str) and "\0" not in value and len(value) <= LONGEST_TEXT:
+        return SafeExpression(ibis.literal(value, "string"), "text", constant=value)
+    if isinstance(value, datetime.date):
+        kind = "time" if isinstance(value, datetime.datetime) else "date"
+        return SafeExpression(ibis.literal(str(value)).cast(DTYPES[kind]), kind, constant=value)
+    raise InputError(
+        f"constant is {repr(value)[:60]}: it must be a truth value, a time, a date, a number (0, or 1e-100 to 1e100 in "
+        f"size, below 2^63 if whole) or a text of at most {LONGEST_TEXT:,} characters without the character 0"
+    )
+
+
+def _read_time(value: str, kind: str) -> datetime.datetime | datetime.date:
+    """Return a text as a time (in UTC, if it has a zone) or a date; InputError if it is neither."""
+    try:
+        time = datetime.datetime.fromisoformat(value)
+        if time.tzinfo is not None:
+            time = time.astimezone(datetime.UTC).replace(tzinfo=None)
+        return time if kind == "time" else datetime.date.fromisoformat(value)
+    except (ValueError, OverflowError):
+        raise InputError(f"{kind} is {value!r}: write 2026-05-01, and a time 2026-05-01 22:30:00") from None
+
+
+def _combine_parts(
+    value: Any, kind: str, parts: list[SafeExpression], least: float = SMALLEST, most: float = LARGEST, more: int = 1
+) -> SafeExpression:
+    """Return the expression that `value` makes of parts; raise InputError if it is too long or too deep."""
+    nodes = more + sum(part.nodes for part in parts)
+    deep = 1 + max((part.deep for part in parts), default=0)
+    if nodes > _MOST_NODES or deep > _MOST_DEEP:
+        raise InputError(f"expression is too long: it must have at most {_MOST_NODES:,} parts, {_MOST_DEEP} deep")
+    return SafeExpression(value, kind, least, most, nodes, deep)
+
+
+def _clip_size(part: SafeExpression, least: float, most: float) -> SafeExpression:
+    """Return a number with zero in place of sizes below `least`, and NULL in place of sizes above `most`."""
+    if part.least >= least and part.most <= most:
+        return part
+    return _combine_parts(bound_number(part.value, least, most), "number", [part] * 4, least, most, more=6)
+
+
+def _choose_part(value: Any, results: list[SafeExpression], others: list[SafeExpression]) -> SafeExpression:
+    """Return a value that is one of the results."""
+    least, most = min(p.least for p in results), max(p.most for p in results)
+    return _combine_parts(value, results[0].kind, [*results, *others], least, most)
+
+
+class _Reader:
+    """Builds a safe expression from sqlglot's tree.
+
+    For each type of node there is a method `_read_…`, which returns None if the language has no such expression.
+    """
+
+    def __init__(self, text: str, records: Any, columns: Mapping[str, str], sizes: Mapping[str, int]) -> None:
+        self.shown, self.records = f"expression is {text[:60]!r}", records
+        self.columns, self.sizes = columns, sizes
+
+    def read(self, node: Any) -> SafeExpression:
+        """Return the safe expression of a node; InputError if the language has no such node."""
+        node = node.unnest()
+        name = type(node).__name__
+        if name in _COMPARISONS:
+            return self._compare(node, name)
+        method: Callable[[Any], SafeExpression | None] | None = getattr(self, f"_read_{name.lower()}", None)
+        made = None if method is None else method(node)
+        if made is None:
+            raise InputError(f"{self.shown}, which asks for {node.sql()[:40]!r}: {_RULE}")
+        return made
+
+    def _read_as(self, kind: str, node: Any) -> SafeExpression:
+        return convert_kind(self.read(node), kind)
+
+    def _read_column(self, node: Any) -> SafeExpression | None:
+        if node.args.get("table"):
+            return None
+        check_column(node.name, self.columns)
+        kind = self.columns[node.name]
+        least, most = (1.0, 2.0**63) if kind == "whole" else (SMALLEST, LARGEST)
+        return SafeExpression(self.records[node.name], kind, least, most, self.sizes.get(node.name, 1))
+
+    def _read_boolean(self, node: Any) -> SafeExpression:
+        return make_constant(bool(node.this))
+
+    def _read_null(self, node: Any) -> SafeExpression:
+        import ibis
+
+        return SafeExpression(ibis.null(), "null")
+
+    def _read_literal(self, node: Any) -> SafeExpression:
+        text = str(node.this)
+        if node.is_string:
+            return make_constant(text)
+        # Long numbers take long to read: their first 20 digits are too many already.
+        return make_constant(int(text.lstrip("0")[:20] or "0") if text.isdigit() else float(text))
+
+    def _compare(self, node: Any, name: str) -> SafeExpression:
+        parts = unify_kinds([self.read(node.this), self.read(node.expression)])
+        if name not in ("EQ", "NEQ"):
+            self._check_order(parts[0].kind, node)
+        return _combine_parts(getattr(parts[0].value, f"__{_COMPARISONS[name]}__")(parts[1].value), "truth", parts)
+
+    def _check_order(self, kind: str, node: Any) -> None:
+        # Databases order text in different ways.
+        if kind in ("truth", "text"):
+            raise InputError(f"{self.shown}: {node.sql()[:40]!r} compares a {kind}; use =, <>, in or like")
+
+    def _read_between(self, node: Any) -> SafeExpression | None:
+        if node.args.get("symmetric"):
+            return None
+        given = (node.this, node.args["low"], node.args["high"])
+        value, low, high = parts = unify_kinds([self.read(each) for each in given])
+        self._check_order(value.kind, node)
+        return _combine_parts(value.value.between(low.value, high.value), "truth", parts)
+
+    def _read_in(self, node: Any) -> SafeExpression | None:
+        if not node.expressions or node.args.get("query"):
+            return None
+        parts = unify_kinds([self.read(each) for each in (node.this, *node.expressions)])
+        return _combine_parts(parts[0].value.isin([part.value for part in parts[1:]]), "truth", parts)
+
+    def _read_is(self, node: Any) -> SafeExpression | None:
+        from sqlglot import exp
+
+        if not isinstance(node.expression, exp.Null):
+            return None
+        part = self.read(node.this)
+        return _combine_parts(part.value.isnull(), "truth", [part])
+
+    def _read_and(self, node: Any) -> SafeExpression:
+        parts = [self._read_as("truth", each) for each in (node.this, node.expression)]
+        one, other = (part.value for part in parts)
+        return _combine_parts(one & other if type(node).__name__ == "And" else one | other, "truth", parts)
+
+    _read_or = _read_and
+
+    def _read_not(self, node: Any) -> SafeExpression:
+        part = self._read_as("truth", node.this)
+        return _combine_parts(~part.value, "truth", [part])
+
+    def _read_like(self, node: Any) -> SafeExpression:
+        part, pattern = self._read_as("text", node.this), self.read(node.expression).constant
+        # Databases take other patterns in different ways, and may need very long for some texts.
+        if not isinstance(pattern, str) or not re.fullmatch(r"%?[^%_\\]*%?", pattern, re.DOTALL):
+            rule = "it must be a constant such as 'bus%' or '%bus%', without _ and \\"
+            raise InputError(f"pattern is {str(pattern)[:60]!r}: {rule}")
+        # PostgreSQL compares the whole pattern at every place of a text.
+        return _combine_parts(part.value.like(pattern), "truth", [part], more=2 + len(pattern) // 4)
+
+    def _read_add(self, node: Any) -> SafeExpression:
+        numbers = [self._read_as("number", each) for each in (node.this, node.expression)]
+        one, other = parts = [_clip_size(each, _FACTOR[0], 1e299) for each in numbers]
+        value = one.value + other.value if type(node).__name__ == "Add" else one.value - other.value
+        # When numbers cancel out, the rest is no smaller than the last digit of the smaller one.
+        return _combine_parts(value, "number", parts, min(one.least, other.least) * 2.0**-53, one.most + other.most)
+
+    _read_sub = _read_add
+
+    def _read_mul(self, node: Any) -> SafeExpression:
+        one, other = parts = self._read_factors(node)
+        least, most = one.least * other.least / 2, one.most * other.most * 2
+        return _combine_parts(one.value * other.value, "number", parts, least, most)
+
+    def _read_div(self, node: Any) -> SafeExpression:
+        one, other = parts = self._read_factors(node)
+        value = one.value / other.value.nullif(make_constant(0.0).value)
+        least, most = one.least / other.most / 2, one.most / other.least * 2
+        return _combine_parts(value, "number", parts, least, most, more=3)
+
+    def _read_factors(self, node: Any) -> list[SafeExpression]:
+        return [_clip_size(self._read_as("number", each), *_FACTOR) for each in (node.this, node.expression)]
+
+    def _read_mod(self, node: Any) -> SafeExpression:
+        left, right = parts = [self.read(node.this), self.read(node.expression)]
+        if left.kind != "whole" or not isinstance(right.constant, int) or not 0 < right.constant < 1 << 31:
+            raise InputError(f"{self.shown}: % takes a whole number (from floor) and a constant, 1 to 2^31")
+        return _combine_parts(left.value % right.value, "whole", parts, 1.0, right.most)
+
+    def _read_neg(self, node: Any) -> SafeExpression:
+        part = self.read(node.this)
+        if isinstance(part.constant, int | float) and not isinstance(part.constant, bool):
+            return make_constant(-part.constant)
+        part = convert_kind(part, "number")
+        return _combine_parts(write_float(0.0) - part.value, "number", [part], part.least, part.most, more=2)
+
+    def _read_abs(self, node: Any) -> SafeExpression:
+        part = self._read_as("number", node.this)
+        return _combine_parts(part.value.abs(), "number", [part], part.least, part.most)
+
+    def _read_sqrt(self, node: Any) -> SafeExpression:
+        import ibis
+
+        part = self._read_as("number", node.this)
+        value = ibis.cases((part.value >= 0, part.value)).sqrt()
+        return _combine_parts(value, "number", [part] * 2, min(part.least, 1.0), max(part.most, 1.0), more=4)
+
+    def _read_floor(self, node: Any) -> SafeExpression | None:
+        if node.args.get("decimals") or node.args.get("to"):
+            return None
+        part = self.read(node.this)
+        if part.kind == "whole":
+            return part
+        # Whole numbers up to 2^53 are exact as floats.
+        part = _clip_size(convert_kind(part, "number"), SMALLEST, 2.0**53)
+        value = part.value.ceil() if type(node).__name__ == "Ceil" else part.value.floor()
+        return _combine_parts(value.cast("int64"), "whole", [part], 1.0, 2.0**53)
+
+    _read_ceil = _read_floor
+
+    def _read_coalesce(self, node: Any) -> SafeExpression:
+        import ibis
+
+        parts = unify_kinds([self.read(each) for each in (node.this, *node.expressions)])
+        return _choose_part(ibis.coalesce(*(part.value for part in parts)), parts, [])
+
+    def _read_nullif(self, node: Any) -> SafeExpression:
+        parts = unify_kinds([self.read(node.this), self.read(node.expression)])
+        return _choose_part(parts[0].value.nullif(parts[1].value), parts[:1], parts[1:])
+
+    def _read_case(self, node: Any) -> SafeExpression:
+        import ibis
+
+        conditions = []
+        for each in node.args["ifs"]:
+            if node.this is None:
+                conditions.append(self._read_as("truth", each.this))
+            else:
+                pair = unify_kinds([self.read(node.this), self.read(each.this)])
+                conditions.append(_combine_parts(pair[0].value == pair[1].value, "truth", pair))
+        results = [self.read(each.args["true"]) for each in node.args["ifs"]]
+        default = node.args.get("default")
+        parts = unify_kinds([*results, self._read_null(node) if default is None else self.read(default)])
+        branches = [(one.value, then.value) for one, then in zip(conditions, parts, strict=False)]
+        return _choose_part(ibis.cases(*branches, else_=parts[-1].value), parts, conditions)
+
+    def _read_cast(self, node: Any) -> SafeExpression | None:
+        kind = {"DATE": "date", "TIMESTAMP": "time", "DATETIME": "time"}.get(node.to.this.name)
+        if kind is None:
+            return None
+        part = self.read(node.this)
+        if (part.kind, kind) == ("time", "date"):
+            return _combine_parts(part.value.date(), "date", [part])
+        return convert_kind(part, kind)
+
+    def _read_extract(self, node: Any) -> SafeExpression | None:
+        name, part = str(node.this.name).upper(), self.read(node.expression)
+        if name in _CLOCK_PARTS or part.kind not in ("date", "time"):
+            part = convert_kind(part, "time")
+        if name in ("ISODOW", "DAYOFWEEKISO"):
+            value = part.value.day_of_week.index() + 1
+        elif method := {**_DATE_PARTS, **_CLOCK_PARTS}.get(name):
+            value = getattr(part.value, method)()
+        else:
+            return None
+        return _combine_parts(value.cast("int64"), "whole", [part], 1.0, 9999.0, more=4)
+
+    def _read_timestamptrunc(self, node: Any) -> SafeExpression | None:
+        unit, part = str(node.args["unit"].name).upper(), self._read_as("time", node.this)
+        if unit not in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"):
+            return None
+        return _combine_parts(part.value.truncate(unit), "time", [part])
+
+    _read_datetrunc = _read_timestamptrunc
+
+    def _read_lower(self, node: Any) -> SafeExpression:
+        part = self._read_as("text", node.this)
+        # Databases agree on the letters A to Z only.
+        letters = (_CAPITALS, _SMALL) if type(node).__name__ == "Lower" else (_SMALL, _CAPITALS)
+        return _combine_parts(part.value.translate(*letters), "text", [part], more=3)
+
+    _read_upper = _read_lower
+
+    def _read_length(self, node: Any) -> SafeExpression:
+        part = self._read_as("text", node.this)
+        return _combine_parts(part.value.length().cast("int64"), "whole", [part], 1.0, 2.0**31)
+
+    def _read_substring(self, node: Any) -> SafeExpression:
+        part = self._read_as("text", node.this)
+        given = [node.args.get("start"), node.args.get("length")]
+        start, length = (None if each is None else self.read(each).constant for each in given)
+        ends = [start] if given[1] is None else [start, length]
+        if any(type(each) is not int or not 0 <= each < 1 << 30 for each in ends) or not start:
+            raise InputError(f"{self.shown}: substr takes a constant start, from 1 on, and a constant length")
+        return _combine_parts(part.value.substr(start - 1, length), "text", [part])
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,26 +485,26 @@ class Query:
     @cached_property
     def columns(self) -> dict[str, str]:
         """Names and kinds of the columns: "truth", "whole", "number", "text", "time" or "date"."""
-        return {name: str(kind_of(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
+        return {name: str(find_kind(dtype)) for name, dtype in self.table.schema().items() if name != OWNER}
 
     def where(self, condition: str) -> Self:
         """Choose the records that meet a condition; a record for which it is NULL does not.
 
         Other records cost nothing (ProPer, selection principle). Raises InputError as `read_expression` does.
         """
-        made = self._read_condition(condition)
-        return self._derive(self.table.filter(made.value), made.nodes)
+        made = convert_kind(self._read(condition), "truth")
+        return self._derive_query(self.table.filter(made.value), made.nodes)
 
     def select(self, *names: str, **columns: str) -> Self:
         """Return records with the columns named, and columns made by expressions; InputError if one cannot be made."""
         for name in names:
             check_column(name, self.columns)
-        made = {name: _check_kind(self._read(each)) for name, each in columns.items()}
+        made = {name: _check_value(self._read(each)) for name, each in columns.items()}
         check_names([*names, *made])
         values = {name: self.table[name] for name in (OWNER, *names)}
         table = self.table.select(**values, **{name: each.value for name, each in made.items()})
         sizes = {**self.sizes, **{name: each.nodes for name, each in made.items()}}
-        return self._derive(table, sum(each.nodes for each in made.values()), sizes=sizes)
+        return self._derive_query(table, sum(each.nodes for each in made.values()), sizes=sizes)
 
     def flat_map(self, *rows: Mapping[str, str]) -> Self:
         """Make several records of each one; each costs its owner ε (ProPer, Lemma 1, Corollary 1).
@@ -101,36 +517,36 @@ class Query:
         columns = [set(row) - {"where"} for row in rows]
         if not rows or not columns[0] or any(each != columns[0] for each in columns):
             raise InputError(f"flat_map has rows of the columns {columns}: all rows must have the same")
-        copies = _check_copies(self.copies * len(rows))
+        copies = self.copies * len(rows)
+        self._derive_query(self.table, 0, copies=copies)  # refuses too many before they are written
         names = [name for name in rows[0] if name != "where"]
         check_names(names)
-        made = {name: unify([self._read(row[name]) for row in rows]) for name in names}
+        made = {name: unify_kinds([self._read(row[name]) for row in rows]) for name in names}
         tables, parts = [], sum(each.nodes for column in made.values() for each in column)
         for number, row in enumerate(rows):
-            condition = self._read_condition(row.get("where", "true"))
+            condition = convert_kind(self._read(row.get("where", "true")), "truth")
             parts += condition.nodes
             table = self.table.filter(condition.value) if "where" in row else self.table
-            values = {name: _check_kind(made[name][number]).value for name in names}
+            values = {name: _check_value(made[name][number]).value for name in names}
             tables.append(table.select(**{OWNER: table[OWNER]}, **values))
         most = None if self.most is None else self.most * len(rows)
         sizes = {name: max(each.nodes for each in column) for name, column in made.items()}
-        return self._derive(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
+        return self._derive_query(ibis.union(*tables), parts, copies=copies, most=most, sizes=sizes)
 
     def union(self, other: Query) -> Self:
         """Return the records of both; a record that is in both comes twice, and is paid for twice.
 
         Raises InputError on other tables, owners or columns, and on more than 1,000 records of one.
         """
-        copies = _check_copies(self.copies + other.copies)
-        if other.source != self.source:
-            raise InputError(f"union of {self.source} and {other.source}: both must be of one table and owner")
-        if other.columns != self.columns:
-            raise InputError(f"union of columns {self.columns} and {other.columns}: both must have the same")
+        if (other.source, other.columns) != (self.source, self.columns):
+            said = f"{self.source} {self.columns} and {other.source} {other.columns}"
+            raise InputError(f"union of {said}: both must have one table, owner and columns")
         most = None if self.most is None or other.most is None else self.most + other.most
         table = self.table.union(other.table.select(*self.table.columns))
         sizes = {name: max(each.sizes.get(name, 1) for each in (self, other)) for name in self.columns}
+        copies = self.copies + other.copies
         made = replace(self, parts=self.parts + other.parts, copies=1)
-        return made._derive(table, copies, copies=copies, most=most, sizes=sizes)
+        return made._derive_query(table, copies, copies=copies, most=most, sizes=sizes)
 
     def partition(self, column: str, values: Sequence[Any]) -> dict[Any, Self]:
         """Return a query for each value of a column; records with other values are in none of them.
@@ -142,20 +558,20 @@ class Query:
         own = SafeExpression(self.table[column], self.columns[column])
         out = {}
         for value in list_values(values):
-            one, other = unify([own, make_constant(value)])
-            out[value] = self._derive(self.table.filter(one.value == other.value), 1)
+            one, other = unify_kinds([own, make_constant(value)])
+            out[value] = self._derive_query(self.table.filter(one.value == other.value), 1)
         return out
 
     def distinct(self, *columns: str) -> Self:
         """Return each person's different records, with the columns named (all by default); InputError on others."""
         kept = self.select(*(columns or self.columns))
-        return kept._derive(kept.table.distinct(), len(kept.columns))
+        return kept._derive_query(kept.table.distinct(), len(kept.columns))
 
     def at_most(self, number: int, by: str | Sequence[str] = ()) -> Self:
         """Choose at most a number of records of each person: the first ones by some columns.
 
         Columns (all by default) order a person's records, smallest first. Records that are alike in them stay or go
-        together. Raises InputError if the number is no whole number above zero, or a column is not there.
+        together. Raises InputError unless the number is a whole number above zero, and the columns are there.
         """
         import ibis
 
@@ -166,15 +582,15 @@ class Query:
         # Which of two records that are alike in all columns stays makes no difference.
         alike = not names or set(names) == set(self.columns)
         names = names or list(self.columns)
-        table = self.table
+        table, stays = self.table, f"{OWNER}_stays"
         order = [table[name].asc(nulls_first=False) for name in names]
         own = ibis.window(group_by=OWNER, order_by=order)
         before = (ibis.row_number() if alike else ibis.rank()).over(own)
         peers = ibis.literal(1) if alike else table.count().over(ibis.window(group_by=[OWNER, *names]))
-        kept = table.mutate(**{_STAYS: before + peers <= most})
-        chosen = kept.filter(kept[_STAYS]).drop(_STAYS)
+        kept = table.mutate(**{stays: before + peers <= most})
+        chosen = kept.filter(kept[stays]).drop(stays)
         most = most if self.most is None else min(most, self.most)
-        return self._derive(chosen, len(names), most=most)
+        return self._derive_query(chosen, len(names), most=most)
 
     def join(self, public: Any, on: str | Sequence[str]) -> Self:
         """Add the columns of a public table to the records; records without a partner in it are left out.
@@ -185,107 +601,91 @@ class Query:
         keys = [on] if isinstance(on, str) else list(on)
         for name in keys:
             check_column(name, self.columns)
-        beside = _read_public(public, {name: self.columns[name] for name in keys})
-        fresh = [name for name in beside.columns if name not in keys]
+        added = _read_public(public, {name: self.columns[name] for name in keys})
+        fresh = [name for name in added.columns if name not in keys]
         check_names([*self.columns, *fresh])
-        table = self.table.inner_join(beside, keys)[[*self.table.columns, *fresh]]
-        return self._derive(table, len(keys))
+        table = self.table.inner_join(added, keys)[[*self.table.columns, *fresh]]
+        return self._derive_query(table, len(keys))
 
     def add_up(self, *by: str, **values: Any) -> Any:
         """Return an Ibis table with a row for each person (and values of columns): the number of records, and sums."""
-        sums = {name: value.sum().clip(-_MOST_SUM, _MOST_SUM) for name, value in values.items()}
+        # Sums stay within 64 bits.
+        sums = {name: value.sum().clip(-(1 << 62), 1 << 62) for name, value in values.items()}
         return self.table.group_by([OWNER, *by]).aggregate(number=self.table.count(), **sums)
 
-    def _derive(self, table: Any, parts: int, **changes: Any) -> Self:
-        """Return the records of another table, made by parts of expressions; InputError if they are too many."""
-        total = self.parts + self.copies * parts
-        if total > _MOST_PARTS:
-            raise InputError(f"query has {total:,} parts of expressions for a record, at most {_MOST_PARTS:,} can be")
-        return replace(self, table=table, parts=total, **changes)
+    def _derive_query(self, table: Any, parts: int, **changes: Any) -> Self:
+        """Return the records of another table, made by parts of expressions.
+
+        Raises InputError if one record may become too many or take too long: running out of memory or time would
+        reveal it.
+        """
+        made = replace(self, table=table, parts=self.parts + self.copies * parts, **changes)
+        for number, most, what in ((made.copies, 1000, "records"), (made.parts, 10_000, "parts of expressions")):
+            if number > most:
+                raise InputError(f"query makes up to {number:,} {what} of one record: at most {most:,} can be")
+        return made
 
     def _read(self, expression: str) -> SafeExpression:
         return read_expression(expression, self.table, self.columns, self.sizes)
 
-    def _read_condition(self, condition: str) -> SafeExpression:
-        made = self._read(condition)
-        if made.kind not in ("truth", "null"):
-            raise InputError(f"condition is {condition!r}, a {made.kind}: it must be true or false")
-        return convert(made, "truth")
+
+def _check_value(made: SafeExpression) -> SafeExpression:
+    if made.kind == "null":
+        raise InputError("the query makes a column of NULL alone, which has no kind")
+    return made
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise InputError unless these can be the names of columns beside OWNER, in any database."""
-    seen: dict[str, str] = {}
+    """Raise InputError unless these can be the names of columns next to OWNER, in any database.
+
+    They are texts of 1 to 63 bytes, since PostgreSQL cuts off longer ones, and differ by more than case.
+    """
+    seen = set()
     for name in names:
-        if not isinstance(name, str) or not name or len(name.encode()) > _LONGEST_NAME or "\0" in name:
-            raise InputError(f"a column is called {name!r}: names are texts of 1 to {_LONGEST_NAME} bytes")
-        folded = name.casefold()
-        if folded.startswith(OWNER):
-            raise InputError(f"a column is called {name!r}: the name is taken, rename the column")
+        folded = str(name).casefold()
+        if not isinstance(name, str) or not 0 < len(name.encode()) < 64 or "\0" in name or folded.startswith(OWNER):
+            raise InputError(f"a column is called {name!r}: it must have 1 to 63 bytes, and not begin with {OWNER}")
         if folded in seen:
-            raise InputError(f"columns are {seen[folded]!r} and {name!r}: names must differ by more than case")
-        seen[folded] = name
+            raise InputError(f"a column is called {name!r}: names must differ by more than case")
+        seen.add(folded)
 
 
 def list_values(values: Sequence[Any]) -> list[Any]:
     """Return values of a column as a list; InputError unless there are some, all different and none missing."""
     plain = [] if isinstance(values, str) else values
     listed = [value.item() if hasattr(value, "item") else value for value in plain]
-    for value in listed:
-        make_constant(value)
-    if not listed or any(value != value for value in listed) or len(set(listed)) < len(listed):
+    unify_kinds([make_constant(value) for value in listed])
+    if not listed or len(set(listed)) < len(listed):
         raise InputError(f"values are {values!r}: list public values, each once and none missing")
     return listed
-
-
-def _check_copies(copies: int) -> int:
-    """Return the number of records that a query makes of one; InputError if they may not fit into memory."""
-    if copies > _MOST_COPIES:
-        raise InputError(f"query makes up to {copies:,} records of one: at most {_MOST_COPIES:,} can be")
-    return copies
-
-
-def _check_kind(made: SafeExpression) -> SafeExpression:
-    if made.kind == "null":
-        raise InputError("the query makes a column of NULL alone, which has no kind")
-    return made
 
 
 def _read_public(frame: Any, keys: Mapping[str, str]) -> Any:
     """Return a public pandas frame as an Ibis table whose keys, of the kinds given, tell its rows apart."""
     import ibis
     import numpy as np
-    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"join with {type(frame).__name__}: it must be a pandas frame, which is public")
-    if not 0 < len(frame) <= _MOST_ROWS:
-        raise InputError(f"the public table has {len(frame):,} rows: it must have 1 to {_MOST_ROWS:,}")
-    if not keys or not set(keys) <= set(frame.columns):
-        raise InputError(f"join on {list(keys)}: the public table has the columns {list(frame.columns)}")
-    try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError):
-        raise InputError("the public table has a column of several types: each must be of one") from None
+    table = pa.Table.from_pandas(frame, preserve_index=False)
     columns = {}
     for name in table.column_names:
         column = table[name]
-        kind = None if pa.types.is_null(column.type) else kind_of(ibis.dtype(column.type))
-        if kind is None:
-            raise InputError(f"the public table has {name!r} of type {column.type}, which is not taken")
-        if name in keys and (kind == "number" or kind != keys[name] or column.null_count):
-            raise InputError(f"join on {name!r}: keys must be {keys[name]} on both sides, not floats or missing")
+        kind = None if pa.types.is_null(column.type) else find_kind(ibis.dtype(column.type))
+        is_key = kind != "number" and kind == keys.get(name) and not column.null_count
+        if kind is None or (name in keys and not is_key):
+            rule = f"keys must be {keys[name]} and not floats or missing" if name in keys else "this is not taken"
+            raise InputError(f"the public table has {name!r} of type {column.type}: {rule}")
         column = column.cast(ibis.dtype(DTYPES[kind]).to_pyarrow())
-        if kind == "text" and (pc.max(pc.utf8_length(column)).as_py() or 0) > LONGEST_TEXT:
-            raise InputError(f"the public table has texts {name!r} of more than {LONGEST_TEXT:,} characters")
+        # As values of records: texts are cut off, and numbers have bounds.
+        if kind == "text":
+            column = pc.utf8_slice_codeunits(column, 0, LONGEST_TEXT)
         if kind == "number":
             size = np.abs(column.drop_null().to_numpy())
             if ((size != 0) & ~((size >= SMALLEST) & (size <= LARGEST))).any():
                 raise InputError(f"the public table has numbers {name!r} beyond a size of 1e-100 to 1e100")
         columns[name] = column.combine_chunks()
     keyed = pa.table({name: columns[name] for name in keys})
-    if keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
+    if not keys or keyed.group_by(list(keys)).aggregate([]).num_rows < keyed.num_rows:
         raise InputError(f"the public table has keys {list(keys)} that repeat: each must come once")
     return ibis.memtable(pa.table(columns))

@@ -30,30 +30,20 @@ from pydantic import Field, model_validator
 from deltahist._files import check_secret
 from deltahist.accounts.ledger import Ledger
 from deltahist.errors import DamagedFile, InputError
-from deltahist.personal.engine import Database
-from deltahist.personal.people import INTERRUPTED, InterruptedQuestionError, People, UnusableError
-from deltahist.personal.purses import KeyReuseError
-from deltahist.personal.question import Question, Strict, check_model, read_toml
+from deltahist.personal.engines import Engine
+from deltahist.personal.people import InterruptedQuestionError, KeyReuseError, People, UnusableError
+from deltahist.personal.questions import Question, Strict, check_model, read_toml
 
 _LOG = logging.getLogger("deltahist.personal")
-_HASH = re.compile(r"sha256\$[0-9a-f]{64}")
-#: Addresses that other machines cannot reach.
-_HERE = ("127.0.0.1", "::1", "localhost")
 #: The part of a step in which records are read, and the last part, in which they are not; plans are made in the rest.
 _READ, _LAST = 0.64, 0.1
-#: Questions that are worked on at a time.
-_AT_ONCE = 16
-#: Characters of a client's name and of a request's key: both together are the key in the ledger.
-_LONGEST_NAME, _LONGEST_KEY = 60, 100
-_LATE = "the question did not end in its step: everybody may have been charged the most that it may cost them"
-_NOT_NOW = "ledger and database cannot be used just now: ask again later, with the same Idempotency-Key"
 
 _Text = Annotated[str, Field(min_length=1)]
 _Positive = Annotated[int, Field(ge=1)]
 
 
 class AskedAccount(Strict):
-    """An account of people whom clients may ask: table and owner's column of their records (`People`)."""
+    """An account of people about whom clients may ask: table and owner's column of their records (`People`)."""
 
     table: _Text
     owner: _Text
@@ -101,23 +91,24 @@ class PrivateSettings(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> PrivateSettings:
-        if not self.tls_in_front and self.host not in _HERE:
+        if not self.tls_in_front and self.host not in ("127.0.0.1", "::1", "localhost"):
             raise ValueError(f"host is {self.host!r}: put TLS in front (tls_in_front = true) or take 127.0.0.1")
         seen: set[str] = set()
         for name, client in self.clients.items():
-            if not 0 < len(name) <= _LONGEST_NAME or ":" in name or not name.isprintable():
-                raise ValueError(f"client is {name!r}: a name has 1 to {_LONGEST_NAME} characters, no colon")
+            # Name and key of a request, with a colon, are the key in the ledger.
+            if not 0 < len(name) <= 60 or ":" in name or not name.isprintable():
+                raise ValueError(f"client is {name!r}: a name has 1 to 60 characters, no colon")
             if unknown := set(client.accounts) - set(self.accounts):
                 raise ValueError(f"clients.{name}.accounts has {min(unknown)!r}, which is not there")
             for hashed in client.keys:
-                if not _HASH.fullmatch(hashed) or hashed in seen:
+                if not re.fullmatch(r"sha256\$[0-9a-f]{64}", hashed) or hashed in seen:
                     raise ValueError(f"clients.{name}.keys: a different hash of --new-key, never the key")
                 seen.add(hashed)
         return self
 
     @property
     def share(self) -> float:
-        """Seconds for which a question has the records: those of all that come in a step are most of it."""
+        """Seconds for which a question may read: with all questions that come in a step, most of the step."""
         return _READ * self.step / self.max_waiting
 
     def find_client(self, key: str) -> str | None:
@@ -150,15 +141,15 @@ def open_people(settings: PrivateSettings) -> dict[str, People]:
     for name in settings.accounts:
         if there.get(name, {}).get("kind") != "purses":
             raise InputError(f"the ledger has no people in account {name!r}: let them join (deltahist ask)")
-    ledger, database = Ledger(settings.ledger), Database.open(settings.database)
+    ledger, engine = Ledger(settings.ledger), Engine.open(settings.database)
     people = {
-        name: People(database, about.table, owner=about.owner, ledger=ledger, name=name)
+        name: People(engine, about.table, owner=about.owner, ledger=ledger, name=name)
         for name, about in settings.accounts.items()
     }
     for one in people.values():
-        # What is imported at the first use must not take the time of the first question; damaged purses are noticed.
-        with one.purses.turn(), database.snapshot() as look:
-            look.plan(one.names)
+        # So that the first question does not wait for imports, and damaged purses are noticed.
+        with one.purses.open_turn(), engine.open_session() as session:
+            session.plan_fetch(one.names)
     return people
 
 
@@ -166,10 +157,10 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
     """Return the application that asks the people of each account (`open_people`) for clients that have keys."""
     at_work = 0
     times: dict[str, deque[float]] = {name: deque() for name in settings.clients}
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    pool = ThreadPoolExecutor(16)
     app = FastAPI(title="deltahist, people's own budgets", openapi_url=None)
 
-    def admit(request: Request) -> tuple[str, str]:
+    def admit_request(request: Request) -> tuple[str, str]:
         """Return the client and the account of a request, and count it; refuse more than a client has per minute."""
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         client = settings.find_client(key.strip()) if scheme.lower() == "bearer" else None
@@ -193,18 +184,18 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         return client, account
 
     @app.get("/healthz")
-    async def health() -> Response:
+    async def report_health() -> Response:
         """Report that the service is up."""
         return JSONResponse({"status": "ok"})
 
     @app.post("/ask")
-    async def ask(request: Request) -> Response:
+    async def answer_question(request: Request) -> Response:
         """Answer a question about people's records; the same key has the same answer, and is paid for once."""
         nonlocal at_work
-        client, name = admit(request)
+        client, name = admit_request(request)
         key = request.headers.get("idempotency-key", "")
-        if not 1 <= len(key) <= _LONGEST_KEY or not key.isprintable():
-            rule = f"send 1 to {_LONGEST_KEY} printable characters, new for each new question"
+        if not 1 <= len(key) <= 100 or not key.isprintable():
+            rule = "send 1 to 100 printable characters, new for each new question"
             raise _Refusal(400, "Idempotency-Key", f"Idempotency-Key has {len(key)} characters: {rule}")
         body = b""
         async for part in request.stream():
@@ -218,23 +209,24 @@ def create_app(settings: PrivateSettings, people: Mapping[str, People]) -> FastA
         until = due - _LAST * settings.step
         at_work += 1
         given = (people[name], settings, name, body, f"{client}: {key}", until)
-        thread = asyncio.get_running_loop().run_in_executor(pool, _ask, *given)
+        thread = asyncio.get_running_loop().run_in_executor(pool, _ask_people, *given)
         thread.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await _pass_step(thread, due)
         finally:
             at_work -= 1
         if not thread.done():
-            raise _Refusal(500, "body", _LATE)
+            late = "the question did not end in its step: everybody may have been charged the most that it may cost"
+            raise _Refusal(500, "body", late)
         return thread.result()
 
     @app.exception_handler(_Refusal)
-    async def refuse(_: Request, refusal: _Refusal) -> Response:
+    async def write_refusal(_: Request, refusal: _Refusal) -> Response:
         content = {"status": refusal.status, "detail": refusal.detail, "field": refusal.field}
         return JSONResponse(content, refusal.status, refusal.headers, media_type="application/problem+json")
 
     @app.middleware("http")
-    async def log(request: Request, answer: Any) -> Response:
+    async def log_request(request: Request, answer: Any) -> Response:
         response: Response = await answer(request)
         _LOG.info("%s %s", request.method, response.status_code)
         return response
@@ -247,10 +239,10 @@ async def _pass_step(thread: asyncio.Future[Response], due: float) -> None:
     await asyncio.sleep(due - time.monotonic())
 
 
-def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:
+def _ask_people(people: People, settings: PrivateSettings, name: str, body: bytes, key: str, until: float) -> Response:
     """Answer a question; raise _Refusal, which reveals nothing of records, files or the machine."""
     try:
-        question = Question.of(json.loads(body))
+        question = Question.from_mapping(json.loads(body))
         for field, there in (("table", people.table), ("owner", people.owner)):
             asked = getattr(question, field)
             if asked not in (None, there):
@@ -259,14 +251,15 @@ def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key:
         return JSONResponse(question.ask(records, key).to_json())
     except KeyReuseError:
         refusal = _Refusal(422, "Idempotency-Key", "Idempotency-Key was used for another question: take a new one")
-    except InterruptedQuestionError:
-        # No 503: clients would ask again by themselves, and everybody would pay again.
-        refusal = _Refusal(500, "body", INTERRUPTED)
+    except InterruptedQuestionError as problem:
+        # Not 503: clients would ask again automatically, and everybody would pay again.
+        refusal = _Refusal(500, "body", str(problem))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        refusal = _Refusal(400, "body", "body is no JSON")
+        refusal = _Refusal(400, "body", "body is not JSON")
     except (DamagedFile, UnusableError):
         _LOG.error("the ledger or the database is damaged or cannot be used")
-        refusal = _Refusal(503, "account", _NOT_NOW)
+        now = "ledger and database cannot be used just now: ask again later, with the same Idempotency-Key"
+        refusal = _Refusal(503, "account", now)
     except InputError as wrong:
         named = re.match(r"[\w.-]+(?= is | has )", str(wrong))
         refusal = _Refusal(400, named[0] if named else "body", str(wrong))
@@ -276,8 +269,8 @@ def _ask(people: People, settings: PrivateSettings, name: str, body: bytes, key:
     raise refusal
 
 
-class _Lines(logging.Formatter):
-    """Lines of this service and of uvicorn as they are, of errors and of other libraries without what they say."""
+class _LogFormatter(logging.Formatter):
+    """Writes lines of this service and of uvicorn; of errors and other libraries only where they come from."""
 
     def format(self, record: logging.LogRecord) -> str:
         is_own = record.name.startswith(("uvicorn", _LOG.name)) and not record.exc_info
@@ -291,7 +284,7 @@ def run_private(config: Path, check: bool = False) -> None:
     if check:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(_Lines())
+    handler.setFormatter(_LogFormatter())
     logging.basicConfig(handlers=[handler])
     for name in ("uvicorn", _LOG.name):
         logging.getLogger(name).setLevel(logging.INFO)

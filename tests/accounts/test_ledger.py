@@ -15,7 +15,7 @@ import deltahist as dh
 from deltahist.accounts.databases import ACCOUNTS, CHARGES, POPULATIONS
 from deltahist.accounts.ledger import Ledger, get_note, open_account, set_note
 from deltahist.budget import Budget, Charge, Payment, Population
-from deltahist.personal.purses import Purses
+from deltahist.personal.people import Purses
 
 LINE = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deltahist.personal import People, aggregates, purses
+from deltahist.personal import People, people as purses, questions
 from deltahist.publishers.publication import sample_law
 from tests.audits.harness import Pair, audit, gaussian, pure, refuted, report
 
@@ -35,8 +35,8 @@ def answers(there, number, rng, unit):
     rows = [(f"x{i}", i, 1) for i in range(number)] + [(f"y{i}", i, 0) for i in range(number)]
     if there:
         rows += [(f"o{i}", i, value) for i in range(number) for value in (0, 1)]
-    aggregates.sample_law = lambda law, size, _: sample_law(law, size, rng)
-    aggregates.Histogram.decode = lambda self, noisy: noisy  # estimates and intervals follow from these
+    questions.sample_law = lambda law, size, _: sample_law(law, size, rng)
+    questions.Histogram.decode = lambda self, noisy: noisy  # estimates and intervals follow from these
     base, frame = duckdb.connect(), pd.DataFrame(rows, columns=["who", "city", "value"])
     base.register("frame", frame)
     base.execute("CREATE TABLE records AS FROM frame")
@@ -76,8 +76,8 @@ def found(unit, seed=11, releases=RELEASES):
 @pytest.fixture(autouse=True)
 def usual(monkeypatch):
     """What `answers` replaces is put back after each test."""
-    monkeypatch.setattr(aggregates, "sample_law", aggregates.sample_law)
-    monkeypatch.setattr(aggregates.Histogram, "decode", aggregates.Histogram.decode)
+    monkeypatch.setattr(questions, "sample_law", questions.sample_law)
+    monkeypatch.setattr(questions.Histogram, "decode", questions.Histogram.decode)
 
 
 @pytest.mark.parametrize("unit", ["epsilon", pytest.param("rho", marks=pytest.mark.slow)])
@@ -90,19 +90,19 @@ def test_a_person_is_promised_their_limit(unit):
 
 def _all_take_part(patch):
     """Records of who cannot pay are used all the same."""
-    charge = purses.Turn.charge
+    charge = purses.Turn.charge_people
 
     def charged(self, times, price):
         charge(self, times, price)
         return np.asarray(times) > 0
 
-    patch.setattr(purses.Turn, "charge", charged)
+    patch.setattr(purses.Turn, "charge_people", charged)
 
 
 def _multiplier_ignored(patch):
     """Whoever has records pays for one of them."""
-    charge = purses.Turn.charge
-    patch.setattr(purses.Turn, "charge", lambda self, times, price: charge(self, np.minimum(times, 1), price))
+    charge = purses.Turn.charge_people
+    patch.setattr(purses.Turn, "charge_people", lambda self, times, price: charge(self, np.minimum(times, 1), price))
 
 
 def _charges_forgotten(patch):
@@ -117,9 +117,9 @@ def _charges_forgotten(patch):
 
 
 def _noise_halved(patch):
-    law = aggregates.Aggregate.law.fget
+    law = questions.Aggregate.law.fget
     patch.setattr(
-        aggregates.Aggregate,
+        questions.Aggregate,
         "law",
         property(lambda self: dataclasses.replace(law(self), parameter=law(self).parameter / 2 ** law(self).norm)),
     )
@@ -127,12 +127,12 @@ def _noise_halved(patch):
 
 def _not_squared(patch):
     """In ρ, who has k records pays k times instead of k² times."""
-    charge = purses.Turn.charge
+    charge = purses.Turn.charge_people
 
     def plain(self, times, price):
         return charge(self, np.sqrt(times).astype(np.int64), price)
 
-    patch.setattr(purses.Turn, "charge", plain)
+    patch.setattr(purses.Turn, "charge_people", plain)
 
 
 BUGS = [

@@ -7,7 +7,7 @@ import duckdb
 import numpy as np
 import psycopg
 
-from deltahist.personal import People, aggregates
+from deltahist.personal import People, questions
 
 COLUMNS = {"who": "TEXT", "kind": "TEXT", "hour": "BIGINT", "fare": "DOUBLE PRECISION"}
 
@@ -50,7 +50,7 @@ def _written(value):
 
 def without_noise(monkeypatch):
     """Let answers be what is measured."""
-    monkeypatch.setattr(aggregates, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(questions, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
 
 
 class Model:

@@ -5,7 +5,7 @@ import random
 import duckdb
 import psycopg
 
-from deltahist.personal import Database
+from deltahist.personal import Engine
 
 _VALUES = {
     "a": ["NULL", "0", "1", "-1", "7", "9223372036854775807", "-9223372036854775808", "9007199254740993"],
@@ -55,7 +55,7 @@ def open_both(postgres_url):
     with psycopg.connect(postgres_url) as other:
         for statement in statements():
             other.execute(statement.replace(" (BC) 12:00:00", " 12:00:00 BC").replace(" (BC)", " BC"))
-    return [Database.open(connection), Database.open(postgres_url)]
+    return [Engine.open(connection), Engine.open(postgres_url)]
 
 
 class Expressions:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deltahist.personal import People, aggregates
+from deltahist.personal import People, questions
 
 VALUES = range(3)
 #: Limits by kind of person, in ε or ρ.
@@ -100,7 +100,7 @@ def loss(first, second, course, unit):
 
 @pytest.fixture
 def silent(monkeypatch):
-    monkeypatch.setattr(aggregates, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(questions, "sample_law", lambda law, size, rng: np.zeros(size, dtype=np.int64))
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,16 @@ AT_ONCE, TIMES = 36, 4
 def _evaluated(databases, values):
     tables = []
     for database in databases:
-        query = database.query("nasty", "who")
-        with database.snapshot() as look:
-            table = look.fetch(query.select(number="number", **values).table)
+        query = database.make_query("nasty", "who")
+        with database.open_session() as look:
+            table = look.fetch_table(query.select(number="number", **values).table)
         tables.append(table.sort_by("number").drop_columns(["number"]))
     return tables
 
 
 def test_random_expressions_on_nasty_values_never_fail_and_agree(postgres_url):
     databases = open_both(postgres_url)
-    assert len({str(database.query("nasty", "who").columns) for database in databases}) == 1
+    assert len({str(database.make_query("nasty", "who").columns) for database in databases}) == 1
     given = 0
     for seed in range(TIMES):
         values = {}

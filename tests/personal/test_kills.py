@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from deltahist.accounts.ledger import Ledger
 from deltahist.personal import People
-from deltahist.personal.purses import _ANSWERS, Purses
+from deltahist.personal.people import _ANSWERS, Purses
 
 EPSILON = Fraction(1, 1000)
 #: What each person has: for Bob, who has two records, it is over after a few questions.
@@ -65,7 +65,7 @@ def test_who_is_killed_has_charged_for_all_that_was_answered(tmp_path, kills):
         # Every second run has answered before it is killed, however slow the machine is.
         answered = run % 2 == 0
         killed_run(tmp_path, 1000 * run, chance.uniform(0, 0.3) if answered else chance.uniform(0.15, 0.5), answered)
-    with Purses(Ledger(tmp_path / "l"), "people").turn() as turn:
+    with Purses(Ledger(tmp_path / "l"), "people").open_turn() as turn:
         kept = {row.key: row.answer for row in turn._connection.execute(select(_ANSWERS))}
         spent = [Fraction(nano, 10**9) for nano in turn.spent.tolist()]
     told = [json.loads(line) for line in (tmp_path / "answers").read_text().splitlines() if line.endswith("]")]

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 import deltahist as dh
-from deltahist.personal import Database, People
+from deltahist.personal import Engine, People
 from tests.personal.city import city, run, without_noise
 
 SOMEBODY = UUID("550e8400-e29b-41d4-a716-446655440000")
@@ -32,7 +32,7 @@ def test_nobody_joins_by_what_is_no_name(tmp_path):
     for name in ("", " ", "\ud800", 1.5, None, True):
         with pytest.raises(dh.InputError, match=r"owner is .*: it must be "):
             people.join([name])
-    with people.purses.turn() as turn:
+    with people.purses.open_turn() as turn:
         assert not len(turn.limits)
 
 
@@ -41,7 +41,7 @@ def test_one_person_has_one_name_in_all_databases(tmp_path, where):
     everything = {**OWNERS, **OTHERS, **blob}
     for number, (kind, value) in enumerate(everything.items()):
         run(where, f"CREATE TABLE t{number} (who {kind}, n INTEGER)", f"INSERT INTO t{number} VALUES ({value}, 1)")
-    database = Database.open(where)
+    database = Engine.open(where)
     for number, kind in enumerate(everything):
         if kind not in OWNERS:
             with pytest.raises(dh.InputError, match="it must hold text, whole numbers or UUIDs"):
@@ -131,4 +131,4 @@ def test_columns_of_a_type_that_compares_otherwise_are_not_read(tmp_path, postgr
     )
     with pytest.raises(dh.InputError, match="it must hold text"):
         People(postgres_url, "t", owner="who", ledger=tmp_path / "l", epsilon=1)
-    assert "kind" not in Database.open(postgres_url).query("t", "n").columns
+    assert "kind" not in Engine.open(postgres_url).make_query("t", "n").columns

@@ -148,12 +148,8 @@ def test_what_is_evaluated_for_one_record_is_bounded():
         query.select(x="x * x + x").select(x="x * x + x").select(x="x * x + x")
     few = _times(QUERY, 100)
     assert few.where("kind like 'a%'").parts == few.parts + 100 * 3
-    with pytest.raises(InputError, match="parts of expressions for a record"):
+    with pytest.raises(InputError, match="parts of expressions"):
         few.where(" or ".join(f"kind like '{number}%'" for number in range(50)))
-
-
-def test_distinct_records_differ_in_all_columns(derived):
-    assert derived(QUERY.distinct(), _OWN) == [dict.fromkeys(_OWN, 1)]
 
 
 def test_a_query_knows_how_many_records_of_a_person_there_are_at_most():
@@ -172,44 +168,33 @@ def test_a_query_knows_how_many_records_of_a_person_there_are_at_most():
         lambda q: q.where(f"{OWNER} = 3"),
         lambda q: q.select(OWNER),
         lambda q: q.select(_person="a"),
-        lambda q: q.select(_PERSON="a"),
         lambda q: q.flat_map({"_person": "a"}),
         lambda q: q.join(SPOTS.rename(columns={"spot": "_Person"}), "a"),
         lambda q: q.select("a", A="x"),
         lambda q: q.select(**{"é" * 32: "x"}),
         lambda q: q.union(Query(TABLE, ("other", "who"))),
-        lambda q: q.union(Query(TABLE, ("records", "rider"))),
         lambda q: q.union(q.select("a")),
         lambda q: q.flat_map(),
         lambda q: q.flat_map(*[{"p": "a"}] * 1001),
-        lambda q: q.flat_map(*[{"p": "a"}] * 501).distinct().flat_map({"p": "p"}, {"p": "1 - p"}),
         lambda q: _times(_times(q, 20).at_most(1), 20).union(_times(q, 601)),
         lambda q: q.flat_map({"p": "a"}, {"q": "a"}),
         lambda q: q.flat_map({"where": "a > 1"}),
         lambda q: q.flat_map({"p": "a"}, {"p": "kind"}),
         lambda q: q.partition("kind", ["u", "u"]),
         lambda q: q.partition("kind", ["u", None]),
-        lambda q: q.partition("x", [float("nan")]),
         lambda q: q.partition("b", [1]),
         lambda q: q.distinct("b"),
         lambda q: q.at_most(0),
         lambda q: q.at_most(2, by="b"),
         lambda q: q.join(SEATS, "b"),
-        lambda q: q.join(SEATS, "a"),
         lambda q: q.join(pd.concat([SEATS, SEATS]), "kind"),
-        lambda q: q.join(TABLE, "kind"),
-        lambda q: q.join(q, "kind"),
-        lambda q: q.join(SEATS[:0], "kind"),
         lambda q: q.join(SEATS.assign(kind=["u", None]), "kind"),
         lambda q: q.join(SEATS.assign(kind=[1, 2]), "kind"),
         lambda q: q.join(pd.DataFrame({"x": [1.5]}), "x"),
         lambda q: q.join(SEATS.assign(x=1), "kind"),
-        lambda q: q.join(SEATS.assign(seats=[1, "two"]), "kind"),
         lambda q: q.join(SEATS.assign(seats=[1, np.inf]), "kind"),
-        lambda q: q.join(SEATS.assign(seats=["a", "x" * 1001]), "kind"),
         lambda q: q.select(long=f"case when a = 1 then '{'x' * 1001}' else kind end"),
         lambda q: q.where(3),
-        lambda q: q.where([]),
     ],
 )
 def test_what_is_refused(ask):

@@ -1,4 +1,4 @@
-"""Aggregates of derived records: what each adds up for each person, measures and draws, and its answer.
+"""Questions about derived records, in Python or in writing (TOML, JSON), and their answers.
 
 An aggregate is private for adding or removing one derived record: a person with k of them pays k times its ε, or k²
 times its ρ (`deltahist.personal.people`). Every public parameter is checked when an aggregate is made, since a failure
@@ -9,30 +9,32 @@ from __future__ import annotations
 
 import functools
 import math
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deltahist.budget import Budget, ceil_nano, read_amount
 from deltahist.decode import Moments, interval
 from deltahist.errors import InputError, as_printed_fraction, check_finite, check_positive
 from deltahist.mechanisms.base import scale_noise
-from deltahist.personal.expressions import LARGEST, SMALLEST, write_float
-from deltahist.personal.query import Query, list_values
+from deltahist.personal.query import LARGEST, SMALLEST, Query, list_values, write_float
 from deltahist.privacy import Law
 from deltahist.publishers.publication import sample_law
 
-#: Probability of the intervals, and what every answer is about.
-LEVEL, _ABOUT = 0.95, "records whose owners could pay; the true number of records may be larger"
-#: The least number of steps that values are rounded to.
-_STEPS = 10**6
+#: Probability of the intervals.
+LEVEL = 0.95
 #: The column that says which value of a histogram a record has.
 _CELL = "_cell"
+_Model = TypeVar("_Model", bound=BaseModel)
+_Query = TypeVar("_Query", bound=Query)
 
 #: Whole numbers (n,) by name, a row for each person (and value): "number" of records, "total" of steps, _CELL.
 Sums: TypeAlias = Mapping[str, NDArray[np.int64]]
@@ -44,7 +46,7 @@ class Answer:
 
     Parameters
     ----------
-    what : the number is. estimate : of the number. std_error : of the noise.
+    what : it counts, sums or averages. estimate : of the number. std_error : of the noise.
     low, high : an interval that holds the number in 95 of 100 cases.
     unit : "epsilon" or "rho". amount : of it, that one record costs.
 
@@ -60,21 +62,26 @@ class Answer:
     unit: str
     amount: Fraction
 
+    @property
+    def about(self) -> str:
+        """Which records the answer is about."""
+        return "records whose owners could pay; the true number of records may be larger"
+
     def __str__(self) -> str:
-        estimate, low, high = (_written(value) for value in (self.estimate, self.low, self.high))
-        error = _written(self.std_error, digits=2)
+        estimate, low, high = (_format_number(value) for value in (self.estimate, self.low, self.high))
+        error = _format_number(self.std_error, digits=2)
         return f"{self.what}: {estimate} ± {error}, from {low} to {high} with probability {LEVEL:.0%}"
 
     @property
-    def words(self) -> str:
-        """What the answer is about, and who paid, in words that reveal nobody."""
+    def explanation(self) -> str:
+        """What the answer is about, and who paid, without revealing anybody."""
         letter, times = ("ε", "number") if self.unit == "epsilon" else ("ρ", "square of the number")
         price = f"{letter} = {float(self.amount):.10g} times the {times} of their records that were used"
-        return f"the answer is about {_ABOUT}; each person paid {price}"
+        return f"the answer is about {self.about}; each person paid {price}"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answer as JSON."""
-        return {**vars(self), "amount": str(self.amount), "about": _ABOUT}
+        return {**vars(self), "amount": str(self.amount), "about": self.about}
 
 
 class Answers(dict[Any, Answer]):
@@ -84,9 +91,9 @@ class Answers(dict[Any, Answer]):
         return "\n".join(map(str, self.values()))
 
     @property
-    def words(self) -> str:
-        """What the answers are about, and who paid, in words that reveal nobody."""
-        return next(iter(self.values())).words
+    def explanation(self) -> str:
+        """What the answers are about, and who paid, without revealing anybody."""
+        return next(iter(self.values())).explanation
 
     def to_json(self) -> dict[str, Any]:
         """Describe the answers as JSON; values are texts."""
@@ -97,18 +104,14 @@ class Answers(dict[Any, Answer]):
 class Aggregate(ABC):
     """A question about derived records whose answer follows from whole numbers with noise of one law.
 
-    A record costs ε or ρ; a float stands for the decimal that it prints as. Raises InputError unless one of both is
-    given, above zero and at most 10^9.
+    A record costs ε or ρ; a float means the decimal that it prints as. Raises InputError unless one of both is given,
+    above zero and at most 10^9.
     """
 
     epsilon: float | Fraction | None = None
     rho: float | Fraction | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "rho"):
-            given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(self, name, read_amount(**{name: check_positive(**{name: given})}))
         Budget(self.epsilon, self.rho)
         # A budget that is too small, or a range too wide, is refused before anything is fetched.
         nothing = np.zeros(0, np.int64)
@@ -119,10 +122,12 @@ class Aggregate(ABC):
         """ "epsilon" or "rho"."""
         return "epsilon" if self.rho is None else "rho"
 
-    @property
+    @functools.cached_property
     def amount(self) -> Fraction:
         """ε or ρ of one derived record."""
-        return Fraction(getattr(self, self.unit))
+        amount = {self.unit: getattr(self, self.unit)}
+        check_positive(**amount)
+        return read_amount(**amount)
 
     @property
     def price(self) -> int:
@@ -132,12 +137,18 @@ class Aggregate(ABC):
     @property
     def law(self) -> Law:
         """The law of the noise that each measured number gets."""
-        return scale_noise(Budget(self.epsilon, self.rho), Fraction(self.sensitivity))
+        budget: dict[str, Any] = {self.unit: self.amount}
+        return scale_noise(Budget(**budget), Fraction(self.sensitivity))
 
     @property
     def sensitivity(self) -> int:
         """The most that one derived record changes the measured numbers, in the 1-norm for ε, the 2-norm for ρ."""
         return 1
+
+    def describe(self) -> dict[str, str]:
+        """Describe the question as JSON."""
+        given = {field.name: str(getattr(self, field.name)) for field in fields(self)}
+        return {"question": type(self).__name__, **given, self.unit: str(self.amount)}
 
     def release(self, sums: Sums) -> NDArray[np.int64]:
         """Measure the sums of people who paid, exactly, and add noise."""
@@ -158,10 +169,10 @@ class Aggregate(ABC):
 
     def _decode_one(self, what: str, noisy: int, step: Fraction = Fraction(1)) -> Answer:
         """Return the answer of one number of steps with one draw of noise."""
-        error, down, up = _reach(self.law)
+        error, down, up = _measure_law(self.law)
         estimate, low, high = (float(place * step) for place in (noisy, noisy - down, noisy + up))
-        whose = f"{what} whose owners could pay"
-        return Answer(whose, estimate, error * float(step), low, high, self.unit, self.amount)
+        what = f"{what} whose owners could pay"
+        return Answer(what, estimate, error * float(step), low, high, self.unit, self.amount)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,24 +200,28 @@ class Histogram(Aggregate):
     column: str
     values: Sequence[Any]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(list_values(self.values)))
-        super().__post_init__()
+    @functools.cached_property
+    def listed(self) -> tuple[Any, ...]:
+        """The values, all different."""
+        return tuple(list_values(self.values))
+
+    def describe(self) -> dict[str, str]:
+        return {**super().describe(), "values": str(self.listed)}
 
     def add_up(self, query: Query) -> Any:
         import pandas as pd
 
-        public = pd.DataFrame({self.column: list(self.values), _CELL: np.arange(len(self.values))})
+        public = pd.DataFrame({self.column: list(self.listed), _CELL: np.arange(len(self.listed))})
         return query.select(self.column).join(public, self.column).add_up(_CELL)
 
     def measure(self, sums: Sums) -> NDArray[np.int64]:
-        out = np.zeros(len(self.values), np.int64)
+        out = np.zeros(len(self.listed), np.int64)
         np.add.at(out, sums[_CELL], sums["number"])
         return out
 
     def decode(self, noisy: NDArray[np.int64]) -> Answers:
-        what, pairs = f"records with {self.column}", zip(self.values, noisy, strict=True)
-        return Answers({value: self._decode_one(f"number of {what} {value}", int(number)) for value, number in pairs})
+        what, pairs = f"number of records with {self.column}", zip(self.listed, noisy, strict=True)
+        return Answers({value: self._decode_one(f"{what} {value}", int(number)) for value, number in pairs})
 
 
 @dataclass(frozen=True)
@@ -222,53 +237,55 @@ class ValueAggregate(Aggregate):
     column: str
     clip: tuple[float | Fraction, float | Fraction]
 
-    def __post_init__(self) -> None:
-        try:
-            low, high = (as_printed_fraction(check_finite(clip=bound)) for bound in self.clip)
-        except (TypeError, ValueError):
-            raise InputError(f"clip is {self.clip!r}: it must be (low, high), two finite numbers") from None
+    @functools.cached_property
+    def bounds(self) -> tuple[Fraction, Fraction]:
+        """The least and the greatest value, exactly."""
+        low, high = (as_printed_fraction(check_finite(clip=bound)) for bound in self.clip)
         sizes = [float(abs(each)) for each in (low, high) if each]
         if float(low) >= float(high) or any(not SMALLEST <= size <= LARGEST for size in sizes):
             raise InputError(f"clip is {self.clip!r}: low < high must hold, each 0 or 1e-100 to 1e100 in size")
-        object.__setattr__(self, "clip", (low, high))
-        super().__post_init__()
+        return low, high
 
     @functools.cached_property
     def step(self) -> Fraction:
-        """What values are rounded to multiples of: the power of ten up to a millionth of what a record changes."""
-        return Fraction(10) ** math.floor(math.log10(self.change / _STEPS))
+        """The power of ten, up to a millionth of what a record changes, to whose multiples values are rounded."""
+        return Fraction(10) ** math.floor(math.log10(self.change / 10**6))
 
     @property
     def origin(self) -> Fraction:
         """The value at which steps begin."""
-        return Fraction(self.clip[0])
+        return self.bounds[0]
 
     @property
     def change(self) -> Fraction:
         """The most that one record changes, in units of the value."""
-        return Fraction(self.clip[1]) - Fraction(self.clip[0])
+        return self.bounds[1] - self.bounds[0]
 
     @property
     def sensitivity(self) -> int:
         """The most that one record changes, in steps."""
         return round(self.change / self.step)
 
+    def describe(self) -> dict[str, str]:
+        return {**super().describe(), "clip": str(self.bounds)}
+
     def add_up(self, query: Query) -> Any:
         made = query.select(value=self.column)
         if made.columns["value"] not in ("number", "whole"):
             raise InputError(f"column is {self.column!r}, a {made.columns['value']}: it must hold numbers")
         made = made.where("value is not null")
-        return made.add_up(total=self.steps(made.table["value"]))
+        return made.add_up(total=self.round_values(made.table["value"]))
 
-    def steps(self, values: Any) -> Any:
+    def round_values(self, values: Any) -> Any:
         """Return an Ibis column of values as whole steps from the origin, clipped, the same in every database."""
         import ibis
 
-        low, high, origin, step, half = (write_float(float(each)) for each in (*self.clip, self.origin, self.step, 0.5))
+        given = (*self.bounds, self.origin, self.step, 0.5)
+        low, high, origin, step, half = (write_float(float(each)) for each in given)
         clipped = ibis.greatest(ibis.least(values.cast("float64"), high), low)
         steps = ((clipped - origin) / step + half).floor().cast("int64")
         # Rounding may put a value a step beyond its bound.
-        least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.clip)
+        least, most = (ibis.literal(round((each - self.origin) / self.step), "int64") for each in self.bounds)
         return ibis.greatest(ibis.least(steps, most), least)
 
 
@@ -286,7 +303,7 @@ class Sum(ValueAggregate):
 
     @property
     def change(self) -> Fraction:
-        return max(abs(Fraction(each)) for each in self.clip)
+        return max(abs(each) for each in self.bounds)
 
     def measure(self, sums: Sums) -> NDArray[np.int64]:
         return np.array([sums["total"].sum()])
@@ -311,20 +328,20 @@ class Mean(ValueAggregate):
         return np.append(above, sums["number"].sum(keepdims=True) * self.sensitivity - above)
 
     def decode(self, noisy: NDArray[np.int64]) -> Answer:
-        low, high = map(float, self.clip)
+        low, high = map(float, self.bounds)
         share, error, least, most = _estimate_ratio(float(noisy[0]), float(noisy[1]), self.law)
         width = high - low
         numbers = (low + width * share, width * error, low + width * least, low + width * most)
         return Answer(f"mean of {self.column} of records whose owners could pay", *numbers, self.unit, self.amount)
 
 
-def _written(value: float, digits: int = 6) -> str:
+def _format_number(value: float, digits: int = 6) -> str:
     """Print a number to some digits, but write whole ones out up to 10^15."""
     return f"{value:,.0f}" if 10.0**digits <= abs(value) < 1e15 else f"{value:,.{digits}g}"
 
 
 @functools.lru_cache(maxsize=64)
-def _reach(law: Law) -> tuple[float, Fraction, Fraction]:
+def _measure_law(law: Law) -> tuple[float, Fraction, Fraction]:
     """Return the standard deviation of one draw, and how far below and above it the interval goes."""
     variance = law.variance()
     moments = Moments(np.array([variance]), np.array([law.kurtosis()]), draws=np.ones(1))
@@ -352,3 +369,111 @@ def _estimate_ratio(above: float, below: float, law: Law) -> tuple[float, float,
         possible += [root for root in roots if 0 <= root <= 1]
     possible.append(share)
     return share, error, min(possible), max(possible)
+
+
+class Strict(BaseModel):
+    """A model that takes no unknown names, and no text for a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Step(Strict):
+    """One step of a query (`Query`): one of its methods with its argument; at_most may have `by`."""
+
+    where: str | None = None
+    select: list[str] | dict[str, str] | None = None
+    flat_map: list[dict[str, str]] | None = None
+    distinct: Annotated[list[str], Field(min_length=1)] | None = None
+    at_most: Annotated[int, Field(ge=1, lt=1 << 31)] | None = None
+    by: str | list[str] = []
+    union: Annotated[list[list[Step]], Field(min_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Step:
+        given = self.model_fields_set - {"by"}
+        if len(given) != 1 or ("by" in self.model_fields_set and given != {"at_most"}):
+            raise ValueError("a step must be one of where, select, flat_map, distinct, at_most (with by), union")
+        return self
+
+    def derive_records(self, records: _Query) -> _Query:
+        """Derive records from records."""
+        (name,) = self.model_fields_set - {"by"}
+        given: Any = getattr(self, name)
+        if name == "union":
+            first, *others = (_take_steps(records, part) for part in given)
+            return functools.reduce(lambda one, other: one.union(other), others, first)
+        if name == "at_most":
+            return records.at_most(given, by=self.by)
+        if isinstance(given, dict):
+            return records.select(**given)
+        derived: _Query = getattr(records, name)(*([given] if name == "where" else given))
+        return derived
+
+
+class Question(Strict):
+    """A question in writing: steps lead to the records that its answer is about.
+
+    >>> asked = {"steps": [{"where": "kind = 'bus'"}], "answer": {"kind": "count", "epsilon": 0.1}}
+    >>> Question.from_mapping(asked).aggregate
+    Count(epsilon=0.1, rho=None)
+    """
+
+    answer: dict[str, Any]
+    steps: list[Step] = []
+    table: str | None = None
+    owner: str | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Question:
+        """Read the question in a TOML file; InputError if there is none."""
+        return cls.from_mapping(read_toml(Path(path), "question"))
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any]) -> Question:
+        """Return the question that a mapping describes; InputError if it describes none."""
+        made = check_model(cls, given, "question")
+        _ = made.aggregate
+        return made
+
+    @functools.cached_property
+    def aggregate(self) -> Aggregate:
+        """What is asked of the records, with its price."""
+        kinds: dict[str, Any] = {"count": Count, "sum": Sum, "mean": Mean, "histogram": Histogram}
+        named = {**self.answer}
+        try:
+            made: Aggregate = kinds[named.pop("kind")](**named)
+        except InputError:
+            raise
+        except (KeyError, TypeError, ValueError) as problem:
+            said = f"its kind must be one of {', '.join(kinds)}, with its parameters"
+            raise InputError(f"answer is {str(self.answer)[:80]}: {said} ({problem})") from None
+        return made
+
+    def ask(self, records: Any, key: str | None = None) -> Any:
+        """Answer the question about the records of a table, by an `Answer` or `Answers` (`Records.ask`)."""
+        return _take_steps(records, self.steps).ask(self.aggregate, key)
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """Read a TOML file; InputError if it is missing or damaged."""
+    try:
+        return tomllib.loads(path.read_text("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise InputError(f"{what} {str(path)!r} cannot be read: {problem}") from None
+
+
+def check_model(model: type[_Model], given: Any, what: str) -> _Model:
+    """Return a model of what was given; InputError, naming the first field at fault, if it does not fit."""
+    try:
+        return model.model_validate(given)
+    except (ValidationError, RecursionError) as problem:
+        if isinstance(problem, RecursionError):
+            raise InputError(f"{what} is nested too deeply") from None
+        first = problem.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise InputError(f"{'.'.join(map(str, first['loc'])) or what} is refused: {first['msg']}") from None
+
+
+def _take_steps(records: _Query, steps: list[Step]) -> _Query:
+    for step in steps:
+        records = step.derive_records(records)
+    return records
