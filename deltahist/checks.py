@@ -16,24 +16,17 @@ from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import all_ranges
 from deltahist.strategies.base import Strategy, check_groups, from_description
 
-#: Cells up to which a strategy is compared with its matrix, and its cost with the definition over all edges.
-_MOST_CELLS = 2048
-#: Rows up to which the number of points is sought in them.
-_MOST_ROWS = 400
-
 
 def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
-    """Compare a strategy with the plain definitions, and name the first difference.
+    """Compare a strategy with the plain definitions, and raise InputError on the first difference.
 
-    The checks are: answers are whole numbers, exact and linear. The adjoint is right. Groups hold every noise draw
-    once. Noise enters as `scatter`, `gather` and `changes` say. The sensitivity in both norms is that of all edges. The
-    matrix and the gram matrix are right. The description makes the same strategy again. The decoder is unbiased, knows
-    its error, and has its estimates in the field from which non-negative ones are found.
+    Answers must be exact, linear integers, and adjoints right. Groups must contain every noise draw once, and noise
+    enter as `scatter`, `gather` and `changes` say. The sensitivity in both norms must cover all edges. The description
+    must make the same strategy again. The decoder must be unbiased, know its error, and agree with its estimates on the
+    grid of its noise metric.
 
-    On more than 2,048 cells random counts replace the matrix, and sensitivities are not compared. Check the same class
-    on a small domain as well.
-
-    Both are on one domain. Raises InputError on the first check that fails.
+    On more than 2,048 cells random counts replace the matrix, and sensitivities are not compared. Check the class on a
+    small domain as well.
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (6,)), delta=0.5)
@@ -43,38 +36,37 @@ def check_strategy(strategy: Strategy, near: Neighbourhood) -> None:
         raise InputError("the strategy and the neighbourhood are on different domains: they must share one")
     check_foreign(strategy)
     check_groups(strategy)
-    small = strategy.domain.size <= _MOST_CELLS
+    small = strategy.domain.size <= 2048
     if small:
-        _require(strategy, _matrix_facts(strategy))
-        # What holds for the shortest and for the longest moves that are promised anything.
+        _require(strategy, _check_matrix(strategy))
+        # The shortest and the longest moves with a promise
         for _, relation in dict.fromkeys((near.relations[0], near.relations[-1])):
-            _require(strategy, _change_facts(strategy, relation))
-    if strategy.shape[0] <= _MOST_ROWS:
-        _require(strategy, _total_facts(strategy))
-    _require(strategy, _description_facts(strategy))
+            _require(strategy, _check_changes(strategy, relation))
+    if strategy.shape[0] <= 400:
+        _require(strategy, _check_total(strategy))
+    _require(strategy, _check_description(strategy))
     if small:
-        _require(strategy, _decoder_facts(strategy))
+        _require(strategy, _check_decoder(strategy))
 
 
 def check_foreign(strategy: Strategy) -> None:
-    """Check a class that is not the package's own, before `publish` trusts it.
+    """Check a strategy from another package before `publish` trusts it.
 
-    Raises InputError on answers that are no whole numbers or not linear, a wrong adjoint, or noise that does not enter
-    as said.
+    Raises InputError unless answers are linear integers, the adjoints are right, and noise enters as integers.
     """
-    _require(strategy, _answer_facts(strategy))
-    _require(strategy, _noise_facts(strategy))
+    _require(strategy, _check_answers(strategy))
+    _require(strategy, _check_noise(strategy))
 
 
-def _require(strategy: Strategy, facts: Iterator[tuple[Any, str]]) -> None:
-    """Raise InputError on the first pair that does not hold. Later ones rely on it, and are not computed."""
-    for holds, text in facts:
+def _require(strategy: Strategy, checks: Iterator[tuple[Any, str]]) -> None:
+    """Raise InputError on the first check that fails. Later ones rely on it, and are not computed."""
+    for holds, text in checks:
         if not holds:
             raise InputError(f"strategy {strategy.name}: {text}")
 
 
-def _answer_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether answers to whole numbers are whole numbers, of the right shape, and linear."""
+def _check_answers(strategy: Strategy) -> Iterator[tuple[Any, str]]:
+    """Yield whether answers to integers are integers, of the right shape, and linear."""
     rows, cells = strategy.shape
     expected = strategy.domain.size
     yield cells == expected, f"its shape is ({rows}, {cells}); it must be (k, {expected})"
@@ -82,7 +74,7 @@ def _answer_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     found = strategy._matmat(counts)
     yield (
         found.shape == (rows, 2) and np.issubdtype(found.dtype, np.integer),
-        f"answers to whole numbers have type {found.dtype} and shape {found.shape}; they must be integers of shape "
+        f"answers to integers have type {found.dtype} and shape {found.shape}; they must be integers of shape "
         f"({rows}, 2), or a release would not be exact (fractional entries?)",
     )
     measured = strategy.measure(counts[:, 0].reshape(strategy.domain.shape))
@@ -93,11 +85,11 @@ def _answer_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     same = (strategy._matmat(x + 3 * y) == own + 3 * strategy._matmat(y)).all()
     yield same, "A(x + 3y) differs from Ax + 3Ay; rows must be linear (rounded entries?)"
     same = np.allclose(strategy._matmat(x.astype(np.float64)), own, rtol=1e-9)
-    yield same, "answers to floats differ from those to whole numbers; decoding needs both"
+    yield same, "answers to floats differ from those to integers; decoding needs both"
 
 
-def _noise_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether the adjoints are right, and noise enters as whole numbers."""
+def _check_noise(strategy: Strategy) -> Iterator[tuple[Any, str]]:
+    """Yield whether the adjoints are right, and noise enters as integers."""
     rng = np.random.default_rng(13)
     x = rng.integers(-9, 10, (strategy.shape[1], 1))
     y = rng.integers(-9, 10, (strategy.shape[0], 1))
@@ -118,7 +110,7 @@ def _noise_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     yield near, "gather is not the adjoint of scatter; errors of answers would be wrong"
 
 
-def _matrix_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
+def _check_matrix(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     plain = strategy._matmat(np.eye(strategy.domain.size, dtype=np.int64))
     same = (strategy.matrix().toarray() == plain).all()
     yield same, "matrix() differs from the answers to single cells; they must be the same rows"
@@ -126,7 +118,7 @@ def _matrix_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     yield same, "AᵀA by its methods differs from that of its matrix; decoding would be wrong"
 
 
-def _change_facts(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[Any, str]]:
+def _check_changes(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[Any, str]]:
     changes, edges = strategy.changes(near).toarray(), near.incidence().toarray()
     moved = strategy.matrix().toarray() @ edges
     if strategy.row_by_row:
@@ -145,8 +137,8 @@ def _change_facts(strategy: Strategy, near: Neighbourhood) -> Iterator[tuple[Any
             yield stated >= true, f"edge_cost(near, {norm}) is {stated}; an edge costs {true}: noise would be too small"
 
 
-def _total_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    """Yield whether it is admitted that some combination of the values is the number of points, free of noise."""
+def _check_total(strategy: Strategy) -> Iterator[tuple[Any, str]]:
+    """Yield whether `keeps_total` admits that a combination of the values is the number of points without noise."""
     rows = strategy.matrix().toarray().T.astype(np.float64)
     entered = np.stack([strategy.gather(w) for w in np.eye(strategy.shape[0])], axis=1)
     system, wanted = np.concatenate([rows, entered]), np.zeros(len(rows) + len(entered))
@@ -154,12 +146,12 @@ def _total_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     weight = np.linalg.lstsq(system, wanted, rcond=None)[0]
     yield (
         strategy.keeps_total or np.abs(system @ weight - wanted).max() >= 1e-9,
-        "some combination of its values is the number of points without noise; keeps_total must be True, or the number "
-        "is given away where it is not public",
+        "a combination of its values is the number of points without noise; keeps_total must be True, or a release "
+        "reveals the number where it is not public",
     )
 
 
-def _description_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
+def _check_description(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     again = from_description(strategy.domain, json.loads(json.dumps(strategy.describe())))
     x = np.random.default_rng(16).integers(0, 99, (strategy.domain.size, 1))
     same = again.shape == strategy.shape and (again._matmat(x) == strategy._matmat(x)).all()
@@ -167,8 +159,8 @@ def _description_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     yield same, "its description makes another strategy; its releases would not load"
 
 
-def _decoder_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
-    # Groups that differ by more than their shares: a decoder that forgets the noise is seen.
+def _check_decoder(strategy: Strategy) -> Iterator[tuple[Any, str]]:
+    # Groups differ by more than their shares, to expose a decoder that ignores the noise.
     laws = [Gaussian((i + 2) / g.share**2) for i, g in enumerate(strategy.groups)]
     rng = np.random.default_rng(17)
     found = make_decoder(strategy, laws, total_known=False)
@@ -183,10 +175,10 @@ def _decoder_facts(strategy: Strategy) -> Iterator[tuple[Any, str]]:
     unbiased = not strategy.determines_cells or np.allclose(found.solve(exact), cells, atol=1e-6)
     yield unbiased, f"{kind} does not give the counts back; without noise it must, or it is biased"
     work = all_ranges(strategy.domain).sample(50)
-    told, queries = found.moments(work), work.matrix(strategy.domain).toarray()
+    stated, queries = found.moments(work), work.matrix(strategy.domain).toarray()
     noise = np.array([strategy.gather(found.answer_coefficients(q)) for q in queries])
     true = (noise * noise) @ found.draw_variance
-    right = told.note != "exact" or np.allclose(told.variance, true, rtol=1e-6, atol=1e-9 * true.max())
+    right = stated.note != "exact" or np.allclose(stated.variance, true, rtol=1e-6, atol=1e-9 * true.max())
     yield right, f"{kind} states other errors than its own coefficients give; they must be the same"
     field, drawn = found.estimate_on_grid(values, None), found.simulate_noise(np.random.default_rng(18)).shape
     yield drawn == field.shape, f"simulate_noise of {kind} has shape {drawn}; estimate_on_grid has {field.shape}"

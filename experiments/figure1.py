@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import deltahist as dh
 from deltahist.space.workloads import range_gram
-from deltahist.strategies.grids import augment
+from deltahist.strategies.grids import choose_greedy_rows
 from experiments._common import BLUE, RED, Found, command, figure, save, write_csv
 
 Corner = tuple[int, int]
@@ -58,7 +58,7 @@ def run(out: Path, small: bool) -> Found:
     base = [(i, j) for i in range(0, n, 2) for j in range(0, n, 2)]
     candidates = [(i, j) for i in range(n - 1) for j in range(n - 1)]
     gram = range_gram(dh.Domain((0, 0, 1, 1), (n, n)))
-    order = augment(squares(n, base), incidence(n), squares(n, candidates), gram)
+    order = choose_greedy_rows(squares(n, base), incidence(n), squares(n, candidates), gram)
     added = [candidates[k] for k in order]
     rows: list[dict[str, object]] = [{"square": "base", "x": i, "y": j} for i, j in base]
     rows += [{"square": "added", "x": i, "y": j} for i, j in added]

@@ -3,7 +3,6 @@
 import dataclasses
 import sys
 import textwrap
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -162,14 +161,6 @@ def test_noise_that_enters_otherwise_is_decoded_and_its_errors_are_right(more, t
     assert np.allclose(dh.load(tmp_path / "r.parquet").cells(), release.cells())
 
 
-def test_noise_that_enters_otherwise_is_decoded_by_conjugate_gradients_too():
-    line = dh.Domain((0, 1100), (1100,))
-    mechanism = dh.Mechanism(dh.Neighbourhood(line, 1), Moves(line), dh.Budget(1))
-    work = dh.workloads.boxes([[2, 7], [3, 400]])
-    # A box has noise from the two moves across its ends.
-    assert np.allclose(mechanism.variance(work), 2 * mechanism.laws[0].variance(), rtol=1e-6)
-
-
 def test_parts_must_hold_every_value_once():
     class Forgets(Moves):
         parts = (Group("cells", slice(0, 5)),)
@@ -254,12 +245,6 @@ def test_what_is_wrong_is_named_and_mostly_not_published(members, words, publish
             dh.publish(np.ones(8, dtype=int), NEAR, strategy, epsilon=1)
 
 
-def test_shares_below_zero_are_no_shares():
-    for share in (Fraction(-1), Fraction(0), 1.0):
-        with pytest.raises(dh.InputError, match="must be a fraction above zero"):
-            Group("rows", slice(0, 8), share)
-
-
 def test_a_total_that_is_given_away_is_named():
     """A flow that denies keeping the number of points."""
 
@@ -270,7 +255,7 @@ def test_a_total_that_is_given_away_is_named():
         keeps_total = False
 
     square = dh.Domain((0, 0, 4, 4), (4, 4))
-    with pytest.raises(dh.InputError, match="the number of points without noise; keeps_total must be True"):
+    with pytest.raises(dh.InputError, match="keeps_total must be True"):
         dh.check_strategy(Denying(square), dh.Neighbourhood(square, 1))
 
 
@@ -370,14 +355,6 @@ def test_an_installed_package_is_known_by_its_entry_point(tmp_path, monkeypatch)
     finally:
         base._load_entry_points.cache_clear()
         sys.modules.pop("elsewhere", None)
-
-
-def test_a_file_of_an_unknown_strategy_says_what_to_do(tmp_path):
-    dh.register(Pairs)
-    dh.publish(np.ones(8, dtype=int), NEAR, Pairs(LINE), epsilon=1).save(tmp_path / "r.parquet")
-    del base._KNOWN["Pairs"]
-    with pytest.raises(dh.InputError, match=r"strategy is 'Pairs'.*import that package first"):
-        dh.load(tmp_path / "r.parquet")
 
 
 def test_large_domains_are_checked_as_far_as_they_can():

@@ -42,7 +42,7 @@ def test_one_more_shifted_grid_than_fit_costs_more_than_the_paper_says(width, sh
     near = dh.Neighbourhood(domain, shift / 24)
     assert sensitivity(dh.strategies.ShiftedGrids(domain, width, shift), near) == 4
     printed = dh.strategies.ShiftedGrids(domain, width, shift, -(-width // shift))
-    assert len(dh.strategies.ShiftedGrids(domain, width, shift).widths) == most
+    assert len(dh.strategies.ShiftedGrids(domain, width, shift).grids) == most
     assert sensitivity(printed, near) == cost
 
 

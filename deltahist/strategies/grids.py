@@ -1,4 +1,4 @@
-"""Strategies that count sets of cells: Identity and ShiftedGrids, what Hierarchical shares with them, CutAugmented."""
+"""Strategies that count sets of cells: Identity, ShiftedGrids and CutAugmented, and the base class of all grids."""
 
 from __future__ import annotations
 
@@ -34,24 +34,16 @@ if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
 
-#: Strategies that do not determine the cells need a pseudo-inverse each, which is slow on more cells.
-_MOST_DENSE = 256
 #: Greedy choice keeps a dense N × N matrix and looks at every candidate: small domains only.
 MOST_CELLS = 1024
-#: Prior precision of a cell relative to a row's, so that gains exist before the cells are determined.
-_PRIOR = 1e-6
-#: Planning tries greedy rows while candidates times cells squared stay below this.
-_MOST_GREEDY = 40_000_000
-#: Noise this close to whole numbers (in points) is treated as whole.
-_NEAR_WHOLE = 0.25
 
 
 class Grids(Strategy):
     """A list of grids, each of which puts every cell in exactly one box; one row per box.
 
-    A move costs 2 · share for each grid that has a line between its two ends (the box left loses one, the
-    box entered gains one), an arrival costs the share of every grid: graph-cut sensitivity (2014, section
-    5.3), where a grid is cut or not as a whole. Subclasses give `starts` and `names`.
+    A move costs 2 · share for each grid with a line between its two ends: one box loses one, another gains one. An
+    arrival costs the share of every grid. This is graph-cut sensitivity (2014, section 5.3), where a grid is cut or not
+    as a whole. Subclasses give `starts` and `names`.
     """
 
     shares: tuple[Fraction, ...] | None
@@ -94,25 +86,13 @@ class Grids(Strategy):
             out += spread_blocks(X[group.members].reshape(*blocks, -1), starts, self.domain.shape)
         return out.reshape(self.domain.size, -1)
 
-    def matrix(self) -> scipy.sparse.csr_array:
-        parts = []
-        for starts in self.starts:
-            part = scipy.sparse.csr_array(np.ones((1, 1), dtype=np.int64))
-            for first, n in zip(starts, self.domain.shape, strict=True):
-                block = np.searchsorted(first, np.arange(n), side="right") - 1
-                one = np.ones(n, dtype=np.int64)
-                axis = scipy.sparse.csr_array((one, (block, np.arange(n))), shape=(len(first), n))
-                part = scipy.sparse.csr_array(scipy.sparse.kron(part, axis, format="csr"))
-            parts.append(part)
-        return scipy.sparse.csr_array(scipy.sparse.vstack(parts))
-
     def edge_cost(self, near: Neighbourhood, norm: int) -> Fraction:
         weights, denominator = whole_shares([g.share for g in self.groups])
         weight = np.array([w**norm for w in weights], dtype=object)
         most = int(weight.sum()) if near.source_cells.any() else 0
         crossable = [any(len(s[axis]) > 1 for axis in range(self.domain.ndim)) for s in self.starts]
         bound = 2 * int(weight[crossable].sum())
-        # Farther moves cross all lines that shorter ones do, so only the frontier counts.
+        # Longer moves cross all lines that shorter ones do, so only the frontier counts.
         for move in near.frontier:
             if most >= bound:
                 break
@@ -121,7 +101,7 @@ class Grids(Strategy):
 
     def _heaviest_crossing(self, move: list[int], weight: NDArray[Any]) -> int:
         """Return the largest total weight of the grids with a line between the ends of a move."""
-        crossed = []  # per axis: the different sets of grids that a step of this length may cross
+        crossed = []  # per axis: the distinct sets of grids that a step of this length may cross
         for axis, length in enumerate(move):
             first = np.arange(self.domain.shape[axis] - length)
             sets = np.empty((len(first), len(self.starts)), dtype=bool)
@@ -133,7 +113,7 @@ class Grids(Strategy):
             crossed.append(np.unpackbits(packed, axis=1, count=len(self.starts)).astype(bool))
         if len(crossed) == 1:
             return int(max(weight[row].sum() for row in crossed[0]))
-        if weight.sum() >= 1 << 52:  # beyond exact floats: whole numbers of any length
+        if weight.sum() >= 1 << 52:  # beyond exact floats: Python's integers
             return int(max(weight[a | b].sum() for a in crossed[0] for b in crossed[1]))
         x, y, w = crossed[0].astype(float), crossed[1].astype(float), weight.astype(float)
         either = (x @ w)[:, None] + (y @ w)[None, :] - (x * w) @ y.T
@@ -177,28 +157,26 @@ class Identity(Grids):
 class ShiftedGrids(Grids):
     """Overlapping grids whose lines are never used twice (2014, section 5.3), also of several widths.
 
-    The paper's form: `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes
-    against the one before. The paper takes m = ⌈width / shift⌉, and says that the sensitivity is 4 in 2-D. That holds
-    where shift divides width. Elsewhere the last line and the next one of the first grid are less than shift apart: a
-    move by shift crosses both, and costs 6 (4 in 1-D). So m is ⌊width / shift⌋ here, the most that keep 4.
+    The paper's form has `m` grids with blocks of `width` cells, each shifted by `shift` cells along both axes against
+    the one before. The paper takes m = ⌈width / shift⌉ and states a sensitivity of 4 in 2-D, which holds if shift
+    divides width. Otherwise the last grid's line and the first grid's next one are less than shift apart: a move by
+    shift crosses both, and costs 6 (4 in 1-D). So m is ⌊width / shift⌋ here, the most that keep 4.
 
-    The multi-scale form: any `widths` and `offsets`. As every line lies in one grid only, a move of at most the
-    distance between lines crosses at most one line per axis: it costs 4 in 2-D and 2 in 1-D, however many grids there
-    are.
+    The multi-scale form has any `widths` and `offsets`. Every line is in one grid only, so a move of at most the
+    distance between lines crosses at most one line per axis. It costs 4 in 2-D and 2 in 1-D for any number of grids.
 
     Parameters
     ----------
     domain : Domain
-    width, shift, m : whole numbers of cells, and the number of grids; `m` defaults to width / shift, the
-        most that fit.
-    widths, offsets : instead of those three, one number of cells per grid each; lines are at
-        offset, offset + width, ... along both axes.
+    width, shift, m : cells, and the number of grids; `m` defaults to ⌊width / shift⌋.
+    widths, offsets : instead of those three, cells for each grid; lines are at offset, offset + width, ... along both
+        axes.
     shares : one number per grid; equal when None.
 
     Raises
     ------
     InputError
-        If two grids use one line, or neither form is given whole.
+        If two grids use one line, or neither form is complete.
 
     >>> A = ShiftedGrids(Domain((0, 0, 1, 1), (6, 6)), width=3, shift=1)
     >>> A.blocks
@@ -217,53 +195,46 @@ class ShiftedGrids(Grids):
     texts: ClassVar[tuple[str, ...]] = ("shifted:width,shift[,m]", "dyadic[:spacing]")
 
     def __post_init__(self) -> None:
-        if self.widths is None:
-            if self.width is None or self.shift is None or self.offsets is not None:
-                raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
-            width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
-            m = check_whole(m=self.m if self.m is not None else max(1, width // shift))
-            widths, offsets = (width,) * m, tuple(shift * i for i in range(m))
-        else:
-            if self.offsets is None or self.width is not None or self.shift is not None or self.m is not None:
-                raise InputError("ShiftedGrids takes widths and offsets, or else width and shift (and m)")
-            widths = tuple(check_whole(widths=w) for w in self.widths)
-            offsets = tuple(check_whole(least=0, offsets=o) for o in self.offsets)
-            if len(widths) != len(offsets) or not widths:
-                raise InputError(
-                    f"there are {len(widths)} widths and {len(offsets)} offsets: give one of each per grid"
-                )
-        # The general form is kept alone, so that equal strategies have equal descriptions.
-        shares = None if self.shares is None else read_shares(self.shares, len(widths), "grid")
-        general = {"widths": widths, "offsets": offsets, "shares": shares}
-        for name, value in ({"width": None, "shift": None, "m": None} | general).items():
-            object.__setattr__(self, name, value)
+        if self.shares is not None:
+            read_shares(self.shares, len(self.grids), "grid")
         user = np.full(max(self.domain.shape), -1)
-        for grid, (width, offset) in enumerate(self._forms):
-            lines = _lines(width, offset, len(user))
+        for grid, (width, offset) in enumerate(self.grids):
+            lines = _place_lines(width, offset, len(user))
             taken = lines[user[lines] >= 0]
             if len(taken):
-                other = int(user[taken[0]])
                 raise InputError(
-                    f"grids {other} and {grid} (widths {widths[other]}, {width}; offsets {offsets[other]}, {offset}) "
-                    f"both have a line at cell {taken[0]}: no line may be used twice, or a move would cost more"
+                    f"grids {user[taken[0]]} and {grid} (width {width}, offset {offset}) both have a line at cell "
+                    f"{taken[0]}: no line may be used twice, or a move would cost more"
                 )
             user[lines] = grid
 
-    @property
-    def _forms(self) -> list[tuple[int, int]]:
+    @functools.cached_property
+    def grids(self) -> tuple[tuple[int, int], ...]:
         """Width and offset of each grid."""
-        return list(zip(self.widths or (), self.offsets or (), strict=True))
+        paper, general = (self.width, self.shift, self.m), (self.widths, self.offsets)
+        if self.widths is not None and self.offsets is not None and paper == (None,) * 3 and len(self.widths):
+            if len(self.widths) != len(self.offsets):
+                raise InputError(f"widths has {len(self.widths)} numbers, offsets {len(self.offsets)}: one per grid")
+            widths = (check_whole(widths=w) for w in self.widths)
+            return tuple(zip(widths, (check_whole(least=0, offsets=o) for o in self.offsets), strict=True))
+        if self.width is None or self.shift is None or general != (None, None):
+            raise InputError("ShiftedGrids takes width and shift (and m), or else widths and offsets")
+        width, shift = check_whole(width=self.width), check_whole(shift=self.shift)
+        m = check_whole(m=self.m if self.m is not None else max(1, width // shift))
+        return tuple((width, shift * i) for i in range(m))
 
     @functools.cached_property
     def starts(self) -> tuple[Starts, ...]:  # type: ignore[override]
-        return tuple(tuple(np.append(0, _lines(*form, n)) for n in self.domain.shape) for form in self._forms)
+        return tuple(tuple(np.append(0, _place_lines(*grid, n)) for n in self.domain.shape) for grid in self.grids)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(f"blocks of {width} cells a side, shifted by {offset}" for width, offset in self._forms)
+        return tuple(f"blocks of {width} cells a side, shifted by {offset}" for width, offset in self.grids)
 
     def describe(self) -> dict[str, Any]:
-        return {k: v for k, v in super().describe().items() if k not in ("width", "shift", "m")}
+        shares = super().describe()["shares"]  # in the general form, so that equal strategies have equal descriptions
+        widths, offsets = map(list, zip(*self.grids, strict=True))
+        return {"strategy": type(self).__name__, "widths": widths, "offsets": offsets, "shares": shares}
 
     @classmethod
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> ShiftedGrids:
@@ -279,8 +250,8 @@ class ShiftedGrids(Grids):
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
         domain, longest = near.domain, max(near.domain.shape)
         reach = max(1, int(near.reach.max()))
-        # They are priced densely, on small domains only: on long lines they have ten times the error of the best.
-        small = domain.size <= _MOST_DENSE
+        # They are priced densely, and on long lines have ten times the error of the best.
+        small = domain.size <= 256
         if small and 2 * reach <= longest:
             yield "ShiftedGrids (dyadic)", dyadic_grids(domain, reach)
         for times in (2, 4, 8):
@@ -289,16 +260,15 @@ class ShiftedGrids(Grids):
                 yield f"ShiftedGrids (width {reach * times}, shift {reach})", grids
 
 
-def _lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
-    """Return places of a grid's lines strictly inside an axis of n cells; width and offset may be of any size."""
+def _place_lines(width: int, offset: int, n: int) -> NDArray[np.int64]:
+    """Return a grid's lines strictly inside an axis of n cells. Width and offset may be larger."""
     return np.arange(min(offset % width or width, n), n, min(width, n), dtype=np.int64)
 
 
 def dyadic_grids(domain: Domain, delta_cells: int) -> ShiftedGrids:
     """Return the multi-scale shifted grids with widths 2δ, 4δ, 8δ, ... that use every line at most once.
 
-    Lines are multiples of δ; the odd ones belong to the finest grid, half of the rest to the next, and so
-    on (the sum of δ/width is at most one).
+    Lines are multiples of δ. The odd ones belong to the finest grid, half of the rest to the next, and so on.
     """
     spacing = check_whole(delta_cells=delta_cells)
     widths, offsets = [2 * spacing], [spacing]
@@ -320,15 +290,15 @@ class CellsDecoder(Decoder):
     def box_cumulant(self, order: int) -> SumOfProducts:
         axes, law, n = self.domain.ndim, self.laws[0], float(self.domain.size)
         if order == 4:
-            mean = FourthOfCells(n if self.total_known else math.inf)
+            mean = CentralFourth(n if self.total_known else math.inf)
             return [(law.kurtosis() * law.variance() ** 2, mean)]
         own: SumOfProducts = [(law.variance(), (BlockPower(1, 2),) * axes)]
-        # The length of an interval, squared: what it has in the one block that is the axis.
+        # The squared length of an interval: the axis is a single block.
         squared = tuple(BlockPower(cells, 2) for cells in self.domain.shape)
         return [*own, (-law.variance() / n, squared)] if self.total_known else own
 
     def moments(self, work: Asked) -> Moments:
-        """Return errors; of regions from the shares f that they hold: Σ (f − Σ f / n)² and the fourth powers."""
+        """Return errors; of regions from their shares f of cells: Σ (f − Σ f / n)², and fourth powers."""
         if not isinstance(work, RegionCover):
             return super().moments(work)
         area, law = np.bincount(work.whole, (work.high - work.low).prod(axis=1), work.number), self.laws[0]
@@ -336,7 +306,7 @@ class CellsDecoder(Decoder):
             np.asarray(area + np.bincount(work.owner, work.share**power, work.number), dtype=np.float64)
             for power in range(1, 5)
         ]
-        left = _central(powers, float(self.domain.size) if self.total_known else math.inf)
+        left = _compute_central_sums(powers, float(self.domain.size) if self.total_known else math.inf)
         variance, fourth = law.variance() * left[0], law.kurtosis() * law.variance() ** 2 * left[1]
         variance[variance < self.rounding_floor] = 0.0
         some = variance > LEAST_SQUARED
@@ -349,27 +319,27 @@ class CellsDecoder(Decoder):
             cells *= high - low
         out = np.where(aligned_spans(spans), cells, 0.0)
         if self.total_known:
-            # Moving onto the total takes a share of all cells' noise away; the answer's noise stays close to
-            # whole numbers only while what is taken is well below one.
+            # Moving onto the total subtracts a share of all noise. The answer's noise stays near whole numbers only
+            # while that is well below one point.
             share = cells / self.domain.size
             spread = np.sqrt(self.laws[0].variance() * self.domain.size) * share
-            out[(spread > _NEAR_WHOLE) | (4 * share * np.sqrt(variance) > _NEAR_WHOLE)] = 0.0
+            out[(spread > 0.25) | (4 * share * np.sqrt(variance) > 0.25)] = 0.0
         return out
 
 
 @dataclass(frozen=True)
-class FourthOfCells(BoxFunction):
-    """Σ (q_i − s / n)⁴ over the n cells, of which a box holds q_i, s = Σ q_i. Infinite n leaves s out."""
+class CentralFourth(BoxFunction):
+    """Σ (q_i − s / n)⁴ over the n cells, where q_i is a box's share of cell i and s = Σ q_i; Σ q_i⁴ for infinite n."""
 
     size: float
 
     def __call__(self, spans: Sequence[Span]) -> NDArray[np.float64]:
         powers = [math.prod((BlockPower(1, power)(*span) for span in spans), start=np.ones(1)) for power in range(1, 5)]
-        return _central(powers, self.size)[1]
+        return _compute_central_sums(powers, self.size)[1]
 
 
-def _central(powers: Sequence[FloatArray], size: float) -> tuple[FloatArray, FloatArray]:
-    """Return Σ (q − s / n)², and the same of fourth powers, over n cells, from sums of powers; s is the first."""
+def _compute_central_sums(powers: Sequence[FloatArray], size: float) -> tuple[FloatArray, FloatArray]:
+    """Return Σ (q − s / n)² and Σ (q − s / n)⁴ over n cells, from the sums of four powers of q, the first being s."""
     first, second, third, fourth = powers
     mean = first / size
     return second - mean * first, fourth - 4 * mean * third + 6 * mean**2 * second - 3 * mean**3 * first
@@ -377,7 +347,7 @@ def _central(powers: Sequence[FloatArray], size: float) -> tuple[FloatArray, Flo
 
 @dataclass(frozen=True, eq=False)
 class CutAugmented(Strategy):
-    """Binary rows given as sets of cells; `CutAugmented.greedy` finds them (2014, section 5.3).
+    """Binary rows given as sets of cells, which `CutAugmented.greedy` finds (2014, section 5.3).
 
     Parameters
     ----------
@@ -393,17 +363,11 @@ class CutAugmented(Strategy):
     sets: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        sets = tuple(tuple(sorted(int(c) for c in row)) for row in self.sets)
-        object.__setattr__(self, "sets", sets)
         if self.domain.size > 4 * MOST_CELLS:
-            raise InputError(
-                f"the domain has {self.domain.size:,} cells: explicit sets are for at most {4 * MOST_CELLS:,}"
-            )
-        for row in sets or ((),):
-            if not row or row[0] < 0 or row[-1] >= self.domain.size or len(set(row)) < len(row):
-                raise InputError(
-                    f"sets has {row[:5]}...: each must hold different cells from 0 to {self.domain.size - 1}"
-                )
+            raise InputError(f"the domain has {self.domain.size:,} cells: sets are for at most {4 * MOST_CELLS:,}")
+        for row in self.sets or ((),):
+            if not row or min(row) < 0 or max(row) >= self.domain.size or len(set(row)) < len(row):
+                raise InputError(f"sets has {row[:5]}...: each needs different cells from 0 to {self.domain.size - 1}")
 
     @classmethod
     def greedy(
@@ -413,11 +377,11 @@ class CutAugmented(Strategy):
         gram: NDArray[np.float64] | None = None,
         candidates: Iterable[tuple[int, ...]] | None = None,
     ) -> CutAugmented:
-        """Add the row that helps the workload most and cuts no edge beyond the base's sensitivity; repeat.
+        """Repeatedly add the row that helps the workload most without raising the sensitivity of a base.
 
         Parameters
         ----------
-        base : a strategy with rows of 0 and 1 and equal shares; its rows come first.
+        base : a strategy with rows of 0 and 1 and equal shares, which come first.
         near : the neighbourhood whose edges are cut.
         gram : V = QᵀQ (N, N) of the workload Q; all ranges when None.
         candidates : sets of cells to choose from; all boxes (in 1-D: all ranges) when None.
@@ -430,17 +394,17 @@ class CutAugmented(Strategy):
         domain = near.domain
         if domain.size > MOST_CELLS:
             raise InputError(
-                f"the domain has {domain.size:,} cells: greedy rows are found for at most {MOST_CELLS:,} "
-                "(use ShiftedGrids, which is the same idea in closed form)"
+                f"the domain has {domain.size:,} cells: the greedy algorithm takes at most {MOST_CELLS:,} (use "
+                "ShiftedGrids, the same idea in closed form)"
             )
         rows = base.matrix().toarray()
         if not np.isin(rows, (0, 1)).all() or any(g.share != base.groups[0].share for g in base.groups):
-            raise InputError(f"base is {base.name}: its rows must be sets of cells (entries 0 and 1) of equal shares")
-        sets = box_sets(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
+            raise InputError(f"base is {base.name}: its rows must have entries 0 and 1, and equal shares")
+        sets = list_boxes(domain) if candidates is None else [tuple(sorted(c)) for c in candidates]
         choice = np.zeros((len(sets), domain.size), dtype=np.int64)
         for i, cells in enumerate(sets):
             choice[i, list(cells)] = 1
-        added = augment(rows, near.incidence(), choice, range_gram(domain) if gram is None else gram)
+        added = choose_greedy_rows(rows, near.incidence(), choice, range_gram(domain) if gram is None else gram)
         return cls(domain, tuple(tuple(np.flatnonzero(r).tolist()) for r in (*rows, *choice[added])))
 
     @classmethod
@@ -448,7 +412,7 @@ class CutAugmented(Strategy):
         """Yield cells with the rows that the greedy algorithm adds to them, on small domains."""
         domain = near.domain
         ranges = math.prod(n * (n + 1) // 2 for n in domain.shape)
-        if ranges * domain.size**2 <= _MOST_GREEDY:
+        if ranges * domain.size**2 <= 40_000_000:
             gram = None
             if not isinstance(workload, AllRanges):
                 rows = workload.matrix(domain)
@@ -479,7 +443,7 @@ class CutAugmented(Strategy):
         return np.asarray(self._matrix.T @ X)
 
 
-def augment(
+def choose_greedy_rows(
     rows: NDArray[np.int64],
     incidence: scipy.sparse.csc_array,
     candidates: NDArray[np.int64],
@@ -487,21 +451,22 @@ def augment(
 ) -> list[int]:
     """Return indices of the candidates (c, N) that the greedy algorithm adds to rows (k, N), in order.
 
-    A candidate fits if no edge is cut more often than `rows` cut their worst edge. Among those that fit,
-    the one that lowers tr(V M⁻¹) most is added, M = AᵀA: adding row r lowers it by
-    r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and Morrison). Ends when none fits. Source: 2014, section 5.3.
+    A candidate fits if no edge is cut more often than the `rows` cut their worst edge. The algorithm adds the one that
+    lowers tr(V M⁻¹) most, M = AᵀA, until none fits. A row r lowers it by r M⁻¹ V M⁻¹ rᵀ / (1 + r M⁻¹ rᵀ) (Sherman and
+    Morrison). Source: 2014, section 5.3.
     """
     cuts = np.abs(rows @ incidence).sum(axis=0)
     limit = cuts.max(initial=0)
     cut_by = np.abs(scipy.sparse.csr_array(candidates) @ incidence).tocsr()
-    factor = scipy.linalg.cho_factor(rows.T @ rows + _PRIOR * np.eye(rows.shape[1]))
+    # A small prior precision of cells, so that gains exist before the rows determine them.
+    factor = scipy.linalg.cho_factor(rows.T @ rows + 1e-6 * np.eye(rows.shape[1]))
     inverse = scipy.linalg.cho_solve(factor, np.eye(rows.shape[1]))
-    # A candidate equal to a row, or one that was added, may come again: the noise then averages out.
+    # A row may be added again, which averages its noise.
     alive = np.ones(len(candidates), dtype=bool)
     added: list[int] = []
     while True:
         alive &= (cut_by @ (cuts >= limit).astype(np.int64)) == 0
-        # A row that cuts nothing is public: it costs nothing and tells nothing new.
+        # A row that cuts no edge counts what is public already.
         fits = np.flatnonzero(alive & (np.diff(cut_by.indptr) > 0))
         if not len(fits):
             return added
@@ -513,7 +478,7 @@ def augment(
         cuts = cuts + cut_by[[fits[best]]].toarray()[0]
 
 
-def box_sets(domain: Domain) -> list[tuple[int, ...]]:
+def list_boxes(domain: Domain) -> list[tuple[int, ...]]:
     """Return all boxes of cells, as sets of flat indices."""
     index = np.arange(domain.size).reshape(domain.shape)
     sides = ([slice(*ends) for ends in combinations(range(n + 1), 2)] for n in domain.shape)

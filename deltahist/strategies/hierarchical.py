@@ -1,4 +1,4 @@
-"""Nested grids, decoded by one pass up and one pass down (Hay et al. 2010), whatever the block sizes."""
+"""Hierarchical: nested grids, decoded by one pass up and one pass down (Hay et al. 2010), for any block sizes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deltahist.decode.base import MOST_DENSE, Asked, Decoder, DenseDecoder, Moments, rows_of
-from deltahist.decode.forms import BlockPower, PublicTotal, SumOfProducts, apply_range_gram
+from deltahist.decode.forms import BlockPower, FloatArray, PublicTotal, SumOfProducts, apply_range_gram
 from deltahist.errors import check_whole
 from deltahist.privacy import Law
 from deltahist.space.domain import Domain
@@ -24,10 +23,6 @@ from deltahist.strategies.grids import Grids
 if TYPE_CHECKING:
     from deltahist.space.neighbourhood import Neighbourhood
     from deltahist.space.workloads import Workload
-
-FloatArray = NDArray[np.float64]
-#: Branching numbers that planning tries for hierarchies.
-BRANCHING = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +48,16 @@ class Hierarchical(Grids):
     texts: ClassVar[tuple[str, ...]] = ("hierarchical[:b]",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "branching", check_whole(least=2, branching=self.branching))
+        check_whole(least=2, branching=self.branching)
         if self.shares is not None:
-            object.__setattr__(self, "shares", read_shares(self.shares, len(self.widths), "level"))
+            read_shares(self.shares, len(self.widths), "level")
 
     @functools.cached_property
     def widths(self) -> tuple[int, ...]:
         """Side of a block in cells, per level, from the whole domain down to 1."""
         widths = [1]
         while widths[-1] < max(self.domain.shape):
-            widths.append(widths[-1] * self.branching)
+            widths.append(widths[-1] * int(self.branching))
         return tuple(reversed(widths))
 
     @functools.cached_property
@@ -82,89 +77,31 @@ class Hierarchical(Grids):
 
     @classmethod
     def candidates(cls, near: Neighbourhood, workload: Workload, norm: int) -> Iterator[tuple[str, Strategy]]:
-        for branching in BRANCHING:
+        for branching in (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32):
             if branching < max(near.domain.shape):
                 yield f"Hierarchical (branching {branching})", cls(near.domain, branching)
 
 
-class LevelEstimates(NamedTuple):
-    """Per level but the last the sums of the children's estimates, and per level the best estimates."""
+class TreeDecoder(Decoder):
+    """Nested grids, coarse to fine, the last one of single cells, by one pass up and one pass down.
 
-    sums: list[FloatArray]
-    best: list[FloatArray]
-
-
-class Tree:
-    """Nested grids, coarse to fine, of which the last one's blocks have estimates of known variance.
-
-    Up, from the cells to the whole domain: the best estimate z of a block from its own value y, of variance v, and from
+    Up, from the cells to the whole domain: the best estimate z of a block combines its own value y, of variance v, with
     its children's sum S = Σ z of variance V_S, weighted by precision:
 
         z = S + t (y − S),   t = V_S / (v + V_S),   of variance u = v V_S / (v + V_S).
 
-    Down: the estimate x of the block from above, instead of S, is shared among its children in proportion to
-    their variances u, which add up to V_S:
+    Down: the difference between a block's final estimate x and S is shared among its children in proportion to their
+    variances u, which add up to V_S:
 
         x_child = z_child + u_child / V_S · (x − S),   x = z for the whole domain.
-
-    In the code S is `sums`, V_S `of_sums`, u `of_best`, z `best`, t `trust`, x `cells`.
-
-    Parameters
-    ----------
-    own : variance of a block's own value, per level but the last. last : variances of the last level's estimates.
-    starts : first place of every block, per level and axis, in places of the last level's or finer ones.
     """
-
-    def __init__(self, own: Sequence[float], last: FloatArray, starts: Sequence[Starts]) -> None:
-        self.own = own
-        #: First child of every block, per level and axis, counted in blocks of the next level.
-        self.children: list[Starts] = [
-            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
-            for a, b in itertools.pairwise(starts)
-        ]
-        #: V_S of each block, per level but the last, and u of each block, per level.
-        self.of_sums: list[FloatArray] = []
-        self.of_best = [last]
-        for variance, children in zip(own[::-1], reversed(self.children), strict=True):
-            of_sums = sum_blocks(self.of_best[0], children)
-            self.of_sums.insert(0, of_sums)
-            self.of_best.insert(
-                0, variance * of_sums / (variance + of_sums) if variance > 0 else np.zeros_like(of_sums)
-            )
-
-    def trust(self, level: int) -> FloatArray:
-        """Return the weight of a block's own value against its children's sum."""
-        # Where noise is so small that its variance is zero as a float, blocks and children agree.
-        return _ratio(self.of_sums[level], self.own[level] + self.of_sums[level])
-
-    def up(self, own: Sequence[NDArray[Any]]) -> LevelEstimates:
-        """Return the best estimates from the values of blocks below, per level."""
-        sums: list[FloatArray] = []
-        best = [np.asarray(own[-1], dtype=np.float64)]
-        for level in range(len(self.children) - 1, -1, -1):
-            sums.insert(0, sum_blocks(best[0], self.children[level]))
-            best.insert(0, sums[0] + self.trust(level) * (own[level] - sums[0]))
-        return LevelEstimates(sums, best)
-
-    def down(self, root: FloatArray, up: LevelEstimates) -> FloatArray:
-        """Return the last level's estimates from the first level's, and from the way up."""
-        cells = root
-        for level, total in enumerate(up.sums):
-            fine = up.best[level + 1]
-            surplus = _ratio(cells - total, self.of_sums[level])
-            cells = fine + self.of_best[level + 1] * spread_blocks(surplus, self.children[level], fine.shape)
-        return cells
-
-
-class TreeDecoder(Decoder):
-    """Nested grids, coarse to fine, the last one of single cells, by both passes of `Tree`."""
 
     strategy: Hierarchical
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
         self.level_variance = [law.variance() for law in laws]
-        #: Whether all blocks of a level are of one size; small trees of others are better served by their matrices.
+        #: Whether all blocks of a level have one size. The errors of small trees without are computed exactly.
         self.regular = all(
             n % min(w, n) == 0 and (w <= n or n in self.strategy.widths)
             for w in self.strategy.widths
@@ -173,37 +110,63 @@ class TreeDecoder(Decoder):
         self._small = not self.regular and self.domain.size <= MOST_DENSE
 
     @functools.cached_property
-    def _tree(self) -> Tree:
-        """The tree of the whole map, whose arrays planning does without."""
-        cells = np.full(self.strategy.blocks[-1], self.level_variance[-1])
-        return Tree(self.level_variance[:-1], cells, self.strategy.starts)
+    def _children(self) -> list[Starts]:
+        """First child of every block, per level and axis, counted in blocks of the next level."""
+        return [
+            tuple(np.searchsorted(fine, coarse) for coarse, fine in zip(a, b, strict=True))
+            for a, b in itertools.pairwise(self.strategy.starts)
+        ]
+
+    @functools.cached_property
+    def _variances(self) -> tuple[list[FloatArray], list[FloatArray]]:
+        """V_S of each block, per level but the last, and u of each block, per level."""
+        of_sums: list[FloatArray] = []
+        of_best = [np.full(self.strategy.blocks[-1], self.level_variance[-1])]
+        for own, children in zip(self.level_variance[-2::-1], reversed(self._children), strict=True):
+            of_sums.insert(0, sum_blocks(of_best[0], children))
+            of_best.insert(0, own * of_sums[0] / (own + of_sums[0]) if own > 0 else np.zeros_like(of_sums[0]))
+        return of_sums, of_best
+
+    def _get_trust(self, level: int) -> FloatArray:
+        """Return t of each block of a level; 0 where variances are zero as floats, and blocks and children agree."""
+        of_sums = self._variances[0][level]
+        return _divide(of_sums, self.level_variance[level] + of_sums)
 
     def solve(self, values: FloatArray) -> FloatArray:
         groups = zip(self.strategy.groups, self.strategy.blocks, strict=True)
         own = [values[group.members].reshape(blocks) for group, blocks in groups]
-        up = self._tree.up(own)
-        return self._tree.down(up.best[0], up).ravel()
+        of_sums, of_best = self._variances
+        sums: list[FloatArray] = []
+        best = [np.asarray(own[-1], dtype=np.float64)]
+        for level in range(len(of_sums) - 1, -1, -1):
+            sums.insert(0, sum_blocks(best[0], self._children[level]))
+            best.insert(0, sums[0] + self._get_trust(level) * (own[level] - sums[0]))
+        cells = best[0]
+        for level, total in enumerate(sums):
+            surplus, fine = _divide(cells - total, of_sums[level]), best[level + 1]
+            cells = fine + of_best[level + 1] * spread_blocks(surplus, self._children[level], fine.shape)
+        return cells.ravel()
 
     def solve_adjoint(self, query: FloatArray) -> FloatArray:
-        """Return the passes of `solve`, transposed and in reverse order: weights of x pass on to z and S, then to y."""
-        levels, of_sums, of_best = len(self._tree.children), self._tree.of_sums, self._tree.of_best
-        on_cells = query.reshape(self.domain.shape)
+        """Return the passes of `solve` transposed, in reverse order: weights of x pass on to z and S, and then to y."""
+        of_sums, of_best = self._variances
+        levels, on_cells = len(of_sums), query.reshape(self.domain.shape)
         on_estimate: list[FloatArray] = [np.zeros(0)] * (levels + 1)
         on_sum: list[FloatArray] = [np.zeros(0)] * levels
         # x_child = z_child + u_child / V_S · (x − S), from the cells up
         for level in range(levels - 1, -1, -1):
-            passed = sum_blocks(of_best[level + 1] * on_cells, self._tree.children[level])
-            on_estimate[level + 1], on_cells = on_cells, _ratio(passed, of_sums[level])
+            passed = sum_blocks(of_best[level + 1] * on_cells, self._children[level])
+            on_estimate[level + 1], on_cells = on_cells, _divide(passed, of_sums[level])
             on_sum[level] = -on_cells
         on_estimate[0] = on_cells
         # z = S + t (y − S) with S the children's sum, from the whole domain down
         on_values = []
         for level in range(levels):
-            trust = self._tree.trust(level)
+            trust = self._get_trust(level)
             on_values.append((on_estimate[level] * trust).ravel())
             on_sum[level] = on_sum[level] + on_estimate[level] * (1 - trust)
             fine = on_estimate[level + 1]
-            on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self._tree.children[level], fine.shape)
+            on_estimate[level + 1] = fine + spread_blocks(on_sum[level], self._children[level], fine.shape)
         return np.concatenate([*on_values, on_estimate[levels].ravel()])
 
     @property
@@ -223,7 +186,7 @@ class TreeDecoder(Decoder):
         if not self._small:
             return super().mean_variance(work)
         out = 0.0
-        for weight, share, starts in self._blocks_apart:
+        for weight, share, starts in self._covariance_levels:
             both = share
             for axis, first in enumerate(starts):
                 both = np.moveaxis(apply_range_gram(np.moveaxis(both, axis, 0), first), 0, axis)
@@ -231,38 +194,35 @@ class TreeDecoder(Decoder):
         return max(0.0, out - (self._with_total.mean_reduction() if self.total_known else 0.0))
 
     @functools.cached_property
-    def _blocks_apart(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
+    def _covariance_levels(self) -> list[tuple[FloatArray, FloatArray, Starts]]:
         """Per level: weights a of the blocks, the share g of each cell in its block, and where blocks start.
 
-        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3): a block's surplus
-        is shared
-        among its cells by g, which are the shares u_child / V_S down the tree. Its own variance u enters, and the
-        variance V_S of its children's sum leaves, since it is that of the block itself.
+        The covariance of the cells is V = Σ_b a_b g_b g_bᵀ (docs/internals/theory.md, section 3). A block's surplus is
+        shared among its cells by g, the product of the shares u_child / V_S down the tree. Its own variance u enters,
+        and the variance V_S of its children's sum, which it replaces, leaves.
         """
         out: list[tuple[FloatArray, FloatArray, Starts]] = []
-        share, of_sums, of_best = np.ones(self.domain.shape), self._tree.of_sums, self._tree.of_best
-        for level in range(len(self._tree.children), -1, -1):
-            weight = of_best[level].copy()
-            if level < len(self._tree.children):
-                weight -= of_sums[level]
+        share, (of_sums, of_best) = np.ones(self.domain.shape), self._variances
+        for level in range(len(of_sums), -1, -1):
+            weight = of_best[level] - (of_sums[level] if level < len(of_sums) else 0.0)
             out.insert(0, (weight, share, self.strategy.starts[level]))
             if level:
-                part = _ratio(np.ones_like(of_sums[level - 1]), of_sums[level - 1])
-                own = of_best[level] * spread_blocks(part, self._tree.children[level - 1], of_best[level].shape)
+                part = _divide(np.ones_like(of_sums[level - 1]), of_sums[level - 1])
+                own = of_best[level] * spread_blocks(part, self._children[level - 1], of_best[level].shape)
                 share = share * spread_blocks(own, self.strategy.starts[level], self.domain.shape)
         return out
 
     @property
     def _with_total(self) -> PublicTotal:
-        """Variance that a public total takes away: V1 = Σ u g over the blocks of the first level."""
-        _, share, starts = self._blocks_apart[0]
-        return PublicTotal(share * spread_blocks(self._tree.of_best[0], starts, self.domain.shape))
+        """Variance that a public total removes: V1 = Σ u g over the blocks of the first level."""
+        _, share, starts = self._covariance_levels[0]
+        return PublicTotal(share * spread_blocks(self._variances[1][0], starts, self.domain.shape))
 
     @functools.cached_property
     def _covariance(self) -> FloatArray:
         """V (N, N)."""
         out = np.zeros((self.domain.size, self.domain.size))
-        for weight, share, starts in self._blocks_apart:
+        for weight, share, starts in self._covariance_levels:
             number = spread_blocks(np.arange(weight.size).reshape(weight.shape), starts, self.domain.shape).ravel()
             alike = number[:, None] == number
             out += alike * np.multiply.outer(share.ravel() * weight.ravel()[number], share.ravel())
@@ -282,19 +242,18 @@ class TreeDecoder(Decoder):
         return "exact but for blocks at the upper edges, which are taken as whole (a bound)"
 
     def box_cumulant(self, order: int) -> SumOfProducts | None:
-        """Return terms of V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, P_l the mean over blocks of level l
-        (docs/internals/theory.md, 3).
+        """Return V = Σ_l (1/λ_l − 1/λ_{l+1}) P_l, with P_l the mean over blocks (docs/internals/theory.md, section 3).
 
-        λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells; 1/λ_l is 0 beyond the last level, and for the whole domain
-        where its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
+        λ_l = Σ_{m ≥ l} S_m/σ_m² for blocks of S_m cells. 1/λ_l is 0 beyond the last level, and for the whole domain
+        if its total is known. A box q has qᵀP_l q = Π over axes of `BlockPower(width, 2)` / S_l.
 
-        Blocks cut off at the domain's upper edges are taken as whole, with unknown counts beyond the edge:
-        knowing those to be zero can only help, so that the variance is never understated.
+        Blocks cut off at the domain's upper edges are taken as whole, with unknown counts beyond the edge. Knowing that
+        these are zero can only help, so the variance is never understated.
         """
         if order == 4 or min(self.level_variance) <= 0:
             return None
         sides = self.strategy.widths
-        # No longer than the smallest block that holds an axis.
+        # No longer than the smallest block that contains an axis.
         widths = [[min(w, min(s for s in sides if s >= n)) for w in sides] for n in self.domain.shape]
         cells = np.prod(np.array(widths, dtype=np.float64), axis=0)  # S_l, coarse to fine
         precision = np.cumsum((cells / np.array(self.level_variance))[::-1])[::-1]
@@ -307,6 +266,6 @@ class TreeDecoder(Decoder):
         ]
 
 
-def _ratio(figure: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return a figure of each block over a variance; 0 where there is no noise."""
+def _divide(figure: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return a figure over a variance; 0 where there is no noise."""
     return np.divide(figure, variance, out=np.zeros_like(variance), where=variance > 0)

@@ -214,7 +214,7 @@ def test_groups_that_leave_out_or_repeat_draws_are_refused(rows):
 
         edge_cost = Strategy.edge_cost
 
-    with pytest.raises(dh.InputError, match="groups of Broken name"):
+    with pytest.raises(dh.InputError, match="groups of Broken"):
         dh.publish(ROW, ON_LINE, Broken(LINE), 1.0)
 
 

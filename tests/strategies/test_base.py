@@ -78,10 +78,3 @@ def test_shares_are_exact():
     for bad in ((0, 1), (1,), (1, -1), (1, float("nan")), (1, None)):
         with pytest.raises(dh.InputError):
             read_shares(bad, 2, "level")
-
-
-@pytest.mark.parametrize("shape", [(5,), (6, 6, 1), (1, 6), ()])
-def test_what_is_no_vector_or_matrix_of_cells_is_refused(shape):
-    A = dh.strategies.Hierarchical(dh.Domain((0, 1), (6,)))
-    with pytest.raises(dh.InputError, match="must be a vector or a matrix with 6 rows"):
-        A @ np.zeros(shape, dtype=np.int64)

@@ -62,14 +62,6 @@ def test_variances_equal_the_definition():
     assert exact > 9
 
 
-def test_maps_of_any_length_have_a_closed_form():
-    domain = dh.Domain((0, 0, 4100, 3), (4100, 3))
-    found = dh.Mechanism(dh.Neighbourhood(domain, 1), Flow(domain), dh.Budget(1)).decoder
-    work = random_boxes(np.random.default_rng(5), domain, 3)
-    weights = np.array([found.strategy.gather(found.answer_coefficients(row)) for row in work.matrix(domain).toarray()])
-    assert np.allclose(found.box_variance(work.cover(domain).spans), weights**2 @ found.draw_variance, rtol=1e-6)
-
-
 def test_estimates_are_unbiased_and_the_adjoint_is_one():
     for rng, near, flow, found in cases(25, 2):
         counts = rng.integers(0, 50, near.domain.shape)
@@ -130,18 +122,6 @@ def test_hubs_alone_move_onto_a_public_total(width, strips):
     assert variance[1] > 1
 
 
-def test_variance_of_hubs_is_by_hand():
-    """Nine hubs with noise of variance v each, of which a box holds two: v (2 − 4/9) where the total is public."""
-    near = square(9)
-    work = dh.workloads.boxes([[0, 0, 6, 3], [1.5, 1, 2, 2]])
-    hubs = dh.Mechanism(near, Flow(near.domain, hubs=3), dh.Budget(epsilon=1))
-    plain = dh.Mechanism(near, Flow(near.domain), dh.Budget(epsilon=1))
-    each = hubs.laws[-1].variance() / 16**2
-    # The second one has half of a hub's block.
-    expected = [each * (2 - 4 / 9), each * (1 / 4 - 1 / 36)]
-    assert hubs.variance(work) - plain.variance(work) == pytest.approx(expected)
-
-
 def test_non_negative_answers_of_flows_with_hubs_are_better():
     near = square(32, limits=[(np.inf, 4)])
     flow = Flow.tuned(near)
@@ -170,16 +150,6 @@ def test_padded_spectral_variances_equal_the_definition():
             expected = (work.matrix(domain) @ noise) ** 2 @ found.draw_variance
             assert np.allclose(found.moments(work).variance, expected, rtol=1e-5, atol=1e-6 * expected.max())
         assert found.mean_variance(ranges) == pytest.approx(found.moments(ranges).variance.mean(), rel=1e-6)
-
-
-def test_arrivals_enter_the_error():
-    near, inner = square(8, sources="boundary"), square(8)
-    whole, middle = dh.workloads.boxes([[0, 0, 8, 8]]), dh.workloads.boxes([[1, 1, 7, 7]])
-    flow = Flow.tuned(near)
-    # 28 rim cells, noise of scale one each
-    assert dh.expected_error(flow, near, whole, 1.0)[0] == pytest.approx(2 * 28, rel=0.02)
-    expected = dh.expected_error(Flow.tuned(inner), inner, middle, 1.0)[0]
-    assert dh.expected_error(flow, near, middle, 1.0)[0] == pytest.approx(expected, rel=0.02)
 
 
 @pytest.mark.parametrize(("n", "block"), [(12, 1), (12, 2), (13, 3), (24, 4)])

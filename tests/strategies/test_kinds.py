@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 import deltahist as dh
 from deltahist.space.workloads import range_gram
 from deltahist.strategies import Hierarchical, ShiftedGrids, dyadic_grids
-from deltahist.strategies.grids import augment, box_sets
+from deltahist.strategies.grids import choose_greedy_rows, list_boxes
 
 FOUR = dh.Domain((0, 1), (4,))
 
@@ -25,40 +25,6 @@ def test_the_papers_matrices():
     assert dense(S.Cumulative(FOUR, direction="prefix")) == np.tril(np.ones((4, 4), dtype=int)).tolist()
     assert sorted(dense(S.Wavelet(FOUR))) == sorted([[0, 0, 1, -1], [1, -1, 0, 0], [1, 1, -1, -1], [1, 1, 1, 1]])
     assert dense(S.Hierarchical(FOUR))[:3] == [[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]]
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"width": 3, "shift": 1, "m": 4},
-        {"widths": (2, 4), "offsets": (0, 2)},
-        {"widths": (1, 8), "offsets": (0, 3)},
-    ],
-)
-def test_a_line_may_not_be_used_twice(parameters):
-    with pytest.raises(dh.InputError, match="both have a line at cell"):
-        dh.strategies.ShiftedGrids(dh.Domain((0, 0, 1, 1), (16, 16)), **parameters)
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [{}, {"width": 3}, {"widths": (2,)}, {"widths": (2,), "offsets": (0, 1)}, {"width": 0, "shift": 1}],
-)
-def test_shifted_grids_need_one_whole_form(parameters):
-    with pytest.raises(dh.InputError):
-        dh.strategies.ShiftedGrids(FOUR, **parameters)
-
-
-@pytest.mark.parametrize("shares", [(1, 2), (1, 2, 0), (1, 2, float("inf"))])
-def test_shares_are_one_number_above_zero_per_group(shares):
-    with pytest.raises(dh.InputError):
-        dh.strategies.Hierarchical(FOUR, shares=shares)
-
-
-@pytest.mark.parametrize("sets", [(), ((),), ((0, 0),), ((4,),), ((-1,),)])
-def test_sets_hold_different_cells_of_the_domain(sets):
-    with pytest.raises(dh.InputError):
-        dh.strategies.CutAugmented(FOUR, sets=sets)
 
 
 def four_neighbours(n):
@@ -89,7 +55,7 @@ def test_figure_1_is_reproduced():
     corners = [(i, j) for i in range(n - 1) for j in range(n - 1)]
     edges = four_neighbours(n)
     gram = range_gram(dh.Domain((0, 0, 1, 1), (n, n)))
-    added = {corners[k] for k in augment(base, edges, squares(n, corners), gram)}
+    added = {corners[k] for k in choose_greedy_rows(base, edges, squares(n, corners), gram)}
     assert added == {(i, j) for i in range(1, n - 1, 2) for j in range(1, n - 1, 2)}
     both = np.concatenate([base, squares(n, sorted(added))])
     assert abs(base @ edges).sum(axis=0).max() == abs(both @ edges).sum(axis=0).max() == 2
@@ -105,18 +71,10 @@ def test_greedy_rows_cost_nothing_help_and_leave_no_room():
     assert dh.sensitivity(A, near) == dh.sensitivity(base, near)
     assert dh.expected_error(A, near, work).sum() < 0.9 * dh.expected_error(base, near, work).sum()
     limit, cuts = 4, abs(A.matrix() @ near.incidence()).sum(axis=0)
-    for cells in box_sets(domain):
+    for cells in list_boxes(domain):
         row = np.zeros(12, dtype=int)
         row[list(cells)] = 1
         assert (cuts + abs(row @ near.incidence())).max() > limit
-
-
-def test_greedy_refuses_large_domains_and_signed_rows():
-    large = dh.Domain((0, 0, 1, 1), (64, 64))
-    with pytest.raises(dh.InputError, match="at most 1,024"):
-        dh.strategies.CutAugmented.greedy(dh.strategies.Identity(large), dh.Neighbourhood(large, delta=1 / 64))
-    with pytest.raises(dh.InputError, match="sets of cells"):
-        dh.strategies.CutAugmented.greedy(dh.strategies.Wavelet(FOUR), dh.Neighbourhood(FOUR, delta=0.25))
 
 
 @given(st.integers(1, 60), st.integers(1, 7))
@@ -149,3 +107,29 @@ def test_blocks_beyond_the_domain_are_one_block(size):
     A = ShiftedGrids(domain, widths=(size, 2), offsets=(size // 2, 1))
     assert A.blocks == ((1, 1), (3, 3))
     assert Hierarchical(domain, size).shape == (17, 16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        *(
+            ("ShiftedGrids", {"widths": w, "offsets": o})
+            for w, o in (((2, 4), (0, 2)), ((1, 8), (0, 3)), ((2,), (0, 1)))
+        ),
+        *(("ShiftedGrids", p) for p in ({}, {"width": 3}, {"widths": (2,)}, {"width": 0, "shift": 1})),
+        ("ShiftedGrids", {"width": 3, "shift": 1, "m": 4}),
+        *(("Hierarchical", {"shares": s}) for s in ((1, 2), (1, 2, 0), (1, 2, float("inf")))),
+        *(("CutAugmented", {"sets": s}) for s in ((), ((),), ((0, 0),), ((16,),), ((-1,),))),
+    ],
+)
+def test_bad_parameters_are_refused(kind, parameters):
+    with pytest.raises(dh.InputError):
+        getattr(dh.strategies, kind)(dh.Domain((0, 1), (16,)), **parameters)
+
+
+def test_greedy_refuses_large_domains_and_signed_rows():
+    large = dh.Domain((0, 0, 1, 1), (64, 64))
+    with pytest.raises(dh.InputError, match="1,024"):
+        dh.strategies.CutAugmented.greedy(dh.strategies.Identity(large), dh.Neighbourhood(large, delta=1 / 64))
+    with pytest.raises(dh.InputError, match="base"):
+        dh.strategies.CutAugmented.greedy(dh.strategies.Wavelet(FOUR), dh.Neighbourhood(FOUR, delta=0.25))

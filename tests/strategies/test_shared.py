@@ -7,7 +7,6 @@ import pytest
 from examples import STRATEGIES, random_domain
 from scipy.sparse.linalg import aslinearoperator
 
-import deltahist as dh
 from deltahist.strategies import Strategy, from_description
 
 
@@ -55,11 +54,3 @@ def test_what_is_said_of_determining_cells_is_the_rank(name):
         assert full if A.determines_cells else True
         if domain.ndim == 1 and name != "CutAugmented":
             assert bool(A.determines_cells) == full
-
-
-def test_unknown_strategies_and_parameters_are_named():
-    domain = dh.Domain((0, 1), (4,))
-    with pytest.raises(dh.InputError, match="'Magic'"):
-        from_description(domain, {"strategy": "Magic"})
-    with pytest.raises(dh.InputError, match="unknown or missing"):
-        from_description(domain, {"strategy": "Identity", "colour": 3})
