@@ -45,13 +45,13 @@ from .planning import (
 )
 from .plots import protection_curve as protection_curve
 from .privacy import Guarantee as Guarantee
-from .publishers import publish as publish
-from .publishers.gradual import refine as refine, tighten as tighten
-from .publishers.points import (
+from .publishers import (
+    publish as publish,
+    publish_mechanism as publish_mechanism,
     publish_quantile as publish_quantile,
     publish_sorted as publish_sorted,
 )
-from .publishers.withdrawal import withdraw as withdraw
+from .publishers.revisions import refine as refine, tighten as tighten, withdraw as withdraw
 from .releases import (
     Release as Release,
     Series as Series,

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import deltahist as dh
-from deltahist.kinds.quantile import PointsAround, SmoothScale
+from deltahist.kinds.quantile import PointsAround, SmoothNoise
 from experiments._common import BLUE, GREEN, ORANGE, RED, Found, command, figure, save, write_csv
 
 DELTAS = (1.0, 0.2, 0.1, 0.05, 0.01)
@@ -23,7 +23,7 @@ def run(out: Path, small: bool) -> Found:
     rng = np.random.default_rng(6)
     repetitions = 30 if small else 300
     numbers = NUMBERS[::3] if small else NUMBERS
-    noise = SmoothScale.of(EPSILON)
+    noise = SmoothNoise.of(dh.Budget(EPSILON), 1)
     rows: list[dict[str, object]] = []
     for number in numbers:
         made = [rng.exponential(size=number) for _ in range(repetitions)]

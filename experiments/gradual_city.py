@@ -72,10 +72,10 @@ def errors(counts: NDArray[np.int64], work: dh.Boxes, runs: int) -> Iterator[dic
         rng = np.random.default_rng(run)
         with tempfile.TemporaryDirectory() as folder:
             state = f"{folder}/state"
-            release = dh.publish(counts, first.with_budget(dh.Budget(EPSILONS[0])), state=state, rng=rng)
+            release = dh.publish_mechanism(first.with_budget(dh.Budget(EPSILONS[0])), counts, state=state, rng=rng)
             chain = [release] + [dh.refine(None, state, epsilon=e, rng=rng) for e in EPSILONS[1:]]
-        fresh = [dh.publish(counts, first.with_budget(dh.Budget(e)), rng=rng) for e in EPSILONS]
-        split = [dh.publish(counts, first.with_budget(dh.Budget(e)), rng=rng) for e in parts]
+        fresh = [dh.publish_mechanism(first.with_budget(dh.Budget(e)), counts, rng=rng) for e in EPSILONS]
+        split = [dh.publish_mechanism(first.with_budget(dh.Budget(e)), counts, rng=rng) for e in parts]
         found = {name: np.array([_answers(r, work) for r in made]) for name, made in
                  (("chain", chain), ("fresh", fresh), ("last part", split))}  # fmt: skip
         sums = np.cumsum(weights * found["last part"], axis=0) / np.cumsum(weights, axis=0)

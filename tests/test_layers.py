@@ -67,12 +67,12 @@ def test_nothing_goes_round_the_contracts():
         (
             {
                 "answers.py": "def f():\n    from deltahist.counting import count",
-                "decode/general.py": "from ..publishers.histogram import publish",
+                "decode/general.py": "from ..publishers.publication import publish",
                 "noise/exact.py": "from deltahist.noise.samplers import geometric",
             },
             [
                 "deltahist.answers -> deltahist.counting",
-                "deltahist.decode.general -> deltahist.publishers.histogram",
+                "deltahist.decode.general -> deltahist.publishers.publication",
                 "No cycles are allowed in deltahist.noise.",
             ],
         ),

@@ -72,8 +72,8 @@ def publish(
     from deltahist.counting import check_file, count_file
     from deltahist.counting.sql import Reading
     from deltahist.mechanisms.base import weakness_of
-    from deltahist.publishers import publish as publish_counts
-    from deltahist.publishers.publication import check_protection, refuse_weak
+    from deltahist.publishers import publish_mechanism
+    from deltahist.publishers.publication import check_publication, refuse_weak
     from deltahist.statement import write_statement
     from deltahist.strategies.base import find_strategy_class
 
@@ -98,7 +98,7 @@ def publish(
         check_file(source, len(bounds) // 2, **reading)
     chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **budget)
     mechanism = chosen.mechanism
-    check_protection(mechanism, accepted=False)
+    check_publication(mechanism, accepted=False)
     about = {
         **shared.about_map(mechanism.domain),
         "strategy": mechanism.strategy.name,
@@ -118,7 +118,7 @@ def publish(
         counted = count_file(source, mechanism.domain, **reading)
     shared.note_rows(counted, outside)
     with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
-        release = publish_counts(counted.counts, mechanism, account=payer, out=out, state=state)
+        release = publish_mechanism(mechanism, counted.counts, account=payer, out=out, state=state)
     print(facts(published=out, **about, account=release.payment, state=describe_state(state)))
     return release, counted
 
@@ -157,7 +157,7 @@ def publish_sorted(
     """
     from deltahist.counting import points_file
     from deltahist.kinds.sorted import check_membership, places_for
-    from deltahist.publishers.points import publish_sorted as publish_points
+    from deltahist.publishers import publish_sorted as publish_points
 
     budget = shared.read_budget(epsilon, rho)
     payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget)
@@ -198,7 +198,7 @@ def _prepare(
     dry_run: bool = False,
 ) -> Account | None:
     """Check what a release is written to, and open the account that pays for it."""
-    from deltahist.publishers.gradual import check_new
+    from deltahist.publishers.state import check_new
 
     if (replaces is None) != (reason is None):
         raise InputError("--replaces requires --reason, and the reverse")
@@ -258,7 +258,7 @@ def quantile(
     """
     from deltahist.counting import points_file
     from deltahist.kinds.quantile import check_quantile
-    from deltahist.publishers.points import publish_quantile
+    from deltahist.publishers import publish_quantile
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
 

@@ -39,7 +39,8 @@ def refine(
       deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
           --ledger city.ledger --account visits
     """
-    from deltahist.publishers.gradual import State, check_payer, once_more, refine as finer
+    from deltahist.publishers.revisions import check_payer, once_more, refine as finer
+    from deltahist.publishers.state import State
 
     check_target(out, state, release, ledger, replace=False)
     given: Any = State.load(state).release if release is None else shared.open_release(release)
@@ -76,7 +77,7 @@ def tighten(
     Examples:
       deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
     """
-    from deltahist.publishers.gradual import tighten as coarser
+    from deltahist.publishers.revisions import tighten as coarser
 
     check_target(out, release, state, replace=False)
     given, budget = shared.open_release(release), shared.read_budget(epsilon, rho)
@@ -104,7 +105,7 @@ def withdraw(
     """
     from deltahist.accounts.ledger import Ledger
     from deltahist.kinds import read_release
-    from deltahist.publishers.withdrawal import withdraw as enter
+    from deltahist.publishers.revisions import withdraw as enter
     from deltahist.releases.notices import notice_path
 
     notice = enter(release, reason, ledger=ledger)

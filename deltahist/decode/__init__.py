@@ -11,7 +11,7 @@ A mechanism has its decoder before there are data. It knows the variance of ever
 Estimates are unbiased. Those without negative cells are nearer where most cells are empty:
 
 >>> import numpy as np
->>> release = dh.publish([9, 0, 0, 0, 0, 0, 0, 1], mechanism, rng=np.random.default_rng(1))
+>>> release = dh.publish_mechanism(mechanism, [9, 0, 0, 0, 0, 0, 0, 1], rng=np.random.default_rng(1))
 >>> release.cells().round(1).tolist()
 [9.7, 2.3, -3.1, -2.8, 3.3, -0.9, 2.3, -0.8]
 >>> release.cells(nonnegative=True).round().tolist()

@@ -5,6 +5,7 @@ Source: 2014, section 5.5.2. Notation and proofs: docs/internals/quantiles.md an
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -28,14 +29,10 @@ from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 
-#: Methods: draw a place by the number of moves it needs, or add noise proportional to a smooth sensitivity.
-METHODS = ("inverse", "smooth")
 #: Relative error of a smooth sensitivity in floats, at most. β pays for it.
 SLACK = 1e-12
 #: Least smooth sensitivity in lattice steps. It is public, and far below any accuracy.
 FLOOR = 1
-#: The steepest slope of the log-density of Student's t with 2 degrees of freedom.
-_STUDENT_SLOPE = 3 / (2 * math.sqrt(2))
 
 
 def check_quantile(q: float, near: Neighbourhood) -> None:
@@ -137,8 +134,34 @@ class PointsAround:
 
 
 @dataclass(frozen=True)
-class SmoothScale:
-    """β and factor of the noise S_β · factor · Z, in proportion to a smooth sensitivity S_β, for ε.
+class InverseNoise:
+    """Draws a place z with probability ∝ e^(−rate · moves), the moves within δ that make z the quantile.
+
+    The rate is ε/(2K). A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
+    """
+
+    rate: Fraction
+    law: ClassVar[str] = "a place is drawn, the likelier the fewer moves would make it the quantile"
+
+    @classmethod
+    def of(cls, budget: Budget, contributions: int) -> InverseNoise:
+        """Return the noise that spends a budget; InputError if it is too small."""
+        epsilon = budget.amount
+        if budget.unit == "rho":
+            # Rounded down to twelve digits: less than √(8 ρ).
+            epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
+            if not epsilon:
+                raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24")
+        return cls(epsilon / (2 * contributions))
+
+    def parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
+        """Return what its sampler needs to know of the points, for moves of K points by at most D; private."""
+        return {"nearest": points.nearest, "room": points.room, "reach": reach, "rate": self.rate}
+
+
+@dataclass(frozen=True)
+class SmoothNoise:
+    """Adds S_β · factor · Z, in proportion to the smooth sensitivity S_β, which is not published.
 
     S_β of neighbours differs by a factor of at most e^β, and their values by S_β: a neighbour's output is Z stretched
     by e^±β and shifted by at most 1/factor. For Student's t with 2 degrees of freedom stretching costs 2β and a shift
@@ -147,27 +170,30 @@ class SmoothScale:
 
     beta: float
     factor: Fraction
+    law: ClassVar[str] = "Student's t, in proportion to a smooth sensitivity that is not published"
 
     @classmethod
-    def of(cls, epsilon: float) -> SmoothScale:
-        """Return the scale for ε; InputError if it is too small."""
+    def of(cls, budget: Budget, contributions: int) -> SmoothNoise:
+        """Return the noise that spends a budget; InputError if it is too small, or not in ε."""
+        epsilon, slope = float(budget.amount), 3 / (2 * math.sqrt(2))  # of Student's log-density, at its steepest
+        if budget.unit != "epsilon":
+            raise InputError(f"budget is {budget}: the method 'smooth' needs epsilon")
         if epsilon / 4 <= 2 * SLACK:
             raise InputError(f"epsilon is {epsilon:g}: the method 'smooth' needs more than {8 * SLACK:g}")
-        return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / _STUDENT_SLOPE * (1 - SLACK)))
+        return cls(epsilon / 4 - SLACK, 1 / Fraction(epsilon / 2 / slope * (1 - SLACK)))
+
+    def parameters(self, points: PointsAround, reach: int, contributions: int) -> dict[str, Any]:
+        """Return what its sampler needs to know of the points, for moves of K points by at most D; private.
+
+        The floor keeps e^(−βt) from underflowing to a value without noise. The larger of a smooth bound and a constant
+        is a smooth bound, too (docs/privacy/quantiles.md).
+        """
+        smooth = points.smooth(reach, self.beta, contributions)
+        return {"room": points.room, "scale": max(Fraction(smooth), Fraction(FLOOR)) * self.factor}
 
 
-def rate_of(budget: Budget, contributions: int) -> Fraction:
-    """Return the rate ε/(2K) of e^(−rate · moves), by which places are drawn.
-
-    A mechanism whose log-probabilities differ by an interval of length ε is (ε²/8)-zCDP.
-    """
-    epsilon = budget.amount
-    if budget.unit == "rho":
-        # Rounded down to twelve digits: less than √(8 ρ).
-        epsilon = Fraction(math.isqrt(int(8 * epsilon * 10**24)), 10**12)
-        if not epsilon:
-            raise InputError(f"rho is {float(budget.amount):g}: it must be at least 10^-24")
-    return epsilon / (2 * contributions)
+#: Name of a method -> its noise. `PLACE_SAMPLERS` of `noise/samplers.py` draws it, by the same name.
+METHODS: dict[str, type[InverseNoise | SmoothNoise]] = {"inverse": InverseNoise, "smooth": SmoothNoise}
 
 
 @dataclass(frozen=True)
@@ -207,11 +233,10 @@ class QuantileMechanism(BaseMechanism):
         check_all_there(self.counting)
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", check_whole(number=self.number))
-        check_choice(METHODS, method=self.method)
-        if self.budget.probability is not None or (self.method == "smooth" and self.budget.unit != "epsilon"):
-            raise InputError(f"budget is {self.budget}: it must be epsilon, or rho with the method 'inverse'")
-        if self.method == "smooth":
-            SmoothScale.of(float(self.budget.amount))  # raises if ε is too small
+        check_choice(tuple(METHODS), method=self.method)
+        if self.budget.probability is not None:
+            raise InputError(f"budget is {self.budget}: a quantile has no failure probability")
+        _ = self.place_noise  # raises if the budget does not fit
         near, letter = self.neighbourhood, self.letter
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
             cost, allowed = self.cost_under(relation), self.budget.amount * factor**self.norm
@@ -249,24 +274,29 @@ class QuantileMechanism(BaseMechanism):
         return f"the {self.q:g}-quantile of {self.number:,} points, in lattice steps, by the method {self.method!r}"
 
     def noise_rows(self) -> list[dict[str, Any]]:
-        law = "a place is drawn, the likelier the fewer moves would make it the quantile"
-        if self.method == "smooth":
-            law = "Student's t, in proportion to a smooth sensitivity that is not published"
-        return [{"rows": "the quantile", "law": law, "std": None}]
+        return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
     def cost_under(self, moves: Neighbourhood) -> Fraction | float:
         """Return the budget of another relation: one budget per move within δ that its longest move needs."""
         return bound_of(self.guarantee, -(-min(moves.radius, self.steps) // self.neighbourhood.radius))
 
-    def smooth_scale(self, points: PointsAround) -> Fraction:
-        """Return the factor of Student's t in the method "smooth", in lattice steps; private.
+    @functools.cached_property
+    def place_noise(self) -> InverseNoise | SmoothNoise:
+        """The noise of the method at the budget."""
+        return METHODS[self.method].of(self.budget, self.counting.contributions)
 
-        The floor keeps e^(−βt) from underflowing to a value without noise. The larger of a smooth bound and a constant
-        is a smooth bound, too (docs/privacy/quantiles.md).
-        """
-        scale = SmoothScale.of(float(self.budget.amount))
-        smooth = points.smooth(self.neighbourhood.radius, scale.beta, self.counting.contributions)
-        return max(Fraction(smooth), Fraction(FLOOR)) * scale.factor
+    def check_data(self, data: ArrayLike) -> PointsAround:
+        steps = lattice_steps(data, self.domain)
+        if len(steps) != self.number:
+            raise InputError(f"there are {len(steps):,} points: the mechanism is for {self.number:,}")
+        return PointsAround(steps, self.rank, self.steps - 1)
+
+    def measure(self, private: PointsAround) -> NDArray[np.int64]:
+        return np.array([private.quantile], dtype=np.int64)
+
+    def private_noise(self, private: PointsAround) -> tuple[str, dict[str, Any]]:
+        reach, contributions = self.neighbourhood.radius, self.counting.contributions
+        return self.method, self.place_noise.parameters(private, reach, contributions)
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -158,6 +158,7 @@ class SortedMechanism(BaseMechanism):
     counting: Preprocessing = POINTS
     chain: Chain | None = None
     kind: ClassVar[str] = "deltahist-sorted"
+    supports_chains: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
@@ -213,17 +214,18 @@ class SortedMechanism(BaseMechanism):
     def determines_cells(self) -> bool:
         return True  # up to the grouping
 
-    def measure(self, points: ArrayLike) -> NDArray[np.int64]:
-        """Return the sums (size,) of consecutive sorted points, in lattice steps; private.
-
-        Raises InputError if there are more points than places, or fewer where their number is public.
-        """
-        array, number = on_a_line(points), self.number
+    def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
+        array, number = on_a_line(data), self.number
         if len(array) > number or (self.total_known and len(array) != number):
             raise InputError(f"number is {number:,}: there are other points than that")
         check_memory(40 * number, f"sorting {number:,} points")
-        steps = sorted_steps(array, self.domain, number, parked=self.neighbourhood.sources)
-        return np.add.reduceat(steps, np.arange(0, number, self.together))
+        return self.domain.lattice(array)[:, 0] if len(array) else np.zeros(0, dtype=np.int64)
+
+    def measure(self, private: NDArray[np.int64]) -> NDArray[np.int64]:
+        steps = np.full(self.number, self.steps - 1 if self.neighbourhood.sources == "right" else 0, dtype=np.int64)
+        steps[: len(private)] = private
+        steps.sort()
+        return np.add.reduceat(steps, np.arange(0, self.number, self.together))
 
     def noise_rows(self) -> list[dict[str, Any]]:
         std = math.sqrt(self.law.variance())
@@ -257,15 +259,6 @@ class SortedMechanism(BaseMechanism):
             Preprocessing.from_description(description),
             Chain.from_description(description.get("chain")),
         )
-
-
-def sorted_steps(points: NDArray[Any], domain: Domain, number: int, *, parked: Any = None) -> NDArray[np.int64]:
-    """Return sorted lattice steps (number,) with absent points parked at one end; private."""
-    steps = np.full(number, domain.lattice_shape[0] - 1 if parked == "right" else 0, dtype=np.int64)
-    if len(points):
-        steps[: len(points)] = domain.lattice(points)[:, 0]
-    steps.sort()
-    return steps
 
 
 @dataclass(frozen=True, eq=False, repr=False)

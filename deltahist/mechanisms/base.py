@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist._text import format_length, format_number
 from deltahist.budget import Budget
@@ -227,11 +227,14 @@ def make_readonly(*arrays: NDArray[Any]) -> None:
 class BaseMechanism(abc.ABC):
     """A neighbourhood, a budget, how rows become numbers, and all that follows from them; it never sees data.
 
-    A kind of release has a frozen dataclass of public choices that derives from this.
+    A kind of release has a frozen dataclass of public choices that derives from this. It says how private data are
+    checked and measured, and which noise hides them. Only a publisher calls these methods (`publish_mechanism`).
     """
 
     #: Name of the kind in files.
     kind: ClassVar[str]
+    #: Whether releases of the kind can be refined and tightened.
+    supports_chains: ClassVar[bool] = False
     neighbourhood: Neighbourhood
     budget: Budget
     counting: Preprocessing
@@ -286,6 +289,22 @@ class BaseMechanism(abc.ABC):
     @abc.abstractmethod
     def laws(self) -> tuple[Law, ...]:
         """Noise law of each group of numbers."""
+
+    @abc.abstractmethod
+    def check_data(self, data: ArrayLike) -> Any:
+        """Return private data as `measure` takes them; InputError if they cannot be published."""
+
+    @abc.abstractmethod
+    def measure(self, private: Any) -> NDArray[np.int64]:
+        """Return the exact numbers (size,) that noise is added to; private. Checked data are never refused."""
+
+    def exact_facts(self, private: Any) -> dict[str, Any]:
+        """Return the fields of the release that the data determine and that are public."""
+        return {}
+
+    def private_noise(self, private: Any) -> tuple[str, dict[str, Any]] | None:
+        """Return a sampler's name and parameters if the noise depends on the data; private. None: `laws` say it all."""
+        return None
 
     @property
     def draws(self) -> int:

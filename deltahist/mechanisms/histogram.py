@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deltahist.budget import Budget
 from deltahist.decode import Decoder, make_decoder
@@ -33,7 +33,7 @@ from deltahist.privacy import LAWS, Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
-from deltahist.strategies.base import Members, Strategy, from_description, parse_strategy, whole_shares
+from deltahist.strategies.base import Members, Strategy, from_description, is_own, parse_strategy, whole_shares
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
@@ -198,6 +198,7 @@ class Mechanism(BaseMechanism):
     step: Step | None = None
     chain: Chain | None = None
     kind: ClassVar[str] = "deltahist-release"
+    supports_chains: ClassVar[bool] = True
     _COPIED: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:
@@ -244,6 +245,32 @@ class Mechanism(BaseMechanism):
                 f"rows were dropped, and {strategy.name} keeps the number of points exactly, which may then depend on "
                 "a person: take another strategy, or mend the rows"
             )
+
+    def check_data(self, data: ArrayLike) -> NDArray[np.int64]:
+        if np.ma.is_masked(data):
+            raise InputError("counts have masked entries: each cell must have a number")
+        array = np.asarray(data)
+        if array.shape != self.domain.shape:
+            raise InputError(f"counts have shape {array.shape}: the domain has {self.domain.shape} (axis 0 is x)")
+        whole_floats = array.dtype.kind == "f" and bool((np.isfinite(array) & (array == np.floor(array))).all())
+        if not (np.issubdtype(array.dtype, np.integer) or whole_floats):
+            raise InputError(f"counts are of type {array.dtype}: they must be whole numbers")
+        if array.size and array.min() < 0:
+            raise InputError("counts have a negative entry: they must be numbers of points")
+        total = float(array.sum(dtype=np.float64))
+        if total >= 1 << 52:  # sums over any rows stay exact in 64 bits, and so do their float estimates
+            raise InputError(f"counts add up to {total:.3g}: at most 2^52 points can be counted")
+        self.strategy.check_points(total)
+        counts = array.astype(np.int64, copy=False)
+        if not is_own(self.strategy):  # it may refuse more, which must not cost anything
+            self.strategy.measure(counts)
+        return counts
+
+    def measure(self, private: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.strategy.measure(private)
+
+    def exact_facts(self, private: NDArray[np.int64]) -> dict[str, Any]:
+        return {"total": int(private.sum()) if self.total_known else None}
 
     @functools.cached_property
     def sensitivity(self) -> Fraction | Root:

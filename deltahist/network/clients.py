@@ -21,7 +21,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.mechanisms.base import MOST_CERTAIN
 from deltahist.network.rappor import Channel, Rappor, Reports, check_cohorts, list_texts
 from deltahist.noise.exact import open_words, throw_coins
-from deltahist.publishers.gradual import new_token, read_state, write_state
+from deltahist.publishers.state import new_token, read_state, write_state
 
 #: Name of the file format of their states.
 _FORMAT = "deltahist-rappor-state"

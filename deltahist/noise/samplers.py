@@ -806,3 +806,12 @@ def bound_student(low: Decimal, high: Decimal) -> tuple[Decimal, Decimal]:
     digits = decimal.getcontext().prec - 10
     slack = max(abs(least), abs(most)).scaleb(-digits) + Decimal(1).scaleb(-digits)
     return least - slack, most + slack
+
+
+def draw_cut_student(room: tuple[int, int], scale: Fraction, words: Words) -> int:
+    """Draw scale · Z, rounded, for Z of Student's t with 2 degrees of freedom, cut to the places above and below."""
+    return min(max(draw_rounded_student(0, scale, words), -room[1]), room[0])
+
+
+#: Name of a method of quantiles -> the sampler of its noise, whose parameters the method gives.
+PLACE_SAMPLERS: dict[str, Callable[..., int]] = {"inverse": draw_place, "smooth": draw_cut_student}

@@ -33,7 +33,7 @@ class Candidate(OfMechanism):
 
     Parameters
     ----------
-    mechanism : a strategy at a budget; `publish(counts, candidate.mechanism)` publishes it.
+    mechanism : a strategy at a budget; `publish_mechanism(candidate.mechanism, counts)` publishes it.
     label : name of the strategy with its parameters.
     rmse : expected root mean square error per query, in points; of the resolved part if not resolved.
     resolves : whether it determines the queries; if not, the error is unknown and can be larger.

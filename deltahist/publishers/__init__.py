@@ -1,9 +1,5 @@
-"""Publishers: the private side. They see counts, draw noise and make releases.
+"""Publishers: the private side. They see counts and points, charge accounts, draw noise and make releases."""
 
-Those of points on a line (`points`), of chains (`gradual`), of streams (`stream`), of networks (`diffusion`) and of
-users' reports (`rappor`) are imported from their modules: publishing a map does not wait for them.
-"""
+from deltahist.publishers.publication import publish, publish_mechanism, publish_quantile, publish_sorted
 
-from deltahist.publishers.histogram import publish
-
-__all__ = ["publish"]
+__all__ = ["publish", "publish_mechanism", "publish_quantile", "publish_sorted"]

@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deltahist._files import check_creatable
 from deltahist.accounts.ledger import Rule, describe_differences, get_note, set_note
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
@@ -20,8 +19,7 @@ from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN, Step
 from deltahist.planning import mechanism_for
 from deltahist.preprocessing import POINTS, Clock, Preprocessing
-from deltahist.publishers.histogram import publish
-from deltahist.publishers.publication import check_protection
+from deltahist.publishers.publication import check_publication, publish_mechanism
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy
 
@@ -152,20 +150,19 @@ class Stream:
         due = [step for step in range(done + 1, steps) if shares[step]]
         counts_of = self._counter(source, due, steps, tell, reading) if due else None
         out.mkdir(exist_ok=True)
-        for step in due[:1]:
-            check_creatable(files[step])
         for step in range(steps):
             advance()
             if step not in due or counts_of is None:
                 continue
             counts = counts_of(step)
             self._check_counting(counts.preprocessing, window)
-            publish(
-                counts,
+            publish_mechanism(
                 self.mechanism.with_budget(self.budget.of(shares[step])).with_step(self.step(step)),
+                counts,
                 account=Account(window, step, once=True),
                 weak_protection_accepted=True,  # looked at before the first charge
-            ).save(files[step])
+                out=files[step],
+            )
             self._keep_counting(counts.preprocessing, window)
         return {"published": len(due), "lost": len(lost), "skipped": sum(not share for share in shares)}
 
@@ -173,7 +170,7 @@ class Stream:
         """Refuse budgets that hardly protect, in a step or in a whole window, or that would run out."""
         if amounts is None:
             _ = self.shape.equal_share
-        check_protection(self.costliest(amounts), accepted)
+        check_publication(self.costliest(amounts), accepted)
         if not accepted:
             refuse_weak_window(self.budget, self.length)
 

@@ -156,7 +156,8 @@ class Strategy:
         """Raise InputError if values of this many points might not fit 64 bits."""
 
     def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return exact answers (k,) to the rows, from counts (domain.shape, int64)."""
+        """Return exact answers (k,) to the rows, from counts (domain.shape, int64). Raises as `check_points`."""
+        self.check_points(float(counts.sum(dtype=np.float64)))
         return np.asarray(self._matmat(counts.reshape(-1, 1)))[:, 0]
 
     def matrix(self) -> scipy.sparse.csr_array:

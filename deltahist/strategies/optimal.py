@@ -148,15 +148,13 @@ class Optimal(BestGaussian):
 
     _rmatmat = _matmat  # the matrix is symmetric
 
-    def measure(self, counts: IntArray) -> IntArray:
-        """Return exact answers (N,) to the rows; InputError if answers to this many points might not fit 64 bits."""
-        total, largest = float(np.abs(counts).sum(dtype=np.float64)), int(np.abs(self.rows).max())
-        if total * largest >= 2.0**62:
+    def check_points(self, number: float) -> None:
+        largest = int(np.abs(self.rows).max())
+        if number * largest >= 2.0**62:
             raise InputError(
-                f"counts add up to {total:.3g}: this strategy's entries of up to {largest:,} allow at most "
+                f"counts add up to {number:.3g}: this strategy's entries of up to {largest:,} allow at most "
                 f"{2.0**62 / largest:.3g} points"
             )
-        return super().measure(counts)
 
     def decoder_class(self) -> type[Decoder]:
         return DenseDecoder

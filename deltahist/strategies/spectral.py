@@ -139,6 +139,9 @@ class Spectral(BestGaussian):
             raise InputError("the spectral strategy is singular: its kernel has no answer to some frequency")
         return out
 
+    def check_points(self, number: float) -> None:
+        _check_products(self.kernel, number)
+
     def _matmat(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._convolve_columns(X, self.domain.shape, self.torus)
 
@@ -474,6 +477,12 @@ def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) ->
     return _Found(*best, primal / dual**2 - 1)
 
 
+def _check_products(kernel: IntArray, number: float) -> None:
+    """Raise InputError if sums of a number of points times entries of a kernel could exceed 64 bits."""
+    if float(np.abs(kernel).max()) * number >= 2.0**62:
+        raise InputError("sums of counts times the strategy's rows exceed 64 bits: there are too many points")
+
+
 def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
     """Return the circular convolution of two arrays of one shape: exact for integers, else as exact as floats are.
 
@@ -482,8 +491,7 @@ def convolve_circularly(kernel: IntArray, field: NDArray[Any]) -> NDArray[Any]:
     """
     if field.dtype.kind == "f":
         return np.asarray(scipy.fft.irfftn(_transform_real(kernel) * _transform_real(field), field.shape))
-    if float(np.abs(kernel).max()) * float(np.abs(field).sum(dtype=np.float64)) >= 2.0**62:
-        raise InputError("sums of counts times the strategy's rows exceed 64 bits: there are too many points")
+    _check_products(kernel, float(np.abs(field).sum(dtype=np.float64)))
     longest = 1 + max(int(np.abs(part).max(initial=0)).bit_length() for part in (kernel, field))
     for bits in (longest, *(bits for bits in (31, 21, 16, 13, 11, 9, 8, 7, 6, 5) if bits < longest)):
         left, right = _split_digits(kernel, bits), _split_digits(field, bits)

@@ -210,11 +210,6 @@ class Tents(Strategy):
                 "spacing or of a lower degree)"
             )
 
-    def measure(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return exact answers to the rows; InputError beyond 64 bits."""
-        self.check_points(float(counts.sum(dtype=np.float64)))
-        return super().measure(counts)
-
     def decoder_class(self) -> type[Decoder]:
         return TentsDecoder
 

@@ -183,7 +183,6 @@ def test_what_was_published_never_exceeds_the_limit(asked, durable):
     [
         lambda account: dh.publish(-COUNTS, LINE, CELLS, 0.5, account=account),
         lambda account: dh.publish(COUNTS, LINE, CELLS, rho=0.5, account=account),
-        lambda account: dh.publish(COUNTS, LINE, epsilon=0.5, probability=1e-6, noise="gaussian", account=account),
         lambda account: dh.publish_sorted([np.nan], LINE, 0.5, account=account),
     ],
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deltahist.mechanisms import histogram as mechanism
 from deltahist.privacy import Law
-from deltahist.publishers import histogram, publication
+from deltahist.publishers import publication
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
@@ -90,7 +90,7 @@ def end_to_end(strategy: Strategy, near: Neighbourhood, **options: Any) -> Draw:
         to_the_right = np.arange(COPIES)[::-1, None] * (counts.sum() if isinstance(long, Cumulative) else 0)
         out = []
         for _ in range(-(-number // COPIES)):
-            release = histogram.publish(np.tile(counts, COPIES), mechanism, rng=rng)
+            release = publication.publish_mechanism(mechanism, np.tile(counts, COPIES), rng=rng)
             own = release.values.reshape(COPIES, -1) - to_the_right
             out.append(np.column_stack([own, np.full(COPIES, release.total // COPIES)]))
         return np.concatenate(out)[:number]

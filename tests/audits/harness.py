@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from deltahist.budget import Budget
 from deltahist.mechanisms import Mechanism
 from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import histogram, publication
+from deltahist.publishers import publication
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies.base import Strategy, whole_shares
 
@@ -371,7 +371,7 @@ def through_publish(near: Neighbourhood, strategy: Strategy, *, made_once: bool 
             call = {"near": mechanism_of(near, strategy, **options)}
         out = np.empty((number, strategy.shape[0] + 1), dtype=np.int64)
         for i in range(number):
-            release = histogram.publish(counts, rng=rng, **call)
+            release = publication.publish(counts, rng=rng, **call)
             out[i, :-1] = release.values
             out[i, -1] = -1 if release.total is None else release.total
         return out

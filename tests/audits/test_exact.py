@@ -17,7 +17,7 @@ import shapely
 from examples import quiet
 
 from deltahist.errors import InputError
-from deltahist.publishers import histogram, publication
+from deltahist.publishers import publication
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.strategies import Cumulative, CutAugmented, Hierarchical, Identity, ShiftedGrids, Wavelet
@@ -225,10 +225,10 @@ def divergence(change, variances):
 
 def losses(recorder, strategy, near, edges, counts, measure, **options):
     """Exact privacy loss towards every neighbour, all of them through `publish`."""
-    first = histogram.publish(counts, near, strategy, **options)
+    first = publication.publish(counts, near, strategy, **options)
     mean, parameters = recorder.read(first.values)
     for edge in edges:
-        other = histogram.publish(moved(counts, edge), near, strategy, **options)
+        other = publication.publish(moved(counts, edge), near, strategy, **options)
         other_mean, other_parameters = recorder.read(other.values)
         assert other_parameters == parameters, "the noise depends on the data"
         assert other.total == first.total, "the published total tells neighbours apart"
@@ -266,14 +266,14 @@ def test_all_points_of_a_user_at_once(name, points, recorder):
         # every choice of edges, in either direction
         both = np.concatenate([rows @ E, -(rows @ E), 0 * rows[:, :1]], axis=1)
         both = np.unique(both, axis=1).T[:40]
-        release = histogram.publish(counts, near, strategy, epsilon=EPSILON, contributions=points)
+        release = publication.publish(counts, near, strategy, epsilon=EPSILON, contributions=points)
         _, scales = recorder.read(release.values)
         choices = np.array(list(combinations_with_replacement(range(len(both)), points)))
         assert spent([log_ratio(both[choices].sum(axis=1), scales)]) <= EPSILON
         # all along the dearest edge: the whole budget
         dearest = spent([log_ratio(points * u, scales) for u in (rows @ E).T])
         assert dearest in (EPSILON, 0)
-        release = histogram.publish(counts, near, strategy, rho=RHO, contributions=points)
+        release = publication.publish(counts, near, strategy, rho=RHO, contributions=points)
         _, variances = recorder.read(release.values)
         assert spent([divergence(points * u, variances) for u in (rows @ E).T]) in (RHO, 0)
 
@@ -364,7 +364,7 @@ def test_the_automatic_choice_does_not_see_the_data():
     near = Neighbourhood(Domain((0, 0, 8, 8), (8, 8)), 1)
     rng = np.random.default_rng(1)
     data = [np.zeros((8, 8), dtype=int), rng.poisson(100, (8, 8)), np.diag(np.arange(8) * 10_000)]
-    releases = [histogram.publish(c, near, epsilon=1, rng=np.random.default_rng(2)) for c in data]
+    releases = [publication.publish(c, near, epsilon=1, rng=np.random.default_rng(2)) for c in data]
     descriptions = [r.describe() | {"total": None} for r in releases]
     assert descriptions[0] == descriptions[1] == descriptions[2]
     noise = [r.values - r.strategy.measure(c) for r, c in zip(releases, data, strict=True)]
@@ -378,7 +378,7 @@ def test_when_the_total_is_published(sources, dropped):
     near = Neighbourhood(Domain((0, 4), (4,)), 1, sources)
     if "points outside" in dropped and sources is None:
         with pytest.raises(InputError, match="boundary"):
-            histogram.publish([1, 2, 3, 4], near, Identity(near.domain), epsilon=1, dropped=dropped)
+            publication.publish([1, 2, 3, 4], near, Identity(near.domain), epsilon=1, dropped=dropped)
         return
-    release = histogram.publish([1, 2, 3, 4], near, Identity(near.domain), epsilon=1, dropped=dropped)
+    release = publication.publish([1, 2, 3, 4], near, Identity(near.domain), epsilon=1, dropped=dropped)
     assert release.total == (10 if sources is None and not dropped else None)

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import deltahist as dh
+from deltahist.mechanisms.base import Chain
 from deltahist.noise import samplers
 from deltahist.noise.exact import InversionTable
 from deltahist.noise.samplers import LaplaceSampler, RoundedGaussianSampler
-from deltahist.publishers import gradual
-from deltahist.publishers.gradual import draw_chain, released_noise
+from deltahist.publishers.state import draw_chain, released_noise
 from tests.audits.harness import ERROR, Pair, audit, gaussian, pure, refuted, report
 
 CELLS = 20_000
@@ -46,7 +46,7 @@ def small_mechanisms():
         ),
         (dh.Neighbourhood(square, 1), dh.strategies.Spectral(dh.Neighbourhood(square, 1)), "rho"),
     ):
-        chain = gradual.Chain("0" * 32, (Fraction(1, 2),))
+        chain = Chain("0" * 32, (Fraction(1, 2),))
         yield dh.Mechanism(near, strategy, dh.Budget(**{unit: Fraction(1, 2)}), chain=chain)
 
 

@@ -14,10 +14,9 @@ import scipy.special
 import scipy.stats
 
 import deltahist as dh
-from deltahist.kinds.quantile import METHODS, PointsAround, SmoothScale, rate_of
-from deltahist.kinds.sorted import noise_law, sorted_steps
+from deltahist.kinds.quantile import METHODS, InverseNoise, PointsAround, SmoothNoise
+from deltahist.kinds.sorted import noise_law
 from deltahist.noise import samplers
-from deltahist.publishers import points as publishing
 from tests.audits.cases import quick, scaled_noise
 from tests.audits.harness import ERROR, Pair, audit, design, log_ratio_bound, pure, refuted, report
 
@@ -32,8 +31,8 @@ def sorted_pair(first, second, near, group, most=None):
     """Two sets of points as a pair of the harness: sums and how they change."""
     sums = []
     for x in (first, second):
-        steps = sorted_steps(np.asarray(x), near.domain, most or len(x), parked=near.sources)
-        sums.append(np.add.reduceat(steps, np.arange(0, len(steps), group)))
+        mechanism = dh.SortedMechanism(near, most or len(x), dh.Budget(1), group)
+        sums.append(mechanism.measure(mechanism.check_data(x)))
     return Pair("sorted", np.asarray(first), np.asarray(second), sums[1], sums[0] - sums[1], np.ones_like(sums[0]))
 
 
@@ -56,7 +55,7 @@ def call_by_call(near, number, group, epsilon):
 
     def draw(data, releases, rng):
         mechanism = dh.SortedMechanism(near, number, dh.Budget(epsilon), group)
-        drawn = [dh.publish_sorted(data, mechanism, rng=rng) for _ in range(releases)]
+        drawn = [dh.publish_mechanism(mechanism, data, rng=rng) for _ in range(releases)]
         return np.array([[*r.values, -1 if r.total is None else r.total] for r in drawn])
 
     return draw
@@ -76,7 +75,7 @@ def end_to_end(near, number, group, epsilon):
         places = (starts * 100 * STEP + near.domain.lattice(data)[:, 0] + 0.5) * near.domain.step[0]
         out = []
         for _ in range(-(-releases // COPIES)):
-            release = dh.publish_sorted(places.ravel(), mechanism, rng=rng)
+            release = dh.publish_mechanism(mechanism, places.ravel(), rng=rng)
             sums = release.values.reshape(COPIES, -1) - starts * (100 * STEP * group)
             out.append(np.column_stack([sums, np.full(COPIES, release.total // COPIES)]))
         return np.concatenate(out)[:releases]
@@ -154,7 +153,7 @@ def law_of(method, data):
     """P(outcome between consecutive edges), from the definitions."""
     x = NEAR.domain.lattice(data)[:, 0].astype(float)
     if method == "inverse":
-        rate = float(rate_of(dh.Budget(EPSILON), 1))
+        rate = float(InverseNoise.of(dh.Budget(EPSILON), 1).rate)
         fine = np.arange(0, 100 * STEP, STEP // 50) + STEP // 100
         moves = np.zeros(len(fine))
         for place in x:
@@ -162,7 +161,7 @@ def law_of(method, data):
             moves += np.where(passed, np.ceil(np.abs(fine - place) / NEAR.radius), 0)
         weight = np.exp(-rate * moves)
         return np.bincount(np.searchsorted(EDGES, fine), weights=weight / weight.sum(), minlength=1000)
-    noise = SmoothScale.of(float(EPSILON))
+    noise = SmoothNoise.of(dh.Budget(EPSILON), 1)
     gaps = np.diff(np.concatenate([[0.0], x, [100.0 * STEP - 1]]))
     local = [max(gaps[1:3]), max(gaps[0] + gaps[1], gaps[1] + gaps[2], gaps[2] + gaps[3])]
     smooth = max(min(NEAR.radius, a) * math.exp(-noise.beta * t) for t, a in enumerate(local))
@@ -186,7 +185,7 @@ def quantile_audit(method, releases, seed=1):
     pair, mechanism = BETWEEN, dh.QuantileMechanism(NEAR, 0.5, len(BETWEEN[0]), dh.Budget(EPSILON), method)
 
     def draw(data, number):
-        return np.array([dh.publish_quantile(data, 0.5, mechanism, rng=rng).step for _ in range(number)])
+        return np.array([dh.publish_mechanism(mechanism, data, rng=rng).step for _ in range(number)])
 
     learning, testing = ([draw(data, number) for data in pair] for number in (releases // 4, releases))
     laws = [law_of(method, data) for data in pair]
@@ -244,11 +243,9 @@ def test_quantiles_hold_on_a_large_sample(method):
 
 @every_method
 def test_halved_noise_is_caught(method, monkeypatch):
-    right = publishing.draw_rounded_student
-    monkeypatch.setattr(
-        publishing, "draw_rounded_student", lambda centre, scale, words: right(centre, scale / 2, words)
-    )
-    monkeypatch.setattr(publishing, "rate_of", lambda *budget: 2 * rate_of(*budget))
+    place, student = samplers.PLACE_SAMPLERS["inverse"], samplers.PLACE_SAMPLERS["smooth"]
+    monkeypatch.setitem(samplers.PLACE_SAMPLERS, "inverse", lambda rate, **how: place(rate=2 * rate, **how))
+    monkeypatch.setitem(samplers.PLACE_SAMPLERS, "smooth", lambda scale, **how: student(scale=scale / 2, **how))
     assert quantile_audit(method, RELEASES[method])
 
 

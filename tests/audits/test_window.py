@@ -14,7 +14,7 @@ import pytest
 
 import deltahist as dh
 from deltahist.accounts import ledger
-from deltahist.publishers import histogram
+from deltahist.publishers import publication
 from tests.audits.cases import end_to_end, scaled_noise
 from tests.audits.harness import (
     Pair,
@@ -119,7 +119,7 @@ def through_publish_itself(counts, number, rng):
     steps = []
     for step, c in enumerate(counts):
         paid = window.charge(step, window.equal_share)
-        assert histogram.publish(c, NEAR, STRATEGY, epsilon=paid).mechanism == mechanism_of(
+        assert publication.publish(c, NEAR, STRATEGY, epsilon=paid).mechanism == mechanism_of(
             NEAR, STRATEGY, epsilon=paid
         )
         steps.append(end_to_end(STRATEGY, NEAR, epsilon=paid)(c, number, rng)[:, :-1])

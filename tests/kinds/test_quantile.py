@@ -15,10 +15,10 @@ import deltahist as dh
 from deltahist.kinds.quantile import (
     METHODS,
     SLACK,
+    InverseNoise,
     PointsAround,
-    SmoothScale,
+    SmoothNoise,
     rank_of,
-    rate_of,
 )
 from deltahist.preprocessing import Preprocessing
 from tests.moves import distances, moves_of, neighbours
@@ -35,7 +35,7 @@ def neighbour(z, stretch, shift):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(5)])
 def test_students_noise_is_pure(epsilon):
     """The largest log-ratio over a dense grid, for stretches by e^±β and shifts by ±1/factor, is at most ε."""
-    noise = SmoothScale.of(float(epsilon))
+    noise = SmoothNoise.of(dh.Budget(epsilon), 1)
     worst = 0.0
     for stretch in (-noise.beta, 0.0, noise.beta):
         for shift in (-1 / float(noise.factor), 0.0, 1 / float(noise.factor)):
@@ -47,7 +47,7 @@ def test_students_noise_is_pure(epsilon):
 
 def test_noise_in_proportion_pays_for_the_rounding_of_floats():
     for epsilon in (Fraction(1, 10), Fraction(1), Fraction(5)):
-        noise = SmoothScale.of(float(epsilon))
+        noise = SmoothNoise.of(dh.Budget(epsilon), 1)
         slack = Fraction(SLACK) * Fraction(999, 1000)  # a float of ε/4 is itself rounded
         assert Fraction(noise.beta) <= epsilon / 4 - slack
         # A shift of s costs 3 s / (2 √2), and squares of fractions are exact.
@@ -61,9 +61,9 @@ def test_noise_in_proportion_hides_all_points_of_a_user(together):
     mechanism = dh.QuantileMechanism(near, 0.5, 9, budget, "smooth", Preprocessing(together))
     steps = LINE.lattice(np.linspace(0.48, 0.52, 9))[:, 0]
     points = PointsAround(steps.copy(), mechanism.rank, mechanism.steps - 1)
-    scale = SmoothScale.of(1.0)
+    scale = SmoothNoise.of(budget, together)
     expected = Fraction(points.smooth(near.radius, scale.beta, together)) * scale.factor
-    assert mechanism.smooth_scale(points) == expected
+    assert mechanism.private_noise(points) == ("smooth", {"room": points.room, "scale": expected})
     assert together == 1 or points.smooth(near.radius, scale.beta, 1) < points.smooth(near.radius, scale.beta, together)
 
 
@@ -164,7 +164,7 @@ def rate_by_definition(budget, together):
 @pytest.mark.parametrize("together", [1, 2, 7])
 @pytest.mark.parametrize("budget", [{"epsilon": Fraction(3, 2)}, {"rho": Fraction(1, 5)}, {"rho": Fraction(8)}])
 def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
-    found = rate_of(dh.Budget(**budget), together)
+    found = InverseNoise.of(dh.Budget(**budget), together).rate
     assert float(found) == pytest.approx(rate_by_definition(budget, together), rel=1e-11)
     if "rho" in budget:  # a log-ratio within an interval of length ε is (ε²/8)-zCDP
         assert (2 * found * together) ** 2 / 8 <= budget["rho"]
@@ -177,7 +177,7 @@ def test_the_rate_is_that_of_the_proof_and_never_more(budget, together):
 def test_the_law_of_places_is_as_private_as_was_promised(budget, together):
     """The largest log-ratio of the exact laws, over all data sets and neighbours of a small line."""
     number, size, reach = 3, 7, 2
-    rate = float(rate_of(dh.Budget(**budget), together))
+    rate = float(InverseNoise.of(dh.Budget(**budget), together).rate)
     laws = {}
     for x in itertools.combinations_with_replacement(range(size), number):
         weight = np.exp(-rate * moves_of(np.array(x), 2, reach, size))
@@ -213,7 +213,7 @@ def test_smooth_noise_follows_its_law():
     """Draws of `quantile` against the law with the brute-force smooth sensitivity. False alarms: 1 in 1,000."""
     points = np.array([10.0, 20, 21, 22, 60]) / 100
     near = dh.Neighbourhood(LINE, 0.05)
-    noise = SmoothScale.of(1.0)
+    noise = SmoothNoise.of(dh.Budget(1), 1)
     steps = near.domain.lattice(points)[:, 0].tolist()
     scale = plain_smooth(steps, 3, near.radius, 100 * LINE.steps[0] - 1, noise.beta) * float(noise.factor)
     rng = np.random.default_rng(8)

@@ -11,7 +11,7 @@ from altered import write_altered
 from hypothesis import given, strategies as st
 
 import deltahist as dh
-from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size, sorted_steps
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease, group_size
 from deltahist.privacy import Gaussian, Laplace
 
 LINE = dh.Domain((0, 100), (20,))
@@ -81,10 +81,11 @@ def test_entry_at_an_end_is_a_move_from_the_parking_place():
     """A set with one point more, within δ of the end, differs by at most D after padding."""
     near = dh.Neighbourhood(LINE, 10, sources="left")
     for place in (0, 3, 9.99):
-        with_it = sorted_steps(np.array([20.0, 50.0, place]), LINE, 5, parked="left")
-        without = sorted_steps(np.array([20.0, 50.0]), LINE, 5, parked="left")
+        mechanism = SortedMechanism(near, 5, dh.Budget(1), 1)
+        with_it, without = (mechanism.measure(mechanism.check_data(x)) for x in ([20.0, 50.0, place], [20.0, 50.0]))
         assert np.abs(with_it - without).sum() <= near.radius
-    right = sorted_steps(np.array([20.0, 50.0]), LINE, 4, parked="right")
+    mechanism = SortedMechanism(near.with_sources("right"), 4, dh.Budget(1), 1)
+    right = mechanism.measure(mechanism.check_data([20.0, 50.0]))
     assert right[2:].tolist() == [20 * LINE.steps[0] - 1] * 2
 
 
@@ -136,7 +137,6 @@ def test_a_refusal_does_not_say_how_many_points_there_are():
     bound, odd = {"epsilon": 1, "most": 50}, r"must be \(n,\) numbers"
     for points, where, options, words in (
         (np.zeros(173), near, bound, "50"),
-        (np.zeros(173), mechanism, {}, "50"),
         (np.ones((173, 3)), near, bound, odd),
         (np.array([None, *range(172)]), near, bound, odd),
         (np.array(["1"] * 173), near, bound, odd),

@@ -8,11 +8,9 @@ import pytest
 from examples import STRATEGIES, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist import privacy
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
 from deltahist.mechanisms.histogram import rho_at
-from deltahist.noise import samplers
 from deltahist.preprocessing import Preprocessing
 from tests.laws import calibrate
 
@@ -60,60 +58,55 @@ def test_a_sensitivity_is_computed_once(monkeypatch):
     assert len(asked) == 1 + len(dh.list_facts(release)["protection"])
 
 
-def test_publish_takes_one():
+def test_a_mechanism_is_published():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(epsilon=0.5))
-    release = dh.publish(ONES, mechanism)
+    release = dh.publish_mechanism(mechanism, ONES)
     assert release.mechanism == mechanism
     assert (release.total, release.epsilon) == (16, Fraction(1, 2))
-    with pytest.raises(dh.InputError, match="must be left out"):
-        dh.publish(ONES, mechanism, epsilon=1)
     best = dh.plan(NEAR, epsilon=1)[0]
-    assert dh.publish(ONES, best.mechanism).strategy is best.strategy
+    assert dh.publish_mechanism(best.mechanism, ONES).strategy is best.strategy
 
 
 def test_it_must_allow_for_what_the_counts_hold():
     places, ids = np.random.default_rng(1).uniform(0, 4, (40, 2)), np.arange(40) % 5
     counts = dh.count(places, SQUARE, user=ids, max_per_user=3)
     three = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(3))
-    assert dh.publish(counts, three).laws[0].parameter == 6
-    assert dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(4))).contributions == 4
+    assert dh.publish_mechanism(three, counts).laws[0].parameter == 6
+    assert dh.publish_mechanism(dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(4)), counts).contributions == 4
     for less in (Preprocessing(), Preprocessing(2)):
         with pytest.raises(dh.InputError, match=r"these have one user \(3 points\)"):
-            dh.publish(counts, dh.Mechanism(NEAR, CELLS, dh.Budget(1), less))
+            dh.publish_mechanism(dh.Mechanism(NEAR, CELLS, dh.Budget(1), less), counts)
     near = dh.Neighbourhood(SQUARE, 1, "boundary")
     dropped = dh.count(places, SQUARE, outside="drop")
     with pytest.raises(dh.InputError, match="points outside dropped: it must allow"):
-        dh.publish(dropped, dh.Mechanism(near, CELLS, dh.Budget(1)))
+        dh.publish_mechanism(dh.Mechanism(near, CELLS, dh.Budget(1)), dropped)
     allowed = dh.Mechanism(near, CELLS, dh.Budget(1), Preprocessing(dropped=("points outside",)))
-    assert dh.publish(dropped, allowed).total is None
+    assert dh.publish_mechanism(allowed, dropped).total is None
 
 
 def test_every_publisher_takes_its_mechanism():
     points, seed = np.linspace(3, 97, 21), lambda: np.random.default_rng(5)
     made = SortedMechanism(LINE, 21, dh.Budget(1), 3)
-    assert dh.publish_sorted(points, made).mechanism == made
+    assert dh.publish_mechanism(made, points).mechanism == made
     short = dh.publish_sorted(points, LINE, 1, group=3, rng=seed())
-    assert (dh.publish_sorted(points[:, None], made, rng=seed()).values == short.values).all()
+    assert (dh.publish_mechanism(made, points[:, None], rng=seed()).values == short.values).all()
     found = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse")
-    one = dh.publish_quantile(points, 0.5, found, rng=seed())
+    one = dh.publish_mechanism(found, points, rng=seed())
     assert one.mechanism == found
     assert one.value == dh.publish_quantile(points[:, None], 0.5, LINE, 1, method="inverse", rng=seed()).value
     parked = SortedMechanism(LINE.with_sources("left"), 30, dh.Budget(1), 3)
-    assert dh.publish_sorted(points, parked).mechanism == parked
+    assert dh.publish_mechanism(parked, points).mechanism == parked
     for refused, words in (
-        (lambda: dh.publish_sorted(points, made, 1), "must be left out"),
-        (lambda: dh.publish_sorted(points[:20], made), "number is 21"),
-        (lambda: dh.publish_sorted(np.linspace(0, 1, 31), parked), "number is 30"),
-        (lambda: dh.publish_sorted(points, made, contributions=2), "it must allow for as much"),
-        (lambda: dh.publish_quantile(points, 0.5, found, method="smooth"), "must be left out"),
-        (lambda: dh.publish_quantile(points, 0.25, found), "21"),
-        (lambda: dh.publish_quantile(points[:20], 0.5, found), "21"),
-        (lambda: dh.publish_quantile(points, 0.5, found, contributions=2), "it must allow for as much"),
+        (lambda: dh.publish_mechanism(made, points[:20]), "number is 21"),
+        (lambda: dh.publish_mechanism(parked, np.linspace(0, 1, 31)), "number is 30"),
+        (lambda: dh.publish_mechanism(made, points, contributions=2), "it must allow for as much"),
+        (lambda: dh.publish_mechanism(found, points[:20]), "21"),
+        (lambda: dh.publish_mechanism(found, points, contributions=2), "it must allow for as much"),
     ):
         with pytest.raises(dh.InputError, match=words):
             refused()
     three = QuantileMechanism(LINE, 0.5, 21, dh.Budget(1), "inverse", Preprocessing(3))
-    assert dh.publish_quantile(points, 0.5, three, contributions=2).contributions == 3
+    assert dh.publish_mechanism(three, points, contributions=2).contributions == 3
 
 
 def test_another_way_of_counting_has_its_own_noise():
@@ -173,13 +166,13 @@ def test_another_amount_is_what_it_would_be_from_the_start(unit, monkeypatch):
 def test_what_is_said_beside_a_mechanism_is_not_lost():
     mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1))
     with pytest.raises(dh.InputError, match=r"these have one user \(5 points\)"):
-        dh.publish(ONES, mechanism, contributions=5)
+        dh.publish_mechanism(mechanism, ONES, contributions=5)
     with pytest.raises(dh.InputError, match="bad rows dropped: it must allow"):
-        dh.publish(ONES, mechanism, dropped=["bad rows"])
+        dh.publish_mechanism(mechanism, ONES, dropped=["bad rows"])
     wide = dh.Mechanism(NEAR, CELLS, dh.Budget(1), Preprocessing(5, dropped=("bad rows",)))
-    assert dh.publish(ONES, wide, contributions=5, dropped=["bad rows"]).laws[0].parameter == 10
+    assert dh.publish_mechanism(wide, ONES, contributions=5, dropped=["bad rows"]).laws[0].parameter == 10
     way = Preprocessing(projection="a shift")
-    assert dh.publish(ONES, dh.Mechanism(NEAR, CELLS, dh.Budget(1), way)).counting.projection == "a shift"
+    assert dh.publish_mechanism(dh.Mechanism(NEAR, CELLS, dh.Budget(1), way), ONES).counting.projection == "a shift"
 
 
 def test_what_sensitivities_are_worked_out_from_is_read_only():
@@ -216,26 +209,6 @@ def test_a_strategy_may_be_named_as_for_publish():
         dh.Mechanism(near, "identiy", dh.Budget(epsilon=1))
     with pytest.raises(dh.InputError, match="made for Gaussian noise"):
         dh.Mechanism(near, "spectral", dh.Budget(epsilon=1))
-
-
-def test_a_law_beside_another_of_its_unit_is_taken_by_name(monkeypatch, tmp_path):
-    class Twin(privacy.Laplace):
-        kind, noise, refinable = "twin", "twin", (False,)
-
-    monkeypatch.setitem(privacy.LAWS, "twin", Twin)
-    monkeypatch.setitem(privacy.NOISES, "twin", "epsilon")
-    monkeypatch.setitem(samplers.SAMPLERS, "twin", lambda first: samplers.LaplaceSampler())
-    counts = np.ones(NEAR.domain.shape, dtype=int)
-    for strategy in ("identity", "auto"):
-        assert {law.kind for law in dh.publish(counts, NEAR, strategy, epsilon=1).laws} == {"laplace"}
-        release = dh.publish(counts, NEAR, strategy, epsilon=1, noise="twin")
-        assert {law.kind for law in release.laws} == {release.noise} == {"twin"}
-        release.save(tmp_path / f"{strategy}.parquet")
-        assert dh.load(tmp_path / f"{strategy}.parquet").laws == release.laws
-        assert dh.tighten(release, epsilon=0.5).noise == "twin"
-    assert dh.Budget(1, noise="laplace") == dh.Budget(1) != dh.Budget(1, noise="twin")
-    with pytest.raises(dh.InputError, match="'twin': no release with it can be refined"):
-        dh.publish(counts, NEAR, "identity", epsilon=1, noise="twin", state=tmp_path / "state")
 
 
 def test_one_unit_is_not_several():

@@ -24,7 +24,7 @@ def mechanism(**budget):
 
 def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
     made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
-    release = dh.publish(np.ones((4, 4), dtype=int), made, account=dh.Account(dh.Window(7, epsilon=1), 2))
+    release = dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=dh.Account(dh.Window(7, epsilon=1), 2))
     release.save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == step()
@@ -37,7 +37,7 @@ def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     limited = Step(DAYS, 2, 7, dh.Budget(1), [(30, 2), (np.inf, Fraction(7, 2))])
     made = mechanism(epsilon=Fraction(1, 15)).with_step(limited)
     account = dh.Account(dh.Window(7, epsilon=1, limits=[(30, 2), (np.inf, Fraction(7, 2))]), 2)
-    dh.publish(np.ones((4, 4), dtype=int), made, account=account).save(tmp_path / "day.parquet")
+    dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account).save(tmp_path / "day.parquet")
     again = dh.load(tmp_path / "day.parquet")
     assert again.mechanism.step == limited
     assert dh.list_facts(again)["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
@@ -106,7 +106,7 @@ def test_an_altered_step_is_damage(tmp_path):
 def test_the_window_that_is_promised_pays(account):
     made = mechanism(epsilon=Fraction(1, 7)).with_step(step())
     with pytest.raises(dh.InputError, match=r"step 2010-05-03 of a stream, .* publish steps with Account\(window"):
-        dh.publish(np.ones((4, 4), dtype=int), made, account=account)
+        dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account)
     assert account is None or account.spent == 0
 
 

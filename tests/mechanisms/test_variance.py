@@ -29,7 +29,7 @@ def test_releases_err_as_expected(name, budget):
     work = dh.workloads.all_ranges(domain)
     counts = np.array([5, 0, 3, 40, 2, 2, 9, 1])
     mechanism = dh.Mechanism(near, A, dh.Budget(**budget))  # whose decoder serves all releases
-    releases = [dh.publish(counts, mechanism, rng=np.random.default_rng(s)) for s in range(400)]
+    releases = [dh.publish_mechanism(mechanism, counts, rng=np.random.default_rng(s)) for s in range(400)]
     errors = np.array([release.cells() - counts for release in releases]) @ work.matrix(domain).T
     assert np.allclose(dh.answer(releases[0], work)["estimate"] - work.matrix(domain) @ counts, errors[0])
     expected = dh.expected_error(A, near, work, **budget)

@@ -15,7 +15,7 @@ from deltahist.errors import DamagedFile, InputError
 from deltahist.network import clients as publishing
 from deltahist.network.clients import Clients
 from deltahist.network.rappor import Rappor
-from deltahist.publishers import gradual
+from deltahist.publishers import state as states
 
 F = Fraction
 
@@ -283,7 +283,7 @@ def test_files_that_are_no_states(tmp_path):
     with pytest.raises(InputError):
         Clients.load(file)
     Clients(["a", "b"], Rappor()).save(file)
-    description, arrays, token = gradual.read_state(file, form)
+    description, arrays, token = states.read_state(file, form)
     whole = file.read_bytes()
     for damaged in (whole[:-30], b"", whole[: len(whole) // 2]):
         file.write_bytes(damaged)
@@ -292,7 +292,7 @@ def test_files_that_are_no_states(tmp_path):
     changes = [({}, {name: arrays[name][:1]}) for name in ("true", "permanent", "cohorts")]
     changes += [({name: value}, {}) for name, value in (("report", {}), ("mechanism", 5), ("format", "x"))]
     for changed, parts in changes:
-        gradual.write_state(file, form, description | changed, {**arrays, **parts}, token)
+        states.write_state(file, form, description | changed, {**arrays, **parts}, token)
         with pytest.raises(InputError):
             Clients.load(file)
 

@@ -10,8 +10,9 @@ import pytest
 import deltahist as dh
 from deltahist._files import exclusive
 from deltahist.noise import samplers
-from deltahist.publishers import gradual
-from deltahist.publishers.gradual import State, lock_state, once_more, read_state, write_state
+from deltahist.publishers import publication
+from deltahist.publishers.revisions import once_more
+from deltahist.publishers.state import State, lock_state, read_state, released_noise, write_state
 from deltahist.releases.sums import Summed
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), delta=1)
@@ -60,7 +61,7 @@ def test_each_release_of_a_chain_is_the_data_with_the_noise_of_a_single_one(name
     publish, unit = CHAINS[name]
     path = tmp_path / "s"
     release = publish(**{unit: Fraction(1, 10)}, state=path, rng=rng())
-    exact = release.values - gradual.released_noise(release.mechanism, State.load(path).draws)
+    exact = release.values - released_noise(release.mechanism, State.load(path).draws)
     if name.partition(",")[0] != "sorted points":
         assert (exact == release.strategy.measure(ROW if release.domain.ndim == 1 else COUNTS)).all()
     for amount in (Fraction(1, 5), Fraction(1, 2), 3):
@@ -69,7 +70,7 @@ def test_each_release_of_a_chain_is_the_data_with_the_noise_of_a_single_one(name
         assert before.describe() == release.describe()
         release = dh.refine(before, path, **{unit: amount}, rng=rng())
         known = State.load(path)
-        assert (release.values - gradual.released_noise(release.mechanism, known.draws) == exact).all()
+        assert (release.values - released_noise(release.mechanism, known.draws) == exact).all()
         assert (release.values != before.values).any()
         assert (known.release.values == release.values).all()
         assert release.total == before.total
@@ -77,9 +78,6 @@ def test_each_release_of_a_chain_is_the_data_with_the_noise_of_a_single_one(name
         single = publish(**{unit: amount}, rng=rng())
         assert [law.parameter for law in release.laws] == [law.parameter for law in single.laws]
     assert {law.kind for law in release.laws} == ({"laplace"} if unit == "epsilon" else {"rounded gaussian"})
-    assert f"all 4 together cost {release.mechanism.letter} = 3, not the sum" in " ".join(
-        dh.write_statement(release).split()
-    )
 
 
 def test_the_noise_of_experiments_stays_marked(tmp_path):
@@ -116,7 +114,7 @@ def test_a_state_is_never_overwritten(chain, monkeypatch, came):
     path, _ = chain
     before = path.read_bytes()
     if came == "meanwhile":
-        monkeypatch.setattr(gradual, "check_new", lambda path: None)
+        monkeypatch.setattr(publication, "check_new", lambda path: None)
     with pytest.raises(dh.InputError, match=r"city.state' exists already: .* never overwritten"):
         dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=path)
     assert path.read_bytes() == before
@@ -153,7 +151,7 @@ def test_a_state_is_read_under_its_lock(chain, monkeypatch):
             pass
         return load(read)
 
-    monkeypatch.setattr(gradual.State, "load", locked)
+    monkeypatch.setattr(State, "load", locked)
     assert dh.refine(release, path, epsilon=2).guarantee.epsilon == 2
 
 
@@ -191,7 +189,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
     other = dh.publish(COUNTS, SQUARE, "identity", epsilon=1, state=tmp_path / "other.state")
     alone = dh.publish(COUNTS, SQUARE, "identity", epsilon=1)
     copy = dh.tighten(release, epsilon=0.5)
-    monkeypatch.setattr(gradual, "draw_chain", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(publication, "draw_chain", lambda *_: pytest.fail("drawn"))
     for given, how, message in (
         (release, {"epsilon": 1}, r"epsilon is 1, but the release has spent 1: it must be more"),
         (release, {"epsilon": 0.5}, r"epsilon is 0.5, .* `tighten`"),
@@ -287,7 +285,7 @@ def test_a_step_of_a_stream_has_no_state(tmp_path):
         step=Step(Clock.of("2010-05-01", "1d"), 0, 7, dh.Budget(1)),
     )
     with pytest.raises(dh.InputError, match="its steps cannot be refined"):
-        dh.publish(ROW, mechanism, state=tmp_path / "s", account=dh.Account(dh.Window(7, epsilon=1), 0))
+        dh.publish_mechanism(mechanism, ROW, state=tmp_path / "s", account=dh.Account(dh.Window(7, epsilon=1), 0))
     assert not (tmp_path / "s").exists()
 
 
@@ -350,7 +348,7 @@ def test_a_charge_without_a_release_is_used_again(tmp_path, account, monkeypatch
     """A process dies after it was charged: who refines the same state again is not charged twice."""
     release = start(tmp_path / "s", account)
     with monkeypatch.context() as patch:
-        patch.setattr(gradual, "draw_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(publication, "draw_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             dh.refine(release, tmp_path / "s", epsilon=2, account=account)
     assert account.spent == 2
@@ -374,7 +372,7 @@ def test_a_state_that_lost_stays_lost(tmp_path, account, monkeypatch):
     unsettled(tmp_path / "s", account, monkeypatch, release)
     dh.refine(release, tmp_path / "copy", epsilon=1.5, account=account)
     with monkeypatch.context() as patch:
-        patch.setattr(gradual, "draw_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(publication, "draw_chain", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             dh.refine(None, tmp_path / "copy", epsilon=2, account=account)
     for again in (
@@ -473,7 +471,7 @@ def test_a_more_private_copy_is_as_a_release_at_that_budget(name, tmp_path):
     assert State.load(tmp_path / "s").chain.number == 1
     # A copy at nearly the same budget has nearly the same noise.
     close = dh.tighten(fine, **{unit: Fraction(999, 1000)}, state=tmp_path / "s", rng=rng())
-    noise = gradual.released_noise(fine.mechanism, State.load(tmp_path / "s").draws)
+    noise = released_noise(fine.mechanism, State.load(tmp_path / "s").draws)
     assert np.abs(close.values - fine.values).mean() < 0.3 * np.abs(noise).mean()
 
 
@@ -511,7 +509,7 @@ def test_releases_that_do_not_keep_their_noise():
         dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), epsilon=2)
     with pytest.raises(dh.InputError, match="rho is given, but the release spent epsilon"):
         dh.tighten(dh.publish(COUNTS, SQUARE, "identity", epsilon=1), rho=0.5)
-    with pytest.raises(dh.InputError, match="a Quantile is given"):
+    with pytest.raises(dh.InputError, match="release is a Quantile"):
         dh.tighten(dh.publish_quantile(POINTS, 0.5, LINE, epsilon=1), epsilon=0.5)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 import deltahist as dh
 from deltahist.noise import samplers
-from deltahist.preprocessing import Preprocessing
 from deltahist.publishers import publication
 from deltahist.strategies.base import Group, Strategy
 
@@ -54,7 +53,7 @@ def test_noise_drawn_in_parts_is_the_noise_drawn_at_once(monkeypatch, shares):
 
     def noise(seed):
         rng = None if seed is None else np.random.default_rng(seed)
-        return dh.publish(np.zeros(32, dtype=int), mechanism, rng=rng).values
+        return dh.publish_mechanism(mechanism, np.zeros(32, dtype=int), rng=rng).values
 
     monkeypatch.setattr(samplers, "BLOCK", 4)
     at_once = noise(3)
@@ -86,15 +85,8 @@ def test_one_cell_with_fixed_membership_hides_nothing_and_says_the_total():
 def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
     """Its number is exact, and would tell whether one person's row was dropped."""
     near, account = dh.Neighbourhood(dh.Domain((0, 1), (1,)), 0.5), dh.Account.total(epsilon=1)
-    mechanism = dh.Mechanism(
-        near, dh.strategies.Identity(near.domain), dh.Budget(1), Preprocessing(dropped=("bad rows",))
-    )
-    for where, how in (
-        (near, {"epsilon": 1, "dropped": ["bad rows"]}),
-        (mechanism, {"dropped": ["bad rows"]}),
-    ):
-        with pytest.raises(dh.InputError, match="single cell"):
-            dh.publish(np.array([7]), where, **how, account=account)
+    with pytest.raises(dh.InputError, match="single cell"):
+        dh.publish(np.array([7]), near, epsilon=1, dropped=["bad rows"], account=account)
     assert account.spent == 0
 
 
@@ -108,11 +100,6 @@ def test_one_cell_with_dropped_rows_is_refused_before_an_account_pays():
         ({"epsilon": math.nan}, "epsilon is nan"),
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"rho": 0}, "rho is 0"),
-        ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
-        ({"rho": 1, "noise": "laplace"}, "it takes epsilon"),
-        ({"rho": 1, "probability": 1e-6}, "goes with epsilon"),
-        ({"epsilon": 1, "probability": 1.5}, "between 0 and 1"),
-        ({"epsilon": 1, "noise": "uniform"}, "uniform"),
         ({"epsilon": 1, "contributions": 0}, "contributions is 0"),
         ({"epsilon": 1, "dropped": ["hopes"]}, "hopes"),
         ({"epsilon": 1, "dropped": ["points outside"]}, "boundary"),
@@ -140,17 +127,6 @@ def test_counts_beyond_what_a_strategy_holds_are_refused_before_an_account_pays(
     with pytest.raises(dh.InputError, match=r"too many points|add up to more"):
         dh.publish(many, near, strategy, rho=0.1, account=account)
     assert account.spent == 0
-
-
-def test_auto_with_a_probability_takes_the_best_of_both_noises():
-    line = dh.Neighbourhood(dh.Domain((0, 16), (16,)), 3)
-    best = dh.plan(line, epsilon=1.0, probability=1e-6)[0]
-    release = dh.publish(np.ones(16, int), line, epsilon=1.0, probability=1e-6)
-    assert (release.noise, release.rho) == (best.noise, best.rho)
-    assert release.strategy.describe() == best.strategy.describe()
-    assert release.approximate(1e-6) <= 1.0
-    for noise in ("laplace", "gaussian"):
-        assert dh.publish(np.ones(16, int), line, epsilon=1.0, probability=1e-6, noise=noise).noise == noise
 
 
 @pytest.mark.parametrize(

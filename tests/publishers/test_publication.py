@@ -6,8 +6,9 @@ import pytest
 import deltahist as dh
 from deltahist.accounts.ledger import Ledger
 from deltahist.counting import Counts
+from deltahist.noise import samplers
 from deltahist.preprocessing import Preprocessing
-from deltahist.publishers import gradual, points, publication
+from deltahist.publishers import publication
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1)
 LINE = dh.Neighbourhood(dh.Domain((0, 10), (10,)), 1)
@@ -18,8 +19,8 @@ ONES, POINTS = np.ones((4, 4), dtype=int), np.linspace(0.5, 9.5, 30)
 KINDS = {
     "counts": lambda folder, **how: dh.publish(ONES, SQUARE, CELLS, **how),
     "a flow": lambda folder, **how: dh.publish(ONES, SQUARE, dh.strategies.Flow(SQUARE.domain), **how),
-    "a mechanism": lambda folder, epsilon, **how: dh.publish(
-        ONES, dh.Mechanism(SQUARE, CELLS, dh.Budget(epsilon)), **how
+    "a mechanism": lambda folder, epsilon, **how: dh.publish_mechanism(
+        dh.Mechanism(SQUARE, CELLS, dh.Budget(epsilon)), ONES, **how
     ),
     "sorted points": lambda folder, **how: dh.publish_sorted(POINTS, LINE, **how),
     "a quantile": lambda folder, **how: dh.publish_quantile(POINTS, 0.5, LINE, **how),
@@ -52,14 +53,10 @@ def test_an_account_pays_once_before_noise_is_drawn(kind, tmp_path, monkeypatch)
     def fail(*_, **__):
         raise RuntimeError(f"on the disk: {Ledger(tmp_path / 'l').list_charges('total')[0]}")
 
-    drawing = (
-        (publication, ("sample_law",)),
-        (gradual, ("draw_chain",)),
-        (points, ("draw_place", "draw_rounded_student")),
-    )
-    for module, names in drawing:
-        for name in names:
-            monkeypatch.setattr(module, name, fail)
+    for name in ("sample_law", "draw_chain"):
+        monkeypatch.setattr(publication, name, fail)
+    for name in samplers.PLACE_SAMPLERS:
+        monkeypatch.setitem(samplers.PLACE_SAMPLERS, name, fail)
     with pytest.raises(RuntimeError, match="on the disk: 1500000000"):
         KINDS[kind](tmp_path, epsilon=0.5, account=account)
     with pytest.raises(dh.BudgetExceeded, match=r"0.5 is left"):
@@ -99,19 +96,19 @@ def test_a_mechanism_allows_for_all_that_its_counts_hold():
     made = Preprocessing(contributions=2, user=True, dropped=("bad rows",), where="speed > 3")
     mechanism = dh.Mechanism(SQUARE, CELLS, dh.Budget(1), made)
     for how in ({}, {"contributions": 2}, {"dropped": ("bad rows",)}):
-        released = dh.publish(counted(**how), mechanism).mechanism
+        released = dh.publish_mechanism(mechanism, counted(**how)).mechanism
         assert (released.counting, released.laws) == (made, mechanism.laws)
     one = dh.Mechanism(SQUARE, CELLS, dh.Budget(1))
     more = ({"contributions": 3}, {"dropped": ("points outside",)}, {"where": "speed > 2"}, {"where": None})
     for made_for, how in [(mechanism, each) for each in more] + [(one, {"user": True, "where": None}), (one, {})]:
         account = dh.Account.total(epsilon=1)
         with pytest.raises(dh.InputError):
-            dh.publish(counted(**how), made_for, account=account)
+            dh.publish_mechanism(made_for, counted(**how), account=account)
         assert account.spent == 0
     own = dh.publish(counted(contributions=3, dropped=("bad rows",)), SQUARE, CELLS, 1)
     assert own.laws[0].parameter == 3 * dh.publish(ONES, SQUARE, CELLS, 1).laws[0].parameter
     assert (own.contributions, own.total) == (3, None)
     with pytest.raises(dh.InputError):
-        dh.publish(ONES, mechanism, contributions=3)
+        dh.publish_mechanism(mechanism, ONES, contributions=3)
     with pytest.raises(dh.InputError):
         dh.publish(counted(contributions=3), SQUARE, CELLS, 1, contributions=2)

@@ -238,6 +238,6 @@ def test_a_step_is_published_on_the_account_of_its_window_alone(folder):
     accounts = [None, dh.Account(dh.Window(2, 1), 2), *(dh.Account(other, 1) for other in others)]
     for account in accounts:
         with pytest.raises(dh.InputError):
-            dh.publish(nobody, first, account=account)
+            dh.publish_mechanism(first, nobody, account=account)
         assert account is None or account.window.list_charges() == {}
-    assert dh.publish(nobody, first, account=dh.Account(dh.Window(2, 1), 1)).payment.spent == Fraction(1, 2)
+    assert dh.publish_mechanism(first, nobody, account=dh.Account(dh.Window(2, 1), 1)).payment.spent == Fraction(1, 2)

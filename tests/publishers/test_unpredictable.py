@@ -20,7 +20,7 @@ from deltahist.network.clients import Clients
 from deltahist.network.diffusion import Diffusion
 from deltahist.network.rappor import Rappor
 from deltahist.noise import exact, samplers
-from deltahist.publishers import gradual, publication
+from deltahist.publishers import publication, state as states
 from tests.personal.city import city
 
 SQUARE = dh.Neighbourhood(dh.Domain((0, 0, 8, 8), (8, 8)), 1)
@@ -51,9 +51,9 @@ def finer(mechanism, times):
 def draw_chain(mechanism, times):
     """Draw a first release, or one with a number of times the budget of the mechanism's."""
     if times is None:
-        return gradual.draw_chain(mechanism, None, None)
+        return states.draw_chain(mechanism, None, None)
     before = types.SimpleNamespace(mechanism=mechanism, draws=np.full(64, 10**6))
-    return gradual.draw_chain(finer(mechanism, times), before, None)
+    return states.draw_chain(finer(mechanism, times), before, None)
 
 
 def refined(publish, folder, **amount):
@@ -142,23 +142,27 @@ CALLS = {
     "publishers.publication.draw_noise": {
         name: lambda folder, how=how: publication.draw_noise(histogram_at(**how), None) for name, how in UNITS.items()
     },
-    "publishers.publication.publish_measured": {
+    "publishers.publication.charge_and_draw": {
         name: lambda folder, how=how: (
-            publication.publish_measured(
-                functools.partial(dh.Release, total=0), histogram_at(**how), np.zeros(64, int), account=None, rng=None
+            publication.charge_and_draw(
+                functools.partial(dh.Release, total=0),
+                histogram_at(**how),
+                lambda: np.zeros(64, int),
+                account=None,
+                rng=None,
             ).values
         )
         for name, how in UNITS.items()
     },
-    "publishers.histogram.publish": {
+    "publishers.publication.publish": {
         name: lambda folder, how=how: dh.publish(COUNTS, SQUARE, "identity", **how).values
         for name, how in UNITS.items()
     }
     | {"flow": lambda folder: dh.publish(COUNTS, SQUARE, dh.strategies.Flow(SQUARE.domain), epsilon=0.01).values},
-    "publishers.points.publish_sorted": {
+    "publishers.publication.publish_sorted": {
         name: lambda folder, how=how: dh.publish_sorted(POINTS, LINE, **how).values for name, how in UNITS.items()
     },
-    "publishers.points.publish_quantile": {
+    "publishers.publication.publish_quantile": {
         noise: lambda folder, noise=noise, how=how: [
             dh.publish_quantile(POINTS, 0.5, LINE, method=noise, epsilon=0.1, **how).value for _ in range(12)
         ]
@@ -167,24 +171,24 @@ CALLS = {
             "smooth": {},
         }.items()
     },
-    "publishers.gradual.begin": {
+    "publishers.publication.publish_mechanism": {
         name: lambda folder, how=how: (
             dh.publish(COUNTS, SQUARE, "identity", state=folder / f"{len(list(folder.iterdir()))}.state", **how).values
         )
         for name, how in UNITS.items()
     },
-    "publishers.gradual.draw_chain": {
+    "publishers.state.draw_chain": {
         f"{name}, {amount}": lambda folder, how=how, amount=amount: draw_chain(in_chain(**how), amount)
         for name, how in UNITS.items()
         for amount in (None, 4, Fraction(1, 4))
     },
-    "publishers.gradual.refine": {
+    "publishers.revisions.refine": {
         name: lambda folder, how=how: refined(
             lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, **how
         )
         for name, how in UNITS.items()
     },
-    "publishers.gradual.tighten": {
+    "publishers.revisions.tighten": {
         f"{name}, state {state}": lambda folder, how=how, state=state: copied(
             lambda **rest: dh.publish(COUNTS, SQUARE, "identity", **rest), folder, state, **how
         )
@@ -208,8 +212,7 @@ CALLS = {
 NO_DRAWS = {
     "noise.exact.open_words",
     "noise.exact.Seeded.__init__",
-    "publishers.publication.check_protection",
-    "publishers.histogram.check_public",
+    "publishers.publication.check_publication",
 }
 
 

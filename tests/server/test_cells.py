@@ -90,7 +90,7 @@ def test_hardly_any_map_shows_a_block_without_points(strategy, points):
         truth = np.zeros(shape, dtype=np.int64)
         np.add.at(truth, tuple(rng.integers(0, 32, (2, points))), 1)
         truth[20, 9] += 100 * bool(points)
-        found = json.loads(encode_blocks(dh.publish(truth, mechanism, rng=rng), None, False, CellsAsked()))
+        found = json.loads(encode_blocks(dh.publish_mechanism(mechanism, truth, rng=rng), None, False, CellsAsked()))
         fine = np.argwhere(np.reshape(found["stands_out"], shape))
         shown = [(*at, *(at + 1)) for at in fine] + [(*each["first"], *each["last"]) for each in found["larger"]]
         wrong += any(truth[west:east, south:north].sum() == 0 for west, south, east, north in shown)

@@ -24,7 +24,7 @@ DAYS = ("2010-05-01", "2010-05-02", "2010-05-03")
 def publish(path, replaces=None):
     counting = Preprocessing(replaces=None if replaces is None else Correction(dh.load(replaces).digest, REASON))
     mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)
-    dh.publish(np.full((4, 4), 9), mechanism).save(path)
+    dh.publish_mechanism(mechanism, np.full((4, 4), 9)).save(path)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,9 @@ def test_a_withdrawn_step_of_a_series_is_missing(tmp_path):
     window = dh.Window(2, epsilon=1)
     for number, day in enumerate(DAYS):
         mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
-        dh.publish(np.full((4, 4), 9), mechanism, account=dh.Account(window, number)).save(folder / f"{day}.parquet")
+        dh.publish_mechanism(mechanism, np.full((4, 4), 9), account=dh.Account(window, number)).save(
+            folder / f"{day}.parquet"
+        )
     dh.withdraw(folder / f"{DAYS[1]}.parquet", REASON)
     with TestClient(create_app(Catalogue([folder]))) as client:
         first, second, third = client.get("/series/days").json()["steps"]

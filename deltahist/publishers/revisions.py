@@ -1,0 +1,316 @@
+"""What may follow a release: a finer release of its chain, more private copies, and its withdrawal."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist.accounts.ledger import WITHDRAWN, Ledger, get_note, set_note
+from deltahist.budget import Budget, Payment
+from deltahist.errors import InputError
+from deltahist.kinds import read_release
+from deltahist.mechanisms import BaseMechanism
+from deltahist.mechanisms.base import Chain
+from deltahist.noise.samplers import sampler_of
+from deltahist.preprocessing import check_line, normalize_name
+from deltahist.publishers.publication import amounts_for, charge_and_draw, check_publication
+from deltahist.publishers.state import State, check_refines, draw_chain, lock_state, released_noise
+from deltahist.releases import BaseRelease
+from deltahist.releases.notices import Notice
+
+if TYPE_CHECKING:
+    from deltahist.accounts.window import Account
+
+
+def refine(
+    release: BaseRelease | None,
+    state: str | Path,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    weak_protection_accepted: bool = False,
+    account: Account | None = None,
+    rng: np.random.Generator | None = None,
+) -> Any:
+    """Publish a finer release of the same data: all releases of the chain together cost what this one does.
+
+    The data are not needed: the state, which `publish(..., state=)` wrote, holds the noise, and that is refined.
+    The error is that of a single release at the last budget. A process that ends between writing the state and
+    saving the release loses nothing: ask again for the same budget, and the same release comes out.
+    Each release is A c + R(V_ε), V_ε one path of noise: its value at the new ε is drawn given the one at the last.
+    Source, on the integers: 2015, Theorem 1, eq. (1), (3), Theorem 12, eq. (36); 2015 abstract, Theorem 1, eq. (1),
+    Theorem 2, eq. (4). Proof: docs/privacy/gradual.md.
+
+    Parameters
+    ----------
+    release : the last release of the chain; None takes it from the state.
+    state : file of the state, which then belongs to the new release.
+    epsilon, rho : of the new release, in the unit of the chain; more than before.
+    weak_protection_accepted : as for `publish_mechanism`.
+    account : pays the difference; the one that paid for the chain's first release, if one did.
+    rng : a seeded generator, for experiments only: the release is stamped not for publication.
+
+    Returns
+    -------
+    Release or SortedRelease, as the release is.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the account has less left than the difference.
+    DamagedFile
+        If the state is truncated or altered.
+    InputError
+        If the state is missing, in use, of another chain or not the last one; on a budget that is not larger, or in
+        the other unit; if hardly anything would be protected. Nothing is drawn or charged then.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rough = dh.publish(np.arange(8), near, epsilon=1, state=f"{folder}/line.state")
+    ...     fine = dh.refine(rough, f"{folder}/line.state", epsilon=2)
+    >>> fine.guarantee.epsilon, fine.total
+    (Fraction(2, 1), 28)
+    """
+    with lock_state(state) as known:
+        given = known.release if release is None else release
+        budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
+        chain = _chain_of(given, known, state)
+        if budget.unit != given.mechanism.budget.unit:
+            raise InputError(f"{budget.unit} is given, but the chain spends {given.mechanism.budget.unit}")
+        _check_account(known.release, account)
+        if chain != known.chain:  # the state went on, and maybe its release was never saved
+            return _once_more(known, chain, budget.amount, account)
+        finer = known.mechanism.with_chain(chain.finer(budget.amount, budget.unit))
+        check_publication(finer, weak_protection_accepted, rng)
+        check_refines(known, finer)
+        return charge_and_draw(
+            functools.partial(replace, known.release),  # type: ignore[type-var]
+            finer,
+            lambda: known.release.values - released_noise(known.mechanism, known.draws),
+            account=account,
+            rng=rng,
+            state=state,
+            before=known,
+        )
+
+
+def once_more(state: str | Path, *, account: Account | None = None) -> Any:
+    """Return the release of a state once more: where a run ended before it was saved, or its file was lost.
+
+    The account that paid for the chain, if one did, must know of this state before the release is handed out: a copy of
+    the state before may have gone another way. Raises InputError if that is so, or as `refine` on the state.
+    """
+    with lock_state(state) as known:
+        _check_account(known.release, account)
+        return _settled(known, account)
+
+
+def tighten(
+    release: BaseRelease,
+    epsilon: float | Fraction | None = None,
+    *,
+    rho: float | Fraction | None = None,
+    state: str | Path | None = None,
+    rng: np.random.Generator | None = None,
+) -> Any:
+    """Make a more private copy of a release, as if it had been released at that budget.
+
+    The data are not needed, and nothing is spent: further noise is added to the published numbers. Several
+    copies, and the release with them, cost what the release does.
+    Source: 2015, section 3.1.2, eq. (29), on the integers. Proof: docs/privacy/gradual.md.
+
+    Parameters
+    ----------
+    release : of counts or of sorted points.
+    epsilon, rho : of the copy, in the unit of the release; less than its own.
+    state : of the release's chain, after that release. It is needed for flows with sums along the lines,
+        since those are joined to the flows by rounding, which the release does not keep, and for Gaussian noise too
+        small for whole numbers.
+    rng : a seeded generator, for experiments only: the copy is stamped not for publication.
+
+    Returns
+    -------
+    Release or SortedRelease, as the release is.
+
+    Raises
+    ------
+    InputError
+        On a budget that is not smaller, or in the other unit; on quantiles; on a release that needs a state; on a
+        state of another release.
+
+    >>> import deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 8), (8,)), delta=1)
+    >>> release = dh.publish(np.arange(8), near, strategy="identity", epsilon=2)
+    >>> tighten(release, epsilon=1).guarantee.epsilon
+    Fraction(1, 1)
+    """
+    mechanism, budget = release.mechanism, Budget(epsilon, rho)
+    if not mechanism.supports_chains:
+        raise InputError(f"release is a {type(release).__name__}: only counts and sorted points can be tightened")
+    if budget.unit != mechanism.budget.unit:
+        raise InputError(f"{budget.unit} is given, but the release spent {mechanism.budget.unit}")
+    if not budget.amount < mechanism.budget.amount:
+        raise InputError(
+            f"{budget.unit} is {float(budget.amount):.10g}, but the release has "
+            f"{float(mechanism.budget.amount):.10g}: a more private copy has less"
+        )
+    before = mechanism.chain
+    if before is not None and before.copied is not None and (state is not None or not mechanism.scatters_linearly):
+        raise InputError(
+            "the release is a more private copy, whose noise no state holds: tighten the release that it was made of"
+        )
+    history = Chain("", (mechanism.budget.amount,), budget.amount, release.digest) if before is None else before
+    origin = history.origin or release.digest  # a copy of a copy is one of the first release
+    coarser = mechanism.with_chain(replace(history, copied=budget.amount, origin=origin))
+    if state is None:
+        values = release.values + mechanism.scatter(_further(mechanism, coarser, rng))
+    else:
+        known = State.load(state)
+        if _chain_of(release, known, state) != known.chain:
+            raise InputError(
+                f"state {str(state)!r} is of release {known.chain.number} of its chain, and an earlier one is given: "
+                "copies are made of the last one"
+            )
+        draws = draw_chain(coarser, known, rng)
+        values = release.values - released_noise(known.mechanism, known.draws) + released_noise(coarser, draws)
+    publishable = release.publishable and rng is None
+    return replace(release, mechanism=coarser, values=values, publishable=publishable)  # type: ignore[type-var]
+
+
+def _further(mechanism: BaseMechanism, coarser: BaseMechanism, rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """Draw noise (draws,) that can be added to published numbers, whose own draws are not known."""
+    if not mechanism.scatters_linearly:
+        raise InputError(
+            f"the release is of {mechanism.words}: it does not keep what further noise would have to be added to; "
+            "give its state, or publish a release at that budget"
+        )
+    noise = np.zeros(mechanism.draws, dtype=np.int64)
+    for (members, law), (_, wider) in zip(mechanism.noise_groups, coarser.noise_groups, strict=True):
+        if law.parameter:
+            size = len(noise[members])
+            noise[members] = sampler_of(law).draw_addition(1 / law.parameter, 1 / wider.parameter, size, rng=rng)
+    return noise
+
+
+def _chain_of(release: BaseRelease, known: State, state: str | Path) -> Chain:
+    """Return the chain of a release, which the state must belong to."""
+    chain, last = release.mechanism.chain, known.chain
+    if chain is None or not chain.name:
+        raise InputError("the release is in no chain: only one that was published with state= can be refined")
+    if chain.copied is not None:
+        chain.finer(chain.amounts[-1] + 1)  # says why not
+    problem = ""
+    if chain.name != last.name:
+        problem = f"belongs to chain {last.name}, but the release is of chain {chain.name}: take the state of that one"
+    elif chain.number > last.number:
+        problem = (
+            f"is of release {last.number} of its chain, and release {chain.number} is given: it is an old copy, whose "
+            "noise has been refined already; take the state that was written last"
+        )
+    elif chain == last and not (
+        release.describe() == known.release.describe() and np.array_equal(release.values, known.release.values)
+    ):
+        problem = "and the release hold other numbers: one of them was altered"
+    if problem:
+        raise InputError(f"state {str(state)!r} {problem}; nothing was drawn or spent")
+    return chain
+
+
+def _once_more(known: State, chain: Chain, amount: Fraction, account: Account | None) -> BaseRelease:
+    """Return the state's own release, if it is the next one at that amount."""
+    last = known.chain
+    if last.amounts != (*chain.amounts, amount):
+        raise InputError(
+            f"release {chain.number} of chain {chain.name} was refined already, up to {float(last.amounts[-1]):.10g}: "
+            f"go on with release {last.number}, which the state holds, too; nothing was drawn or spent"
+        )
+    return _settled(known, account)
+
+
+def _settled(known: State, account: Account | None) -> BaseRelease:
+    """Return the state's own release, after its account knows of the state: an earlier run may have ended before."""
+    if account is not None and known.release.payment is not None:
+        account.settle_chain(known.chain.name, known.token, known.source)
+    return known.release
+
+
+def check_payer(release: BaseRelease, name: str | None) -> None:
+    """Raise InputError unless the account that paid for a chain goes on paying: it would say too little."""
+    paid = None if release.payment is None else release.payment.account
+    if paid is not None and (name is None or normalize_name(account=name) != paid):
+        given = "ledger and account are missing" if name is None else f"account is {name!r}"
+        raise InputError(f"{given}: account {paid!r} paid for this chain, and must pay for what follows, too")
+
+
+def _check_account(release: BaseRelease, account: Account | None) -> None:
+    """Raise InputError unless the account, and the ledger, that paid for a chain go on paying."""
+    check_payer(release, None if account is None else account.name)
+    paid, chain = release.payment, release.mechanism.chain
+    if paid is not None and account is not None and chain is not None and not account.read_paid(chain.name):
+        raise InputError(
+            f"account {paid.account!r} paid for this chain, but the one that is given has paid nothing for it: take "
+            "the ledger that paid"
+        )
+
+
+def withdraw(path: str | Path, reason: str, *, ledger: Ledger | str | Path | None = None) -> Notice:
+    """Withdraw a release: enter it in the ledger that paid, durably, then write the notice beside the file.
+
+    What was spent stays spent, since the release was seen. A second call with the same reason does what the first one
+    left undone, and returns the same notice.
+
+    Parameters
+    ----------
+    path : the release file. Its notice must be published wherever the file was (docs/streams.md).
+    reason : why, one line; public.
+    ledger : the ledger whose account paid for it, if one did.
+
+    Raises
+    ------
+    DamagedFile
+        If the release, or a notice beside it, cannot be understood.
+    InputError
+        If it was withdrawn for another reason, or the ledger has no account that paid for it.
+
+    >>> import tempfile, deltahist as dh, numpy as np
+    >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dh.publish(np.ones(4, dtype=int), near, epsilon=1).save(f"{folder}/city.parquet")
+    ...     dh.withdraw(f"{folder}/city.parquet", "wrong column").reason
+    'wrong column'
+    """
+    path, release = Path(path), read_release(path)
+    known = release.withdrawn
+    notice = known or Notice(release.digest, check_line(reason=reason), date.today().isoformat())
+    if notice.reason != check_line(reason=reason):
+        raise InputError(f"reason is {reason!r}, but {path} was withdrawn {notice.words}: give that reason")
+    if ledger is not None:
+        _enter(ledger, release.payment, notice, path.name)
+    if known is None:
+        notice.save(path)
+    return notice
+
+
+def _enter(ledger: Ledger | str | Path, payment: Payment | None, notice: Notice, name: str) -> None:
+    """Keep a notice with the account that paid, unless it is there already."""
+    if payment is None:
+        raise InputError("ledger is given, but no account paid for the release: leave it out")
+    if not isinstance(ledger, Ledger):
+        if not Ledger.exists(ledger):
+            raise InputError(f"ledger {str(ledger)!r} does not exist")
+        ledger = Ledger(ledger)
+    standing = ledger.read_standing(payment.account)
+    if (standing.unit, standing.limit, standing.spans[0].steps) != (payment.unit, payment.limit, payment.steps):
+        raise InputError(f"ledger {ledger.place!r} did not pay for the release: {payment}")
+    key = WITHDRAWN + notice.digest
+    with ledger.transaction() as connection:
+        if get_note(connection, payment.account, key) is None:
+            set_note(connection, payment.account, key, {"file": name, **notice.describe()})

@@ -1,0 +1,220 @@
+"""The state of a chain: a secret file with the noise of its last release, from which the next release is drawn.
+
+A state is written whole or not at all, and only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltahist._files import check_creatable, check_format, check_secret, exclusive, write_whole
+from deltahist._memory import check_memory
+from deltahist.errors import DamagedFile, InputError
+from deltahist.kinds import parse_release
+from deltahist.mechanisms import BaseMechanism
+from deltahist.mechanisms.base import Chain
+from deltahist.noise.samplers import Refinable, sampler_of
+from deltahist.privacy import Law
+from deltahist.releases import BaseRelease
+
+Draws = NDArray[np.int64]
+
+#: Name of the file format of a chain, and version of all states; older ones stay readable.
+_FORMAT, _VERSION = "deltahist-state", 1
+#: Name of the description among the arrays.
+_DESCRIPTION = "description"
+
+
+def new_token() -> str:
+    """Return a name that tells a writing from all others: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
+
+
+def write_state(
+    path: Path,
+    form: str,
+    description: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    token: str,
+    *,
+    new: bool = False,
+) -> None:
+    """Write a state of a form, durably; its token tells this writing from all others.
+
+    Raises InputError if the folder cannot be written, or if the state is `new` and there is one already.
+    """
+    said = {"format": form, "version": _VERSION, "token": token, **description}
+    named = {_DESCRIPTION: np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **arrays}
+
+    def write(part: Path) -> None:
+        with part.open("wb") as file:
+            np.savez(file, allow_pickle=False, **named)
+
+    if not write_whole(path, write, secret=True, replace=not new):
+        _refuse_existing(path)
+
+
+def _refuse_existing(path: str | Path) -> None:
+    raise InputError(
+        f"state {str(path)!r} exists already: it belongs to something else, and is never overwritten; name a new file, "
+        "or go on with that one (`refine`)"
+    )
+
+
+def check_new(path: str | Path) -> None:
+    """Raise InputError unless a new state can be written."""
+    if Path(path).exists():
+        _refuse_existing(path)
+    check_creatable(path)
+
+
+def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]], str]:
+    """Read description, arrays and token of a state.
+
+    Raises InputError if there is no such file, others than its owner can read it, or it is of a newer version;
+    DamagedFile if it is truncated, of another form or something else.
+    """
+    if not path.is_file():
+        raise InputError(f"state {str(path)!r} does not exist: nothing can go on without the one that was written")
+    if zipfile.is_zipfile(path):  # what is no state is called that, not a state that others can read
+        check_secret(path, "state")
+        if path.stat().st_nlink > 1:
+            raise InputError(
+                f"state {str(path)!r} has {path.stat().st_nlink} names (hard links), and each would refine the same "
+                f"noise: leave one (`find FOLDER -samefile {str(path)!r}` shows them); nothing was drawn or spent"
+            )
+    try:
+        with zipfile.ZipFile(path) as parts:
+            check_memory(sum(part.file_size for part in parts.infolist()), f"state {str(path)!r}")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        description = json.loads(arrays.pop(_DESCRIPTION).tobytes())
+        check_format(description, str(path), form=form, version=_VERSION)
+        return description, arrays, str(description["token"])
+    except InputError:
+        raise
+    except Exception as problem:  # NumPy reads headers as programs are read, and stumbles in as many ways
+        raise DamagedFile(
+            f"state {str(path)!r} is truncated or no state: {problem}; nothing was drawn or spent"
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """The noise in a release, which refines it. Whoever has it can take the noise away, and sees the data.
+
+    The file holds the last release of its chain too, so that nothing is lost where a process ends between writing the
+    two. It is readable by its owner alone.
+
+    Parameters
+    ----------
+    release : the last release of the chain. draws : (draws,) its noise; private.
+    token : names this state in ledgers; another one for each release of the chain. source : token of the state that it
+        came of; None for the first.
+    """
+
+    release: BaseRelease
+    draws: NDArray[np.int64] = field(repr=False)
+    token: str = field(repr=False, default_factory=new_token)
+    source: str | None = field(repr=False, default=None)
+
+    def __repr__(self) -> str:
+        return f"State(release {self.chain.number} of chain {self.chain.name})"
+
+    @property
+    def chain(self) -> Chain:
+        """The place of its release in the chain."""
+        assert self.mechanism.chain is not None
+        return self.mechanism.chain
+
+    @property
+    def mechanism(self) -> BaseMechanism:
+        """The release but its numbers."""
+        return self.release.mechanism
+
+    @classmethod
+    def load(cls, path: str | Path) -> State:
+        """Read a state; raises as `read_state`, and DamagedFile if the file contradicts itself."""
+        description, arrays, token = read_state(Path(path), _FORMAT)
+        try:
+            release, draws = parse_release(arrays["release"].tobytes(), path), arrays["draws"]
+        except KeyError as problem:
+            raise DamagedFile(f"state {str(path)!r} contradicts itself: it has no {problem}") from None
+        chain, number = release.mechanism.chain, release.mechanism.draws
+        if chain is None or chain.copied is not None:
+            raise DamagedFile(f"state {str(path)!r} holds a release that is in no chain")
+        if draws.shape != (number,) or draws.dtype != np.int64:
+            raise DamagedFile(
+                f"state {str(path)!r} has draws of shape {draws.shape} and type {draws.dtype}: there must be "
+                f"{number:,} int64"
+            )
+        return cls(release, draws, token, description.get("source"))
+
+    def write(self, path: str | Path, *, new: bool) -> None:
+        """Write the state, durably: `new`, or in the place of the one before, which is locked meanwhile."""
+        content = np.frombuffer(self.release.to_bytes(), dtype=np.uint8)
+        arrays: dict[str, NDArray[Any]] = {"release": content, "draws": self.draws}
+        write_state(Path(path), _FORMAT, {"source": self.source}, arrays, self.token, new=new)
+
+
+@contextlib.contextmanager
+def lock_state(path: str | Path) -> Iterator[State]:
+    """Yield a state that no other process refines meanwhile."""
+    if not Path(path).is_file():
+        State.load(path)  # says what is missing
+    with exclusive(Path(path), "state"):
+        yield State.load(path)
+
+
+def draw_chain(mechanism: BaseMechanism, before: State | None, rng: np.random.Generator | None) -> Draws:
+    """Draw noise (draws,) of a release, given the state of another one of its chain; None for the first.
+
+    Gaussian noise is in steps of its lattice.
+    """
+    out = np.zeros(mechanism.draws, dtype=np.int64)
+    for place, (members, law) in enumerate(mechanism.noise_groups):
+        if not law.parameter:
+            continue
+        path, level = _path_of(mechanism, law), 1 / law.parameter
+        if before is None:
+            out[members] = path.start(level, len(out[members]), rng=rng)
+        else:
+            known = 1 / before.mechanism.noise_groups[place][1].parameter
+            move = path.refine if known < level else path.tighten
+            out[members] = move(before.draws[members], known, level, rng=rng)
+    return out
+
+
+def check_refines(known: State, finer: BaseMechanism) -> None:
+    """Try to refine a zero before anything is charged: InputError if noise cannot be refined so far, or so little."""
+    for (_, law), (_, other) in zip(known.mechanism.noise_groups, finer.noise_groups, strict=True):
+        if law.parameter:
+            _path_of(finer, other).refine(np.zeros(1, dtype=np.int64), 1 / law.parameter, 1 / other.parameter)
+
+
+def released_noise(mechanism: BaseMechanism, draws: Draws) -> Draws:
+    """Return what the draws of a release add to its numbers."""
+    noise = draws.copy()
+    for members, law in mechanism.noise_groups:
+        if law.parameter:
+            noise[members] = _path_of(mechanism, law).round_values(draws[members])
+    return mechanism.scatter(noise)
+
+
+def _path_of(mechanism: BaseMechanism, law: Law) -> Refinable:
+    """Return the process of a law; Gaussian noise lies on the lattice of the first release."""
+    chain = mechanism.chain
+    assert chain is not None
+    path = sampler_of(law, chain.amounts[0] / chain.amount / law.parameter)
+    assert isinstance(path, Refinable)
+    return path
