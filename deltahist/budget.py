@@ -1,9 +1,10 @@
-"""Budgets and amounts: ε, ρ, or ε with a failure probability; read and checked in one place."""
+"""Budgets and amounts of ε or ρ, read and checked in one place."""
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +14,10 @@ from deltahist.errors import (
     as_exact_fraction,
     as_printed_fraction,
     check_choice,
-    check_positive,
     check_whole,
     is_number,
 )
-from deltahist.privacy import LAWS, NOISES, Guarantee, Law
+from deltahist.privacy import LAWS, Guarantee, Law
 
 #: Of the units of budgets.
 LETTERS = {"epsilon": "ε", "rho": "ρ"}
@@ -104,82 +104,45 @@ class Budget:
 
     Parameters
     ----------
-    epsilon : pure ε; or
-    rho : ρ of zCDP. Either is a number, or the charge of an account.
-    probability : with epsilon, the failure probability δ_prob that is allowed.
-    noise : the noise that spends it, such as "laplace"; of a unit's usual noise None is kept.
+    epsilon : pure ε, spent by Laplace noise; or
+    rho : ρ of zCDP, spent by Gaussian noise. Either is a number, or the charge of an account.
 
-    Raises InputError unless exactly one of epsilon and rho is given, finite and above zero. Also on a probability with
-    rho, or not between 0 and 1, on an amount that was charged in the other unit, and on noise that does not fit.
+    Raises InputError unless exactly one of them is given, finite and above zero, and a charge is spent in its unit.
 
     >>> Budget(epsilon=0.5).guarantee
-    Guarantee(epsilon=Fraction(1, 2), rho=None, probability=Fraction(0, 1))
+    Guarantee(epsilon=Fraction(1, 2), rho=None)
     """
 
     epsilon: Fraction | float | Charge | None = None
     rho: Fraction | float | Charge | None = None
-    probability: float | None = None
-    noise: str | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
             raise InputError("a budget must be one of them: epsilon (Laplace noise) or rho (zCDP, Gaussian noise)")
-        if self.noise is not None:
-            self._check_noise(self.noise)
-        given = getattr(self, self.unit)
-        charge = given if isinstance(given, Charge) else None
-        if charge is not None and charge.unit != self.unit:
-            raise InputError(f"{self.unit} is {float(charge):g}, which was charged as {charge.unit}: spend it as that")
-        object.__setattr__(
-            self, self.unit, as_exact_fraction(**{self.unit: given if charge is None else charge.amount})
-        )
-        if self.probability is None:
-            return
-        if self.rho is not None:
-            raise InputError("probability goes with epsilon: rho (zCDP) holds for every failure probability at once")
-        if not check_positive(probability=self.probability) < 1:
-            raise InputError(f"probability is {self.probability!r}: it must lie between 0 and 1, such as 1e-6")
-        if charge is not None:
-            raise InputError(
-                f"probability is {self.probability!r}, but epsilon was charged to an account of pure ε: leave it out, "
-                "or use an account in rho"
-            )
+        _ = self.amount
 
-    def _check_noise(self, noise: str) -> None:
-        check_choice(tuple(NOISES), noise=noise)
-        pure = NOISES[noise] == "epsilon"
-        if not pure and self.rho is None and self.probability is None:
-            raise InputError(f"noise is {noise!r} with epsilon alone: it is never pure; give rho, or probability=1e-6")
-        if pure and self.rho is not None:
-            raise InputError(f"noise is {noise!r} with rho: it takes epsilon")
-        if pure:
-            object.__setattr__(self, "probability", None)
-        if self.probability is None and noise == replace(self, noise=None).law().noise:
-            object.__setattr__(self, "noise", None)
+    @functools.cached_property
+    def amount(self) -> Fraction:
+        """ε or ρ, exact."""
+        given = self.epsilon if self.rho is None else self.rho
+        if isinstance(given, Charge):
+            if given.unit != self.unit:
+                raise InputError(f"{self.unit} is {float(given):g}, charged as {given.unit}: spend it as that")
+            given = given.amount
+        return as_exact_fraction(**{self.unit: given})
 
     def law(self, *, refinable: bool = False) -> type[Law]:
-        """Return the law of the noise that spends the budget: the first of its unit, or of the noise that is named."""
-        for law in LAWS.values():
-            if law.unit == self.unit and self.noise in (None, law.noise) and refinable in law.refinable:
-                return law
-        raise InputError(f"noise is {self.noise!r}: no release with it can be refined; leave the state out")
+        """Return the law of the noise that spends the budget: the first of its unit."""
+        return next(law for law in LAWS.values() if law.unit == self.unit and refinable in law.refinable)
 
     @property
     def unit(self) -> str:
         """ "epsilon" or "rho"."""
         return "epsilon" if self.rho is None else "rho"
 
-    @property
-    def amount(self) -> Fraction:
-        """ε or ρ."""
-        amount = getattr(self, self.unit)
-        assert isinstance(amount, Fraction)
-        return amount
-
     def of(self, amount: Fraction) -> Budget:
         """Return another amount of the same unit."""
-        own = {self.unit: amount}
-        return Budget(own.get("epsilon"), own.get("rho"), noise=self.noise)
+        return Budget(amount) if self.rho is None else Budget(rho=amount)
 
     @property
     def exact(self) -> tuple[Fraction | None, Fraction | None]:
@@ -189,9 +152,7 @@ class Budget:
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee of a mechanism that spends the whole budget."""
-        if self.rho is not None:
-            return Guarantee(rho=self.amount)
-        return Guarantee(epsilon=self.amount, probability=Fraction(self.probability or 0))
+        return Guarantee(*self.exact)
 
 
 @dataclass(frozen=True)

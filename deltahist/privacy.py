@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deltahist.errors import InputError, as_exact_fraction, check_positive, check_whole, is_number
+from deltahist.errors import InputError, check_positive, check_whole, is_number
 
 #: Variance, in steps of its lattice, that noise of the first release of a chain has at least (`noise/samplers.py`).
 _FINEST = 2.0**46
@@ -24,7 +24,7 @@ MOST_SCALE = 1 << 50
 @dataclass(frozen=True)
 class Law(abc.ABC):
     """The law of one group's noise on whole numbers. A new one is a class here, in `LAWS`, and a sampler in
-    `noise/samplers.py`. A budget that names no noise is spent by the first law of its unit (`Budget.law`).
+    `noise/samplers.py`. A budget is spent by the first law of its unit (`Budget.law`).
 
     Parameters
     ----------
@@ -200,8 +200,6 @@ class RoundedGaussian(Gaussian):
 
 #: Name of a law in files -> its class.
 LAWS: dict[str, type[Law]] = {law.kind: law for law in (Laplace, Gaussian, RoundedGaussian)}
-#: Name of a noise in options -> the unit of budget that it spends.
-NOISES = {law.noise: law.unit for law in LAWS.values()}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -231,7 +229,7 @@ def _laplace_tail(draws: int, alpha: float) -> float:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """A privacy guarantee under a stated neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP.
+    """A privacy guarantee under a stated neighbourhood: pure ε or ρ-zCDP.
 
     Pure ε: Pr(A(D₁) ∈ R) ≤ e^ε Pr(A(D₂) ∈ R) for all neighbours D₁, D₂ and all sets R of results.
     Source: 2014, eq. (1), (2), (4); 2015, Definition 2, eq. (4); 2018, Definition 1. ρ: Bun and Steinke 2016.
@@ -240,9 +238,8 @@ class Guarantee:
     ----------
     epsilon : ε; or
     rho : ρ of zCDP.
-    probability : δ_prob, with which ε may fail; 0 for pure ε.
 
-    Raises InputError unless exactly one of epsilon and rho is given, and on a probability with rho or not below 1.
+    Raises InputError unless exactly one of them is given, finite, and zero or more.
 
     >>> (Guarantee(epsilon=Fraction(1, 2)) + Guarantee(epsilon=Fraction(1, 4))).epsilon
     Fraction(3, 4)
@@ -250,31 +247,27 @@ class Guarantee:
 
     epsilon: Fraction | None = None
     rho: Fraction | None = None
-    probability: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.rho is None):
-            raise InputError("a guarantee must be one of them: epsilon (with or without a probability) or rho")
+            raise InputError("a guarantee must be one of them: epsilon or rho")
+        if not is_number(self.amount) or not 0 <= self.amount < math.inf:
+            raise InputError(f"a guarantee of {self.amount!r}: it must be a finite number, zero or more")
+
+    @property
+    def amount(self) -> Fraction:
+        """ε or ρ."""
         amount = self.epsilon if self.rho is None else self.rho
-        if amount is None or not is_number(amount) or not 0 <= amount < math.inf:
-            raise InputError(f"a guarantee of {amount!r}: it must be a finite number, zero or more")
-        if self.probability:
-            object.__setattr__(self, "probability", as_exact_fraction(probability=self.probability))
-            if self.probability >= 1 or self.rho is not None:
-                raise InputError(f"probability is {float(self.probability):g}: it must be below 1, and without rho")
+        assert amount is not None
+        return amount
 
     def __add__(self, other: Guarantee) -> Guarantee:
         """Add what both cost, Σ ε_i: sequential composition. Pure ε is (ε²/2)-zCDP.
 
         Source: 2014, section 3.2; 2015, Proposition 4; Bun and Steinke 2016, lemma 1.7 and proposition 1.4.
-        Failure probabilities add up like ε (Dwork et al. 2006).
-
-        Raises InputError if one is in ρ and the other has a failure probability, which zCDP cannot express.
         """
         if self.epsilon is not None and other.epsilon is not None:
-            return Guarantee(self.epsilon + other.epsilon, probability=self.probability + other.probability)
-        if fails := self.probability or other.probability:
-            raise InputError(f"probability is {float(fails):g}: it must be 0 to be added to ρ, as zCDP has none")
+            return Guarantee(self.epsilon + other.epsilon)
         parts = [one.rho or 0 if one.epsilon is None else one.epsilon**2 / 2 for one in (self, other)]
         return Guarantee(rho=Fraction(sum(parts)))
 
@@ -289,43 +282,30 @@ class Guarantee:
         (0.731, 0.691)
         """
         if self.epsilon is not None:
-            return 1 - (1 - float(self.probability)) / (1 + math.exp(min(float(self.epsilon), 700.0)))
+            return 1 - 1 / (1 + math.exp(min(float(self.epsilon), 700.0)))
         mu = math.sqrt(2 * float(self.rho or 0))
         return 0.5 if mu == 0 else (1 + gaussian_failure(mu, 0.0)) / 2
 
     def times(self, steps: int) -> Guarantee:
-        """Return the guarantee between data sets `steps` neighbours apart.
+        """Return the guarantee between data sets `steps` neighbours apart, c ε or c² ρ.
 
-        That is group privacy, e^(cε) for c changes (2014, eq. (3); Dwork and Roth 2014, theorem 2.2). A failure
-        probability grows to δ_prob (1 + e^ε + ... + e^((steps − 1) ε)), rounded up.
-
-        Raises InputError where that reaches 1: nothing is promised any more.
+        That is group privacy, e^(cε) for c changes (2014, eq. (3); Dwork and Roth 2014, theorem 2.2).
         """
         check_whole(least=0, steps=steps)
         if self.epsilon is None:
             assert self.rho is not None
             return Guarantee(rho=self.rho * steps * steps)
-        if not self.probability or steps <= 1:
-            return Guarantee(self.epsilon * steps, probability=self.probability * min(steps, 1))
-        each = float(self.epsilon)
-        if each * (steps - 1) > 700:  # more than any failure probability that a float holds
-            return Guarantee(self.epsilon * steps, probability=Fraction(1))
-        grown = math.exp(each * (steps - 1)) * math.expm1(-each * steps) / math.expm1(-each)
-        return Guarantee(self.epsilon * steps, probability=self.probability * Fraction(grown * (1 + 1e-12)))
+        return Guarantee(self.epsilon * steps)
 
     def approximate(self, probability: float) -> float:
-        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob.
+        """ε of the (ε, δ_prob) guarantee at a failure probability δ_prob; for pure ε, that ε.
 
         For zCDP the smallest ε over orders α of ρ α + (ln(1/δ_prob) + (α − 1) ln(1 − 1/α) − ln α) / (α − 1)
         (Canonne, Kamath, Steinke 2020, proposition 12 at the Rényi divergences ρ α).
-
-        Raises InputError if the guarantee holds but for a larger probability only.
         """
         if not check_positive(probability=probability) < 1:
             raise InputError(f"probability is {probability!r}: it must lie between 0 and 1, such as 1e-6")
         if self.epsilon is not None:
-            if self.probability > probability:
-                raise InputError(f"probability is {probability!r}: it must be at least {float(self.probability):g}")
             return float(self.epsilon)
         assert self.rho is not None
         alpha, own, log = _orders()

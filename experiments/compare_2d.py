@@ -19,6 +19,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,22 @@ def peers(contest: Contest, limits: Sequence[float] = LIMITS) -> Iterator[Result
         yield from _linear(contest, "Gaussian optimum", optimum, anywhere, (*of_any, "approx", limit))
 
 
+def largest_rho(near: dh.Neighbourhood, strategy: Strategy, epsilon: float) -> Fraction:
+    """Return the largest ρ whose Gaussian noise is (ε, PROBABILITY)-private, rounded down."""
+    mechanism = dh.Mechanism(near, strategy, dh.Budget(rho=1))
+
+    def fits(rho: Fraction) -> bool:
+        return mechanism.with_budget(dh.Budget(rho=rho)).approximate(PROBABILITY) <= epsilon
+
+    low, high = Fraction(0), Fraction(1)
+    while fits(high):
+        low, high = high, high * 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
 def _linear(
     contest: Contest,
     name: str,
@@ -146,9 +163,7 @@ def _linear(
     budget: dict[str, Any] = {"epsilon": contest.epsilon * times}
     if kind[3] == "approx":
         # A limit is in the noise's unit.
-        budget = dh.Budget(contest.epsilon, probability=PROBABILITY)
-        rho = dh.Mechanism(near, strategy, budget).budget.rho
-        budget = {"rho": rho * as_printed_fraction(times) ** 2}
+        budget = {"rho": largest_rho(near, strategy, contest.epsilon) * as_printed_fraction(times) ** 2}
     mechanism = dh.Mechanism(near, strategy, dh.Budget(**budget))
     of_it = float(mechanism.cost_within(near.diameter)[0] / mechanism.budget.amount)
     any_move = times * (of_it if kind[3] == "pure" else math.sqrt(of_it))

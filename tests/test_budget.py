@@ -20,17 +20,9 @@ PAID = Charge(Fraction(1, 2), "epsilon")
         ({"epsilon": 0}, "epsilon is 0"),
         ({"rho": float("inf")}, "rho is inf"),
         ({"epsilon": True}, "epsilon is True"),
-        ({"rho": 1, "probability": 1e-6}, "probability goes with epsilon"),
-        ({"epsilon": 1, "probability": 0}, "probability is 0"),
-        ({"epsilon": 1, "probability": 1}, "between 0 and 1"),
-        ({"epsilon": 1, "probability": float("nan")}, "probability is nan"),
         ({"rho": PAID}, "charged as epsilon"),
         ({"rho": PAID / 2}, "charged as epsilon"),
         ({"epsilon": Charge(Fraction(1), "rho")}, "charged as rho"),
-        ({"epsilon": PAID, "probability": 1e-6}, "account of pure ε"),
-        ({"epsilon": 1, "noise": "uniform"}, "noise is 'uniform'"),
-        ({"epsilon": 1, "noise": "gaussian"}, "never pure"),
-        ({"rho": 1, "noise": "laplace"}, "takes epsilon"),
     ],
 )
 def test_bad_budgets(budget, words):
@@ -41,7 +33,6 @@ def test_bad_budgets(budget, words):
 def test_budgets_say_what_they_promise():
     assert Budget(epsilon=0.5).guarantee == dh.Guarantee(epsilon=Fraction(1, 2))
     assert Budget(rho=2).guarantee == dh.Guarantee(rho=Fraction(2))
-    assert Budget(1, probability=1e-6).guarantee == dh.Guarantee(Fraction(1), probability=Fraction(1e-6))
     assert Budget(Charge(Fraction(1, 3), "epsilon")).exact == (Fraction(1, 3), None)
 
 
@@ -76,8 +67,3 @@ def test_billionths():
     for bad in (float("nan"), -1, 1e10, "1", None):
         with pytest.raises(dh.InputError, match="epsilon is"):
             read_amount(epsilon=bad)
-
-
-def test_pure_noise_that_is_named_leaves_the_probability_unspent():
-    assert Budget(1, probability=1e-6, noise="laplace") == Budget(1)
-    assert Budget(1, probability=1e-6, noise="gaussian").probability == 1e-6

@@ -173,23 +173,14 @@ def test_a_guess_under_laplace_noise_is_right_as_often_as_said(epsilon):
     k = np.arange(-2000, 2001)
     law = (1 - p) / (1 + p) * p ** np.abs(k)
     right = 0.5 + 0.25 * np.abs(law[1:] - law[:-1]).sum()
-    assert bound_guess({"rho": None}, epsilon, 1) == pytest.approx(right)
+    assert bound_guess({"rho": None}, epsilon) == pytest.approx(right)
 
 
 @pytest.mark.parametrize("rho", [1e-3, 0.02, 0.5, 2, 20])
 def test_a_guess_under_gaussian_noise_is_right_no_more_often_than_said(rho):
     right = scipy.stats.norm.cdf(math.sqrt(2 * rho) / 2)
-    said = bound_guess({"rho": rho}, rho, 1)
+    said = bound_guess({"rho": rho}, rho)
     assert right <= said <= min(1, 0.5 + 1.4 * (right - 0.5) + 1e-12)
-
-
-def test_a_failure_probability_is_added_and_grows_with_the_distance():
-    facts = {"rho": None, "epsilon": 1.0, "probability": 0.01}
-    near, far = (bound_guess(facts, float(d), float(d)) for d in (1, 2))
-    assert near == pytest.approx((math.e + 0.01) / (math.e + 1))
-    assert far == pytest.approx((math.e**2 + 0.01 * (1 + math.e)) / (math.e**2 + 1))
-    assert bound_guess(facts, 50.0, 50.0) is None
-    assert bound_guess(facts, None, 50.0) is None
 
 
 # --- pages

@@ -155,8 +155,8 @@ class Rule:
         elif not isinstance(amount, Guarantee):
             amount = Guarantee(**{self.unit: read_amount(amount=amount)})
         own = amount.epsilon if self.unit == "epsilon" else amount.rho
-        if own is None or amount.probability:
-            other = "rho" if own is None and amount.rho is not None else "epsilon with a failure probability"
+        if own is None:
+            other = "epsilon" if amount.rho is None else "rho"
             raise InputError(
                 f"account {account!r} keeps {self.unit}, and the release spends {other}: use an account in rho for "
                 "Gaussian noise, and one in epsilon for Laplace noise"

@@ -21,9 +21,9 @@ from deltahist._files import DIGEST, check_format, write_whole
 from deltahist.budget import Budget, Payment
 from deltahist.errors import InputError, check_choice, check_finite, check_whole
 from deltahist.kinds.sorted import check_all_there, on_a_line
-from deltahist.mechanisms.base import BaseMechanism, bound_of, budget_description, budget_of
+from deltahist.mechanisms.base import BaseMechanism, budget_description, budget_of
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import Guarantee, Law
+from deltahist.privacy import Law
 from deltahist.releases.base import VERSION, BaseRelease, damaged, is_publishable
 from deltahist.releases.notices import Notice
 from deltahist.space.domain import Domain
@@ -234,8 +234,6 @@ class QuantileMechanism(BaseMechanism):
         object.__setattr__(self, "q", float(self.q))
         object.__setattr__(self, "number", check_whole(number=self.number))
         check_choice(tuple(METHODS), method=self.method)
-        if self.budget.probability is not None:
-            raise InputError(f"budget is {self.budget}: a quantile has no failure probability")
         _ = self.place_noise  # raises if the budget does not fit
         near, letter = self.neighbourhood, self.letter
         for limit, (factor, relation) in zip(near.profile, near.relations[1:], strict=True):
@@ -245,10 +243,6 @@ class QuantileMechanism(BaseMechanism):
                 raise InputError(
                     f"limit of {place} is {letter} = {float(allowed):.4g}: a quantile costs {float(cost):.4g} there"
                 )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(*self.budget.exact)
 
     @property
     def rank(self) -> int:
@@ -276,9 +270,9 @@ class QuantileMechanism(BaseMechanism):
     def noise_rows(self) -> list[dict[str, Any]]:
         return [{"rows": "the quantile", "law": self.place_noise.law, "std": None}]
 
-    def cost_under(self, moves: Neighbourhood) -> Fraction | float:
+    def cost_under(self, moves: Neighbourhood) -> Fraction:
         """Return the budget of another relation: one budget per move within δ that its longest move needs."""
-        return bound_of(self.guarantee, -(-min(moves.radius, self.steps) // self.neighbourhood.radius))
+        return self.guarantee.times(-(-min(moves.radius, self.steps) // self.neighbourhood.radius)).amount
 
     @functools.cached_property
     def place_noise(self) -> InverseNoise | SmoothNoise:

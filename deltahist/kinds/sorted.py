@@ -141,7 +141,7 @@ class SortedMechanism(BaseMechanism):
     counting : how rows became points; none may be left out.
     chain : place in a chain of releases that can be refined (`dh.refine`).
 
-    Raises InputError on two dimensions, sources other than one end, a budget with a probability, points that were left
+    Raises InputError on two dimensions, sources other than one end, points that were left
     out, or a group that exceeds the number of points or whose sum does not fit.
 
     >>> import deltahist as dh
@@ -163,8 +163,6 @@ class SortedMechanism(BaseMechanism):
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
         check_all_there(self.counting)
-        if self.budget.probability is not None:
-            raise InputError(f"probability is {self.budget.probability!r}: sorted points have none")
         number, group = check_whole(number=self.number), self.group
         if number > _MOST_SUM:
             raise InputError(f"number is {number:,}: it must be at most 2^52")

@@ -158,8 +158,6 @@ class Step:
             self.clock.label(self.number)
         except (OverflowError, ValueError):
             raise InputError(f"number is {self.number:,}: such a step lies outside all dates") from None
-        if self.budget.probability is not None:
-            raise InputError("the budget of a window has a failure probability: it must be ε or ρ")
 
     @property
     def label(self) -> str:
@@ -252,7 +250,7 @@ class BaseMechanism(abc.ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under the neighbourhood: pure ε, ε with a failure probability, or ρ-zCDP."""
+        """The guarantee under the neighbourhood: pure ε or ρ-zCDP."""
         return self.budget.guarantee
 
     @property
@@ -351,7 +349,7 @@ class BaseMechanism(abc.ABC):
         return self._with(counting=counting)
 
     def with_budget(self, budget: Budget) -> Self:
-        """Return the same mechanism at another budget in its own unit (ρ, if made for ε with a probability)."""
+        """Return the same mechanism at another budget in its own unit."""
         if budget.unit != self.budget.unit:
             raise InputError(
                 f"the mechanism spends {self.budget.unit}, not {budget.unit}: its noise is made for that unit"
@@ -394,8 +392,7 @@ class BaseMechanism(abc.ABC):
         """Return the largest cost of a move over a distance: exactly, and by the bound ⌈distance/δ⌉.
 
         The distance is in ground units, or "2km"; an infinite one stands for any move. A path of ⌈distance/δ⌉ moves
-        within δ gives the bound: that many ε, or its square times ρ, and infinity where a failure probability grows to
-        one on the way. Limits of the neighbourhood bound the cost as well.
+        within δ gives the bound: that many ε, or its square times ρ. Limits bound the cost as well.
         Source: 2014, section 3.2, Lemma 1: d ε under any move, where d is the diameter.
         """
         near = self.neighbourhood
@@ -411,7 +408,7 @@ class BaseMechanism(abc.ABC):
     def promised_within(self, distance: float) -> Fraction | float:
         """Return the bound of `cost_within`, for a distance in ground units."""
         near = self.neighbourhood
-        bound = bound_of(self.guarantee, -(-near.steps_of(distance) // near.radius))
+        bound = self.guarantee.times(-(-near.steps_of(distance) // near.radius)).amount
         if not near.profile:
             return bound
         return min(bound, self.budget.amount * factor_promised(near, distance) ** self.norm)
@@ -458,7 +455,6 @@ class BaseMechanism(abc.ABC):
         else:
             assert guarantee.epsilon is not None
             cost = f"ε = {float(guarantee.epsilon):g}"
-            cost += f" but for {float(guarantee.probability):g}" if guarantee.probability else ""
         limits, far = list_limits(near), ""
         for distance, factor in limits if len(limits) < 4 else limits[-1:]:  # a line names few limits
             reach = "however far" if distance is None else f"up to {format_length(distance, near.domain.unit, 6)}"
@@ -471,17 +467,6 @@ def weakness_of(guarantee: Guarantee) -> str | None:
     """Return why a guarantee hardly protects anything, whatever is measured; None if it does."""
     sure = guarantee.certainty
     return f"{_WHO} can be {100 * sure:.6g}% sure of one of them afterwards" if sure > MOST_CERTAIN else None
-
-
-def bound_of(guarantee: Guarantee, steps: int) -> Fraction | float:
-    """ε or ρ between data sets `steps` neighbours apart, infinite if nothing is promised so far."""
-    try:
-        bound = guarantee.times(steps)
-    except InputError:
-        return math.inf
-    amount = bound.epsilon if bound.epsilon is not None else bound.rho
-    assert amount is not None
-    return amount
 
 
 def factor_promised(near: Neighbourhood, distance: float) -> Fraction:
@@ -520,10 +505,10 @@ def budget_description(budget: Budget) -> dict[str, str | None]:
     }
 
 
-def budget_of(description: dict[str, Any], noise: str | None = None) -> Budget:
+def budget_of(description: dict[str, Any]) -> Budget:
     """Read the budget that `budget_description` described; InputError unless it is exactly one amount."""
     epsilon, rho = (None if description[k] is None else Fraction(description[k]) for k in ("epsilon", "rho"))
-    return Budget(epsilon, rho, noise=noise)
+    return Budget(epsilon, rho)
 
 
 class Root(float):

@@ -29,7 +29,7 @@ from deltahist.mechanisms.base import (
     scale_noise,
 )
 from deltahist.preprocessing import POINTS, Preprocessing
-from deltahist.privacy import LAWS, Guarantee, Law, gaussian_epsilon
+from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
@@ -137,30 +137,6 @@ def approximate_epsilon(
     return min(known, tight)
 
 
-def rho_at(strategy: Strategy, largest: Fraction | Root, budget: Budget, contributions: int) -> Fraction:
-    """Return the largest ρ whose Gaussian noise on a strategy is (ε, δ_prob)-private, rounded down.
-
-    `largest` is the 2-norm sensitivity of the strategy. Raises InputError if no Gaussian noise reaches ε.
-    """
-    target, probability = float(budget.amount), budget.probability
-    assert probability is not None
-    unit = noise_laws(strategy, largest, Budget(rho=Fraction(1), noise=budget.noise), contributions)
-
-    def spent(rho: Fraction) -> float:
-        laws = [replace(law, parameter=law.parameter / rho) for law in unit]
-        return approximate_epsilon(laws, strategy.draws, Guarantee(rho=rho), probability)
-
-    low, high = Fraction(0), Fraction(1)
-    while spent(high) <= target:
-        low, high = high, high * 2
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if spent(middle) <= target else (low, middle)
-    if not low:
-        raise InputError(f"epsilon is {target:g}: no Gaussian noise reaches it at a probability of {probability!r}")
-    return low
-
-
 @dataclass(frozen=True)
 class Mechanism(BaseMechanism):
     """A strategy on a neighbourhood at a budget, and how rows become counts: all that will be published but numbers.
@@ -169,8 +145,7 @@ class Mechanism(BaseMechanism):
     ----------
     neighbourhood : who may be confused with whom; holds the domain.
     strategy : the strategy, or its name, such as "identity" or "hierarchical:8" (`dh.plan` chooses one).
-    budget : ε (Laplace noise), ρ (Gaussian noise), or ε with a probability: Gaussian noise of the largest ρ that is
-        (ε, δ_prob)-private; the budget is then that ρ.
+    budget : ε (Laplace noise) or ρ (Gaussian noise).
     counting : how rows become counts: the unit of privacy, rows that are left out, the way to the map.
     step : of the stream that this is a map of, if it is.
     chain : which release of a chain it is for, if its releases can be refined (`dh.refine`).
@@ -203,15 +178,8 @@ class Mechanism(BaseMechanism):
 
     def __post_init__(self) -> None:
         if isinstance(self.strategy, str):
-            norm = 1 if self.budget.unit == "epsilon" and self.budget.probability is None else 2
-            object.__setattr__(self, "strategy", parse_strategy(self.strategy, self.neighbourhood, norm=norm))
+            object.__setattr__(self, "strategy", parse_strategy(self.strategy, self.neighbourhood, norm=self.norm))
         self._check_counting()
-        budget = self.budget
-        if budget.probability is not None:
-            largest = sensitivity(self.strategy, self.neighbourhood, norm=2)
-            self.__dict__["sensitivity"] = largest
-            rho = rho_at(self.strategy, largest, budget, self.counting.contributions)
-            object.__setattr__(self, "budget", Budget(rho=rho, noise=budget.noise))
         self._check_common()
         if self.step is not None:
             own, window = self.budget, self.step.budget
@@ -405,7 +373,7 @@ class Mechanism(BaseMechanism):
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
             from_description(domain, description["strategy"]),
-            budget_of(description, LAWS[description["laws"][0]["kind"]].noise),
+            budget_of(description),
             Preprocessing.from_description(description),
             Step.from_description(description["step"]) if description.get("step") else None,
             Chain.from_description(description.get("chain")),

@@ -3,7 +3,6 @@
 from deltahist.planning.advice import CellChoice, advise, on_cells, plan_cells
 from deltahist.planning.ranking import (
     Candidate,
-    best_of_each_noise,
     expected_error,
     mechanism_for,
     plan,
@@ -13,7 +12,6 @@ __all__ = [
     "Candidate",
     "CellChoice",
     "advise",
-    "best_of_each_noise",
     "expected_error",
     "mechanism_for",
     "on_cells",

@@ -72,7 +72,6 @@ def plan(
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
-    probability: float | None = None,
     contributions: int = 1,
     counting: Preprocessing | None = None,
 ) -> list[Candidate]:
@@ -83,8 +82,6 @@ def plan(
     near : the neighbourhood; if it says nothing of moves beyond δ (`limits` is None), any move may cost 4 ε at most.
     workload : the queries; all ranges when None.
     epsilon or rho : pure ε with Laplace noise (1.0 when neither is given), or ρ-zCDP with Gaussian noise.
-    probability : with epsilon, the failure probability δ_prob that is allowed: Laplace noise at ε and Gaussian
-        noise that is (ε, δ_prob)-private are then ranked together.
     contributions : points per user that move at once.
     counting : instead of contributions, how rows will become counts; where rows may be left out, strategies that
         keep the number of points exactly are not among the candidates.
@@ -103,11 +100,11 @@ def plan(
         raise InputError(f"near is {str(near)[:80]}: it must be a Neighbourhood")
     workload = _measured_on(near, workload)
     counting = Preprocessing(contributions) if counting is None else counting
-    return _ranked(near, workload, workload, _budget(epsilon, rho, probability), counting)
+    return _ranked(near, workload, workload, _budget(epsilon, rho), counting)
 
 
-def _budget(epsilon: Any, rho: Any, probability: float | None = None) -> Budget:
-    return Budget(1.0 if epsilon is None and rho is None else epsilon, rho, probability)
+def _budget(epsilon: Any, rho: Any) -> Budget:
+    return Budget(1.0 if epsilon is None and rho is None else epsilon, rho)
 
 
 def _measured_on(near: Neighbourhood, workload: Workload | None) -> Workload:
@@ -127,17 +124,13 @@ def _ranked(
 ) -> list[Candidate]:
     """Return candidates for a workload, ranked by error on `measured`; under the usual cap without limits."""
     near = near.capped()
-    kinds = [(1 if budget.unit == "epsilon" and budget.probability is None else 2, budget)]
-    if budget.probability is not None and budget.noise is None:
-        kinds = [(1, Budget(budget.epsilon)), *kinds]
     found = []
     tried = tuple(kind for kind in strategies().values() if kind not in without)
-    for norm, amount in kinds:
-        for label, strategy in _candidates(near, workload, norm, tried):
-            if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
-                continue
-            mechanism = Mechanism(near, strategy, amount, counting)
-            found.append(Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells)))
+    for label, strategy in _candidates(near, workload, budget.law().norm, tried):
+        if strategy.keeps_total and (counting.dropped or not near.fixed_membership):
+            continue
+        mechanism = Mechanism(near, strategy, budget, counting)
+        found.append(Candidate(mechanism, label, mechanism.rmse(measured), bool(strategy.determines_cells)))
     return sorted(found, key=lambda c: (not c.resolves, c.rmse))
 
 
@@ -149,22 +142,12 @@ def _candidates(
     return tuple(found for kind in kinds for found in kind.candidates(near, workload, norm))
 
 
-def best_of_each_noise(near: Neighbourhood, workload: Workload | None = None, **options: Any) -> list[Candidate]:
-    """Return the best candidate of `plan` for each noise, the best one first."""
-    best: dict[str, Candidate] = {}
-    for candidate in plan(near, workload, **options):
-        best.setdefault(candidate.noise, candidate)
-    return list(best.values())
-
-
 def mechanism_for(
     near: Neighbourhood,
     strategy: Strategy | str = "auto",
     epsilon: float | Fraction | None = None,
     *,
     rho: float | Fraction | None = None,
-    probability: float | None = None,
-    noise: str | None = None,
     workload: Workload | None = None,
     counting: Preprocessing = POINTS,
     skipped_kinds: set[type[Strategy]] | None = None,
@@ -179,7 +162,7 @@ def mechanism_for(
     >>> mechanism_for(near, "flow", 1).strategy.name
     'Flow'
     """
-    budget = Budget(epsilon, rho, probability, noise)
+    budget = Budget(epsilon, rho)
     if strategy != "auto":
         return Mechanism(near, strategy, budget, counting)  # type: ignore[arg-type]
     workload = all_ranges(near.domain) if workload is None else workload

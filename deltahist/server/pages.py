@@ -107,7 +107,7 @@ def explain_promise(release: BaseRelease | Series) -> dict[str, Any]:
     delta, steps = facts["delta"], len(release.spent) if isinstance(release, Series) else None
     places = []
     for distance, cost in zip(curve["distance"].tolist(), curve["exact"].tolist(), strict=True):
-        share = bound_guess(facts, plain(cost), distance / delta)
+        share = bound_guess(facts, plain(cost))
         label = format_length(distance, facts["unit"])
         text = explain_guess(label, share, steps)
         places.append({"distance": distance, "label": label, "guess": share, "text": text})

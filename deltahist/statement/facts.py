@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from deltahist._text import format_length, format_number
-from deltahist.errors import InputError
 from deltahist.mechanisms import BaseMechanism
 from deltahist.mechanisms.base import Chain, Step
 from deltahist.preprocessing import UNPAID
@@ -119,8 +118,6 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
         facts["chain"] = mechanism.chain.describe()
     if mechanism.step is not None:
         facts |= {"step": mechanism.step.label, "window": mechanism.step.describe()}
-    if guarantee.probability:
-        facts["probability"] = float(guarantee.probability)
     if guarantee.rho is not None:
         facts["epsilon_at_1e-6"] = mechanism.approximate(1e-6)
     if not near.fixed_membership:
@@ -129,7 +126,7 @@ def _list_promises(mechanism: BaseMechanism) -> Facts:
         exact, bound = (None if cost == math.inf else float(cost) for cost in mechanism.cost_within(distance))
         deltas = distance / near.delta_ground
         row = {"distance": distance, "deltas": deltas, "exact": exact, "bound": bound}
-        facts["protection"].append(row | {"guess": bound_guess(facts, exact, deltas)})
+        facts["protection"].append(row | {"guess": bound_guess(facts, exact)})
     return facts
 
 
@@ -140,7 +137,7 @@ def list_together(series: Series) -> Facts:
         name: None if amount is None else float(amount)
         for name, amount in (("epsilon", guarantee.epsilon), ("rho", guarantee.rho))
     }
-    guess = bound_guess(amounts, float(series.mechanism.budget.amount), 1)
+    guess = bound_guess(amounts, float(series.mechanism.budget.amount))
     verdict = {"weak_protection": series.weakness, "may_be_published": series.may_be_published}
     return {"releases": len(series.spent), **amounts, "guess": guess, "promise": series.promise, **verdict}
 
@@ -175,7 +172,7 @@ def list_distances(near: Neighbourhood) -> list[float]:
     return [r for r, after in pairs if r < min(near.diameter, after * (1 - 1e-6))]
 
 
-def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None:
+def bound_guess(facts: Facts, cost: float | None) -> float | None:
     """Return the largest share of right guesses between two equally likely places; None without a promise.
 
     Under ε that is `Guarantee.certainty`. Under ρ it is what zCDP implies for any noise: half of one and the total
@@ -183,23 +180,16 @@ def bound_guess(facts: Facts, cost: float | None, deltas: float) -> float | None
 
     Parameters
     ----------
-    cost : ε, or ρ, of a move between the places; None if nothing is promised. deltas : their distance in δ.
+    cost : ε, or ρ, of a move between the places; None if nothing is promised.
 
-    >>> round(bound_guess({"rho": None}, 1.0, 1.0), 3)
+    >>> round(bound_guess({"rho": None}, 1.0), 3)
     0.731
     """
     if cost is None:
         return None
     if facts["rho"] is not None:
         return 0.5 + 0.5 * math.sqrt(min(cost / 2, -math.expm1(-cost)))
-    failure = Fraction(0)
-    if facts.get("probability"):
-        own = Guarantee(Fraction(facts["epsilon"]), probability=Fraction(facts["probability"]))
-        try:
-            failure = own.times(max(1, math.ceil(deltas - 1e-9))).probability
-        except InputError:
-            return None
-    return Guarantee(Fraction(cost), probability=failure).certainty
+    return Guarantee(Fraction(cost)).certainty
 
 
 def format_guess(share: float | None) -> str:
@@ -438,9 +428,8 @@ def _explain_guarantee(facts: Facts) -> str:
         epsilon = f"ε = {facts['epsilon_at_1e-6']:.3g} with a failure probability of 10⁻⁶"
         return f"ρ = {format_number(facts['rho'])} (zero-concentrated), which implies {epsilon}"
     ratio = math.exp(min(facts["epsilon"], 700.0))
-    kind = f"with a failure probability of {facts['probability']:g}" if "probability" in facts else "(pure)"
     return (
-        f"ε = {format_number(facts['epsilon'])} {kind}: no conclusion from the release is more than e^ε = {ratio:.3g} "
+        f"ε = {format_number(facts['epsilon'])} (pure): no conclusion from the release is more than e^ε = {ratio:.3g} "
         "times as likely under one data set as under a neighbouring one"
     )
 

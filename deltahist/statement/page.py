@@ -94,7 +94,7 @@ def _list_distances(facts: Facts) -> list[tuple[str, ...]]:
     table[-1] = (f"any move ({table[-1][0]})", *table[-1][1:])
     if "appear_anywhere" in facts:
         cost = facts["appear_anywhere"]
-        share = format_guess(bound_guess(facts, cost, facts["protection"][-1]["deltas"]))
+        share = format_guess(bound_guess(facts, cost))
         table.append(("present or absent", "", share, f"{cost:.4g}", ""))
     return table
 

@@ -47,9 +47,7 @@ class BestGaussian(Strategy):
     def from_text(cls, near: Neighbourhood, text: str, norm: int) -> Self:
         read_numbers(text, 0)
         if norm == 1:
-            raise InputError(
-                f"strategy is {text!r} with pure ε: it is made for Gaussian noise, so give rho or a probability"
-            )
+            raise InputError(f"strategy is {text!r} with pure ε: it is made for Gaussian noise, so give rho")
         return cls(near)  # type: ignore[call-arg]
 
 

@@ -92,7 +92,7 @@ def test_limits_and_names_that_are_none(tmp_path, name, limit):
     "amount",
     [
         0, -0.1, float("nan"), float("inf"), True, "0.1", Budget(rho=0.1), Charge(Fraction(1, 10), "rho"),
-        dh.Guarantee(epsilon=Fraction(0)), Budget(0.1, probability=1e-6),
+        dh.Guarantee(epsilon=Fraction(0)),
     ],
 )  # fmt: skip
 def test_amounts_that_are_none(tmp_path, amount):

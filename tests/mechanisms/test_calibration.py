@@ -8,8 +8,7 @@ import pytest
 from examples import STRATEGIES, gap_neighbours, random_domain, random_neighbourhood
 
 import deltahist as dh
-from deltahist.mechanisms.histogram import approximate_epsilon, explicit_edge_cost
-from deltahist.privacy import Guarantee
+from deltahist.mechanisms.histogram import explicit_edge_cost
 from tests.laws import calibrate
 
 CASES = 120
@@ -109,19 +108,3 @@ def test_strategy_and_neighbourhood_must_share_a_domain():
     one, other = dh.Domain((0, 1), (4,)), dh.Domain((0, 1), (5,))
     with pytest.raises(dh.InputError, match="different domains"):
         dh.sensitivity(dh.strategies.Identity(one), dh.Neighbourhood(other, delta=0.2))
-
-
-def test_rho_for_an_approximate_budget_is_the_largest_that_is_proved():
-    domain = dh.Domain((0, 0, 16, 16), (16, 16))
-    near = dh.Neighbourhood(domain, 1)
-    for strategy in (
-        dh.strategies.Spectral(near),
-        dh.strategies.Identity(domain),
-        dh.strategies.Flow(domain),
-    ):
-        rho = dh.Mechanism(near, strategy, dh.Budget(1, probability=1e-6)).budget.rho
-        for value, fits in ((rho, True), (rho * Fraction(1001, 1000), False)):
-            laws = calibrate(strategy, near, rho=value)
-            spent = approximate_epsilon(laws, strategy.draws, Guarantee(rho=value), 1e-6)
-            assert (spent <= 1) == fits
-    assert approximate_epsilon((), 1, Guarantee(epsilon=Fraction(2)), 1e-6) == 2

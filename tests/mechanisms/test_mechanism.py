@@ -10,7 +10,6 @@ from examples import STRATEGIES, random_domain, random_neighbourhood
 import deltahist as dh
 from deltahist.kinds import QuantileMechanism, SortedMechanism
 from deltahist.mechanisms import histogram as module
-from deltahist.mechanisms.histogram import rho_at
 from deltahist.preprocessing import Preprocessing
 from tests.laws import calibrate
 
@@ -180,13 +179,6 @@ def test_what_sensitivities_are_worked_out_from_is_read_only():
     for array in (near.source_cells, near.reach, near.frontier, NEAR.source_cells):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
-
-
-def test_a_budget_with_a_probability_becomes_the_noise_that_it_allows():
-    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1, probability=1e-6), Preprocessing(2))
-    assert mechanism.budget.rho == rho_at(CELLS, dh.sensitivity(CELLS, NEAR, norm=2), dh.Budget(1, probability=1e-6), 2)
-    assert mechanism.noise_kind == "gaussian"
-    assert mechanism.approximate(1e-6) <= 1
 
 
 def test_what_would_give_people_away_is_no_mechanism():

@@ -59,7 +59,6 @@ def test_a_step_spends_no_more_than_its_window():
         ({"number": -1}, "number is -1"),
         ({"number": 10**9}, "number is 1,000,000,000: such a step lies outside all dates"),
         ({"window": 0}, "window is 0"),
-        ({"epsilon": 1, "probability": 1e-6}, "has a failure probability"),
     ],
 )
 def test_what_is_no_step_is_refused(changes, words):

@@ -28,8 +28,6 @@ def mechanism(contributions=1, **budget):
         (dh.Guarantee(epsilon=Fraction(2000)), 1.0),
         (dh.Guarantee(rho=Fraction(0)), 0.5),
         (dh.Guarantee(rho=Fraction(2)), 0.5 * (1 + math.erf(1 / math.sqrt(2)))),
-        # Randomised response that gives the truth away once in ten cases.
-        (dh.Guarantee(epsilon=Fraction(1), probability=Fraction(1, 10)), 0.1 + 0.9 * math.e / (1 + math.e)),
     ],
 )
 def test_how_often_a_guess_is_right(guarantee, right):
