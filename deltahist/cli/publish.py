@@ -90,7 +90,7 @@ def publish(
         **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
-    counting = _correct(Reading(**reading).preprocessing(None), replaces, reason)
+    counting = _correct(Reading.of(**reading).preprocessing(None), replaces, reason)
     place = shared.MapOptions(
         bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
     )

@@ -100,7 +100,7 @@ def stream(
     rule = Rule.from_budget(**budget, length=window, limits=longer)
     reading: dict[str, Any] = {"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "where": where}
     reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table}
-    counting = Reading(user=user, **reading).preprocessing(None)
+    counting = Reading.of(user=user, **reading).preprocessing(None)
     if not dry_run:  # a misspelt column is found before cells and strategies are compared
         if "://" not in state:
             console.check_target(Path(state), option="--state")

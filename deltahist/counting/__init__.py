@@ -1,6 +1,14 @@
 """Counting: from records to counts. Private: nothing on the public side imports this."""
 
-from deltahist.counting.counts import Counts, Points
-from deltahist.counting.reading import Counted, check_file, count, count_file, points_file, read_owners
+from deltahist.counting.counts import (
+    Counted,
+    Counts,
+    Points,
+    check_file,
+    count,
+    count_file,
+    points_file,
+    read_owners,
+)
 
 __all__ = ["Counted", "Counts", "Points", "check_file", "count", "count_file", "points_file", "read_owners"]

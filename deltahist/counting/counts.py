@@ -1,27 +1,40 @@
-"""Private numbers that know how they were made, so that whoever publishes them cannot forget it."""
+"""Counting: one loop reads the rows of every source, locates them, bounds users and counts. All numbers are private.
+
+Counts know how they were made, so a publisher cannot forget it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from deltahist.preprocessing import Preprocessing
-from deltahist.space.domain import Domain
+from deltahist.counting import sql
+from deltahist.counting.databases import open_table
+from deltahist.counting.formats import ROWS, is_stream, open_source
+from deltahist.counting.sql import Reading
+from deltahist.errors import InputError, OutsideBounds
+from deltahist.noise.exact import open_words
+from deltahist.preprocessing import Clock, Preprocessing, normalize_name
+from deltahist.space.crs import Operation, read_crs
+from deltahist.space.domain import Domain, check_room
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Integers = NDArray[np.int64]
-#: Cells up to which numbers of points are kept for all of them while rows are read.
-_FEW = 1 << 22
-#: Pairs of cells and numbers that wait, at least, before they are merged with the others.
+#: Cells and numbers that wait, at least, before they are merged with the others.
 _WAITING = 1 << 21
 
 
 class Unshown:
-    """Base of objects with private figures, which printing never shows: notebooks are handed on."""
+    """Base of objects with private numbers, which printing never shows: notebooks are handed on."""
 
-    #: Arithmetic by NumPy is refused: its result would not know how many points of a user it holds.
+    #: NumPy arithmetic is refused, since its result would not know how many points of a user it holds.
     __array_ufunc__ = None
 
     def __repr__(self) -> str:
@@ -38,8 +51,8 @@ class Counts(Unshown):
     Parameters
     ----------
     numbers : int64, of all cells (domain.shape), or of `cells` alone.
-    domain, preprocessing : of which cells, and how rows became counts.
-    cells : flat cells that `numbers` are of, rising; the others are empty. None if they are of all.
+    domain, preprocessing : the cells, and how rows became counts.
+    cells : the flat cells of `numbers`, rising; all others are empty. None if `numbers` has all cells.
 
     >>> counts = Counts(np.array([3, 4]), Domain((0, 1), (2,)), Preprocessing(contributions=2))
     >>> counts, counts.sum(), counts.array.tolist()
@@ -53,7 +66,7 @@ class Counts(Unshown):
 
     @property
     def array(self) -> Integers:
-        """The counts of all cells (domain.shape), axis 0 is x; made anew at each look if full cells alone are kept."""
+        """The counts of all cells (domain.shape), axis 0 is x; a new array each time if only full cells are kept."""
         if self.cells is None:
             return self.numbers
         found = np.zeros(self.domain.size, dtype=np.int64)
@@ -82,10 +95,10 @@ class Points(Unshown):
 
 
 class Tally:
-    """Numbers of rows by place, 0 ≤ place < size, that grow by batches: of all places, or of full ones alone."""
+    """Numbers of rows by place, 0 ≤ place < size, collected in batches: of all places, or of full ones alone."""
 
     def __init__(self, size: int) -> None:
-        self._all = np.zeros(size, dtype=np.int64) if size <= _FEW else None
+        self._all = np.zeros(size, dtype=np.int64) if size <= 1 << 22 else None
         self._parts = [(np.zeros(0, dtype=np.int64),) * 2]
         self._limit = _WAITING
 
@@ -96,7 +109,7 @@ class Tally:
             return
         self._parts.append(np.unique(places, return_counts=True) if isinstance(numbers, int) else (places, numbers))
         if sum(len(part[0]) for part in self._parts) > self._limit:
-            # Twice as many as there are: merging takes as long as all batches did, whatever their number.
+            # Doubling the limit keeps the total time of merging linear in the number of rows.
             self._limit = 2 * len(self.pairs()[0]) + _WAITING
 
     def pairs(self) -> tuple[Integers, Integers]:
@@ -104,12 +117,12 @@ class Tally:
         if self._all is not None:
             places = np.flatnonzero(self._all)
             return places, self._all[places]
-        self._parts = [merged(*(np.concatenate(each) for each in zip(*self._parts, strict=True)))]
+        self._parts = [merge_pairs(*(np.concatenate(each) for each in zip(*self._parts, strict=True)))]
         return self._parts[0]
 
 
-def merged(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
-    """Return places without repetition, rising, and the sums of their numbers; those with none are left out."""
+def merge_pairs(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
+    """Return distinct places, rising, and the sums of their numbers; places without rows are left out."""
     places, inverse = np.unique(places, return_inverse=True)
     sums = np.zeros(len(places), dtype=np.int64)
     np.add.at(sums, inverse, numbers)
@@ -117,11 +130,11 @@ def merged(places: Integers, numbers: Integers) -> tuple[Integers, Integers]:
 
 
 class UserBound:
-    """Keeps at most `most` points of each user: those with the smallest random numbers, one for each row.
+    """Keep at most `most` points of each user: the rows with the smallest random numbers.
 
-    The numbers come from the system's entropy, and from nothing else, so that points that move change no choice: K
-    points of one user cost K times one point (docs/privacy/histogram.md). Rows must be given before any are left out
-    for where they are. Of equal numbers the row that came first stays.
+    The numbers come from the system's entropy alone, so moving points changes no choice, and K points of one user cost
+    K times one point (docs/privacy/histogram.md). Rows must be added before any are left out for their places. Of
+    equal numbers the first row stays.
 
     >>> bound = UserBound(2)
     >>> bound.add(np.array([7, 8, 7, 7]), np.array([10, 20, 11, 12]))
@@ -131,16 +144,14 @@ class UserBound:
     """
 
     def __init__(self, most: int) -> None:
-        from deltahist.noise.exact import KeyStream
-
         self.most = most
-        self._draw = KeyStream().words
+        self._draw = open_words(None).words
         #: Users, random numbers and places of the rows that may stay, in parts.
         self._parts: list[tuple[NDArray[Any], ...]] = []
         self._limit = _WAITING
 
     def add(self, users: NDArray[Any], places: Integers) -> None:
-        """Take a batch: whose the rows are, as whole numbers, and their places."""
+        """Add a batch: the rows' users, as whole numbers, and their places."""
         self._parts.append((users, self._draw(len(users)), places))
         if sum(len(part[0]) for part in self._parts) > self._limit:
             self._thin()
@@ -161,3 +172,441 @@ class UserBound:
         stay = order[np.arange(len(order)) - np.searchsorted(ranked, ranked) < self.most]
         stay.sort()  # rows that came first stay first
         self._parts = [(users[stay], drawn[stay], places[stay])]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Counted(Unshown):
+    """Points by step and cell, and numbers of rows. Only `preprocessing` is public.
+
+    Parameters
+    ----------
+    rows : rows read. bad_rows : unusable rows, left out. unmatched : rows that do not meet `where`.
+    outside : usable rows outside the domain, clamped or left out. zeros : those at 0,0 before any projection.
+    users : their number, if it is known.
+    keys, numbers : (m,) step · cells + cell of full cells, rising, and the number of points in each.
+    domain, preprocessing : the cells, and how rows became counts.
+    before, after : rows before the first step, and after the last.
+    """
+
+    rows: int
+    bad_rows: int
+    unmatched: int
+    outside: int
+    zeros: int
+    users: int | None
+    keys: Integers
+    numbers: Integers
+    domain: Domain
+    preprocessing: Preprocessing
+    before: int = 0
+    after: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Number of points counted."""
+        return int(self.numbers.sum())
+
+    @property
+    def counts(self) -> Counts:
+        """The counts; of the first step where there are several."""
+        return self.counts_of(0)
+
+    @property
+    def points(self) -> Points:
+        """The points of a line, of `points_file`, whose cells are the lattice's steps."""
+        # `Domain.lattice` gives back the steps of these coordinates.
+        line = self.domain.low[0] + np.repeat(self.keys, self.numbers) * self.domain.step[0]
+        return Points(np.asarray(line, dtype=np.float64), self.domain, self.preprocessing)
+
+    def counts_of(self, step: int) -> Counts:
+        """Return the counts of one step."""
+        size = self.domain.size
+        first, last = np.searchsorted(self.keys, (step * size, (step + 1) * size))
+        return Counts(self.numbers[first:last], self.domain, self.preprocessing, self.keys[first:last] - step * size)
+
+
+#: Some rows: coordinates as floats (NaN where missing), hashes of users with a mask of the rows that have one, the same
+#: of steps, and whether the condition is met. All but the coordinates may be None.
+Batch = tuple[list[NDArray[np.float64]], Any, Any, NDArray[np.bool_] | None]
+
+
+class RowCounter:
+    """Numbers of rows by place, of all rows and of those that stay, while they are read."""
+
+    def __init__(self, domain: Domain, reading: Reading, *, fine: bool = False, steps: int = 0) -> None:
+        self.domain, self.reading, self.fine, self.steps = domain, reading, fine, steps
+        if not fine:
+            check_room(domain)
+        #: Places from here on are outside.
+        self.edge = max(steps, 1) * (domain.lattice_shape[0] if fine else domain.size)
+        self.all, self.kept = Tally(2 * self.edge), Tally(2 * self.edge)
+        self.none = np.zeros(5, dtype=np.int64)
+        self.zeros = 0
+        self.users: int | None = None
+
+    def read(self, batches: Iterator[Batch], operation: Operation | None) -> None:
+        """Read rows in batches: project, locate and count them, and keep K of each user's in each step."""
+        most = self.reading.max_per_user
+        bound = None if most is None else UserBound(most)
+        for raw, users, steps, chosen in batches:
+            columns = raw if operation is None else operation(*raw)
+            named = None if users is None else users[1]
+            places = sql.locate_rows(columns, self.domain, chosen, named, steps, self.steps, self.fine)
+            self.add(places)
+            if (out := places >= self.edge).any() and len(raw) == 2:
+                self.zeros += int((out & (raw[0] == 0) & (raw[1] == 0)).sum())
+            if bound is not None:
+                names, usable = users[0], places >= 0
+                if steps is not None:  # users are bounded within each step, so their hashes must differ by step
+                    names = names ^ (steps[0].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).view(names.dtype)
+                bound.add(names[usable], places[usable])
+        if bound is not None:
+            users_of_all, kept = bound.kept()
+            self.users = None if self.steps else users_of_all
+            self.kept.add(kept)
+
+    def add(self, places: Integers, numbers: Integers | int = 1) -> None:
+        point = places >= 0
+        if not point.all():
+            np.add.at(self.none, -places[~point], numbers if isinstance(numbers, int) else numbers[~point])
+            places = places[point]
+            numbers = numbers if isinstance(numbers, int) else numbers[point]
+        self.all.add(places, numbers)
+
+    def finish(self, rows_of: str, operation: Operation | None, malformed: int = 0) -> Counted:
+        """Return the counts; raise InputError on bad rows and no rows, OutsideBounds on many points outside.
+
+        Messages call rows `rows_of`; `malformed` more rows could not even be cut into columns.
+        """
+        reading = self.reading
+        places, numbers = self.all.pairs()
+        kept, kept_numbers = (places, numbers) if reading.max_per_user is None else self.kept.pairs()
+        outside = int(numbers[np.searchsorted(places, self.edge) :].sum())
+        bad = int(self.none[-sql.BAD]) + malformed
+        rows = int(numbers.sum() + self.none.sum()) + malformed
+        if reading.outside is None:
+            refuse_outside(outside, int(numbers.sum()), self.zeros, self.domain)
+        if bad and not (reading.drop_bad_rows and bad < rows):
+            what = "coordinates" + " or time" * bool(self.steps)
+            what += " or user (floats must be whole, up to 2^53)" * (reading.user is not None)
+            cure = ": mend them, or set drop_bad_rows to leave them out"
+            cure = ": are these the right columns?" if bad == rows else cure
+            raise InputError(f"{bad:,} of {rows:,} {rows_of} have missing, unreadable, NaN or infinite {what}{cure}")
+        if not rows and rows_of != "points" and reading.outside is None:
+            raise InputError(f"there are no {rows_of}; if that is meant, set outside to clamp or drop")
+        inner = np.searchsorted(kept, self.edge)
+        keys, points = kept[:inner], kept_numbers[:inner]
+        if reading.outside != "drop" and inner < len(kept):
+            keys, points = merge_pairs(np.concatenate([keys, kept[inner:] - self.edge]), kept_numbers)
+        return Counted(
+            rows, bad, int(self.none[-sql.UNMATCHED]), outside, self.zeros, self.users, keys, points, self.domain,
+            reading.preprocessing(operation), int(self.none[-sql.BEFORE]), int(self.none[-sql.AFTER]),
+        )  # fmt: skip
+
+
+def refuse_outside(outside: int, points: int, zeros: int, domain: Domain) -> None:
+    """Raise OutsideBounds if more than one point in a hundred lies outside."""
+    if outside > points / 100:
+        bounds = ",".join(f"{b:.10g}" for b in domain.bounds) + (f" of {domain.crs}" if domain.crs else "")
+        missing = f" ({zeros:,} at 0,0, which often means missing)" if zeros else ""
+        raise OutsideBounds(
+            f"{outside:,} of {points:,} points ({outside / points:.0%}) lie outside the bounds {bounds}{missing}: "
+            "check the order W,S,E,N, that x and y are not swapped, and the CRS; or set outside to clamp (they count "
+            "at the edge) or drop (with the boundary as a source)"
+        )
+
+
+def count(
+    points: ArrayLike | Any,
+    domain: Domain,
+    *,
+    x: str | None = None,
+    y: str | None = None,
+    crs: str | None = None,
+    outside: str | None = None,
+    user: ArrayLike | None = None,
+    max_per_user: int | None = None,
+    drop_bad_rows: bool = False,
+) -> Counts:
+    """Count the points in each cell.
+
+    Parameters
+    ----------
+    points : (m, 2) x and y, or (m,) in 1-D, in the domain's coordinates; a table of pandas, polars or Arrow; or a
+        GeoSeries or GeoDataFrame of points, which are projected if they state another CRS. Masked values and NA are
+        missing. Private.
+    domain : Domain
+    x, y : columns of a table; its first ones when None.
+    crs : of the coordinates of an array or a table; the domain's own when None.
+    outside : "clamp" counts points outside in the nearest cell, which never lengthens a move; "drop" leaves
+        them out, which is right only if the boundary is declared as a source. None clamps, but refuses more than one
+        point in a hundred outside: that is mostly a slip in the coordinates or in the bounds.
+    user, max_per_user : (m,) whose each point is, or a column's name, and how many points each user may keep; both or
+        neither. Which are kept is random, and does not depend on places. Users are text or whole numbers, compared as
+        `normalize_name` writes them; "", "None" and the like are missing.
+    drop_bad_rows : leave out points without a place or a user, such as masked ones. The release says so.
+
+    Returns
+    -------
+    Counts : `array` has the numbers, int64 of domain.shape, axis 0 is x. They know how they were made
+        (`preprocessing`): `publish` takes from it whose points they are and what was left out.
+
+    Raises InputError on missing or infinite coordinates, missing users, or a CRS that contradicts the domain's;
+    OutsideBounds if many points lie outside and `outside` is None.
+
+    >>> count([[0.1, 0.1], [0.1, 0.2], [5.0, 0.9]], Domain((0, 0, 1, 1), (2, 2)), outside="clamp").array.tolist()
+    [[2, 0], [0, 1]]
+    """
+    named = None if user is None else "user"
+    options = {"crs": crs, "max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows}
+    reading = Reading.of(x=x, y=y, user=named, **options)
+    columns, operation = _read_columns(points, domain, reading)
+    users = None if user is None else _number_users(user, points, len(columns[0]))
+    rows = RowCounter(domain, reading)
+    batches = (
+        ([c[part] for c in columns], None if users is None else [each[part] for each in users], None, None)
+        for part in (slice(at, at + ROWS) for at in range(0, len(columns[0]), ROWS))
+    )
+    rows.read(batches, operation)
+    return rows.finish("points", operation).counts
+
+
+def _read_columns(points: Any, domain: Domain, reading: Reading) -> tuple[list[NDArray[np.float64]], Operation | None]:
+    """Return the coordinates as given, one column per axis, and the operation that brings them to the map."""
+    names, crs, geometry = reading.coordinates, reading.crs, getattr(points, "geometry", None)
+    if geometry is not None and not names:
+        columns = [geometry.x.to_numpy(np.float64), geometry.y.to_numpy(np.float64)][: domain.ndim]
+        return columns, choose_operation(crs, geometry.crs, domain, "points")
+    operation = None if crs is None else choose_operation(crs, None, domain, "points")
+    if hasattr(points, "__arrow_c_stream__") and getattr(points, "ndim", 2) == 2:
+        import pyarrow as pa
+
+        table = pa.table(points)
+        known = [name for name in table.column_names if not name.startswith("__index_level")]
+        if len(names or known) != domain.ndim or not set(names) <= set(known):
+            raise InputError(f"points have the columns {known}: name {domain.ndim} of them, as x= and y=")
+        found = [table.column(name).cast(pa.float64(), safe=False) for name in names or known]
+        return [np.asarray(column.fill_null(np.nan), dtype=np.float64) for column in found], operation
+    array = np.ma.asarray(points)
+    if array.dtype.kind not in "iuf":
+        raise InputError(f"points are of type {array.dtype}: coordinates must be numbers")
+    plain = np.ma.filled(array.astype(np.float64, copy=False), np.nan)
+    if plain.ndim < 2 and (domain.ndim == 1 or not plain.size):
+        plain = plain.reshape(-1, domain.ndim)
+    if plain.ndim != 2 or plain.shape[1] != domain.ndim:
+        raise InputError(f"points have shape {plain.shape}: it must be (m, {domain.ndim})")
+    return list(plain.T), operation
+
+
+def _number_users(user: Any, points: Any, number: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return a whole number for each point's user, given as a column's name or as values, and which points have one."""
+    import pandas as pd
+
+    if isinstance(user, str):
+        user = points[user]
+    given, own = (getattr(each, "index", None) for each in (user, points))
+    if isinstance(given, pd.Index) and isinstance(own, pd.Index) and not given.equals(own):
+        raise InputError("user has another index than the points: its entries would go to other points; align it")
+    masked = isinstance(user, np.ma.MaskedArray)
+    ids = pd.Series(user.data if masked else user.to_pandas() if hasattr(user, "to_pandas") else user)
+    if len(ids) != number:
+        raise InputError(f"user has {len(ids):,} entries: there must be one for each of {number:,} points")
+    if masked:
+        ids = ids.astype(object).mask(np.ma.getmaskarray(user))
+    codes, names = pd.factorize(ids if ids.dtype.kind in "iu" else ids.astype(object))
+    if ids.dtype.kind not in "iu":
+        gone = [isinstance(name, str) and name.strip() in sql.MISSING for name in names]
+        forms = ["" if missing else normalize_name(user=name) for name, missing in zip(names, gone, strict=True)]
+        known = pd.factorize(np.array(["", *forms], dtype=object))[0][1:]  # 0 if there is none
+        codes = np.append(known, 0)[codes] - 1
+    return codes.astype(np.int64), codes >= 0
+
+
+def count_file(
+    path: str | Path | Any,
+    domain: Domain,
+    *,
+    x: str | int | None = None,
+    y: str | int | None = None,
+    crs: str | None = None,
+    user: str | int | None = None,
+    max_per_user: int | None = None,
+    outside: str | None = None,
+    drop_bad_rows: bool = False,
+    layer: str | None = None,
+    where: str | None = None,
+    decimal: str = ".",
+    table: str | None = None,
+    time: str | int | None = None,
+    clock: Clock | None = None,
+    steps: int = 0,
+) -> Counted:
+    """Count the points of a table: of a file, a folder, object storage, or a database.
+
+    Parameters
+    ----------
+    path : CSV, JSON lines (both may be gzipped), Parquet, Excel, GeoPackage, GeoJSON, FlatGeobuf or a shapefile; "-" is
+        standard input. A folder of Parquet files, which may have partitions ("day=2026-11-01"), or a Delta table, here
+        or in object storage ("s3://bucket/visits", "gs://…", "az://…"); an Iceberg table by its newest
+        ".metadata.json". With `table` a database: a DuckDB file, "postgresql://user@host/city", "sc://host:15002" of
+        Spark, or an open Spark session.
+    domain : Domain, with the projected CRS if there is one.
+    x, y : columns by name, or by number from 0 (for text without a header); none for files with geometry, or with a
+        column `wkt` or `geom` of text such as "POINT (8 52)".
+    crs : of the coordinates, needed if the domain has one; files with geometry state it, and columns of a database are
+        in the domain's by default.
+    user, max_per_user, outside : as in `count`, with a column of users. Points are chosen before any are dropped.
+    drop_bad_rows : leave out rows with missing, unreadable, NaN or infinite coordinates or a missing user.
+    layer : of a GeoPackage; the sheet of a workbook.
+    where : a condition on columns besides the place, such as "kind = 'bus' and speed > 3": only rows that meet it are
+        counted, before users are bounded. Releases state it. Text compared with a number must be one, or empty.
+    decimal : "." or ",": of numbers in text.
+    table : of a database, "visits" or "part.visits".
+    time, clock, steps : column of times, and the first steps of a clock: each is counted, and its users are bounded, by
+        itself (`Counted.counts_of`). Other rows are left out; a row without a time is bad.
+
+    Raises InputError if the table cannot be read, is cut short, lacks a column or has no rows, on rows that cannot be
+    used (with how many), a CRS that contradicts the domain's, and a condition on coordinates; OutsideBounds as `count`.
+
+    >>> import pathlib, tempfile, deltahist as dh
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "p.csv").write_text("x,y\\n0.5,0.5\\n1.5,0.2\\n")
+    ...     counted = dh.count_file(f"{folder}/p.csv", dh.Domain((0, 0, 2, 2), (2, 2)), x="x", y="y")
+    >>> counted.rows, counted.counts.tolist()
+    (2, [[1, 0], [1, 0]])
+    """
+    how = Reading.of(
+        x=x, y=y, crs=crs, user=user, max_per_user=max_per_user, outside=outside, drop_bad_rows=drop_bad_rows,
+        layer=layer, where=where, decimal=decimal, table=table, time=time,
+    )  # fmt: skip
+    return _count_rows(path, RowCounter(domain, how, steps=steps), clock)
+
+
+def points_file(path: str | Path | Any, domain: Domain, **how: Any) -> Counted:
+    """Read the `points` of a file on a line, on the domain's lattice, as `count_file` reads them."""
+    return _count_rows(path, RowCounter(domain, Reading.of(**how), fine=True), None)
+
+
+def check_file(path: str | Path | Any, axes: int, *, clock: Clock | None = None, **how: Any) -> None:
+    """Raise InputError if a table is missing, cannot be read, or lacks a column, before anything takes long.
+
+    Standard input and pipes are not checked, since they can be read only once.
+    """
+    reading = Reading.of(**how)
+    if _is_server(path) or not is_stream(Path(path)):
+        with _open(path, reading) as source:
+            statement = sql.write_reading(source.given, reading, axes, source.geometry, clock)
+            if not _is_server(path):
+                source.batches(f"EXPLAIN {statement}")  # the engine checks types
+
+
+def read_owners(path: str | Path | Any, *, user: str, area: Domain | None = None, **how: Any) -> pd.DataFrame:
+    """Read one row for each user of a table: a frame with the users as index, and columns for x and y. Private.
+
+    Rows are read as by `count_file` (without y as one column of numbers) and projected to the map of an area.
+    """
+    import pandas as pd
+
+    reading = Reading.of(user=user, max_per_user=1, **how)
+    with open_source(Path(path), reading) as source:
+        axes = 1 if len(reading.coordinates) == 1 else 2  # points of a geometry need no columns
+        given, label = source.given, source.given.label
+        owner = f"{given.quote_column(given.find_column(user))} AS owner, "
+        statement = sql.write_reading(given, reading, axes, source.geometry).replace("SELECT ", f"SELECT {owner}", 1)
+        operation = choose_operation(reading.crs, None if reading.coordinates else source.crs, area, label)
+        rows = source.batches(statement).read_all().combine_chunks().to_batches()
+        malformed = source.finish()
+    if not rows:
+        raise InputError(f"input {label!r} is empty: it has no rows")
+    columns, users, _, chosen = _read_batch(rows[0], axes)
+    columns = columns if operation is None else operation(*columns)
+    usable = users[1] & np.isfinite(columns).all(axis=0)
+    if bad := int((chosen & ~usable).sum()) + malformed:
+        raise InputError(
+            f"{bad:,} of {len(usable):,} rows of {label!r} have no user, or missing, unreadable, NaN or infinite "
+            "numbers: mend them, or take them out"
+        )
+    names = [normalize_name(user=name) for name in rows[0]["owner"].filter(rows[0]["chosen"]).to_pylist()]
+    return pd.DataFrame(dict(enumerate(c[chosen] for c in columns)), index=pd.Index(names, dtype=object))
+
+
+def _is_server(path: Any) -> bool:
+    """Return whether a table is on a server: an open session, or its address."""
+    return not isinstance(path, str | Path) or str(path).startswith(("postgresql://", "postgres://", "sc://"))
+
+
+def _open(path: Any, reading: Reading) -> Any:
+    return open_table(path, str(reading.table)) if _is_server(path) else open_source(Path(path), reading)
+
+
+def _count_rows(path: Any, rows: RowCounter, clock: Clock | None) -> Counted:
+    """Count the rows of a table: in batches here, or on a server that can do everything."""
+    domain, reading = rows.domain, rows.reading
+    if reading.table is not None and reading.crs is None:
+        reading = rows.reading = replace(reading, crs=domain.crs)
+    with _open(path, reading) as source:
+        label, axes = source.given.label, domain.ndim
+        statement = sql.write_reading(source.given, reading, axes, source.geometry, clock, rows.steps)
+        operation = choose_operation(reading.crs, None if reading.coordinates else source.crs, domain, label)
+        if _is_server(path) and not rows.fine and (operation is None or source.projects):
+            _count_on_server(source, statement, rows, operation)
+        else:
+            rows.read((_read_batch(each, axes) for each in source.batches(statement)), operation)
+        malformed = source.finish()
+    return rows.finish(f"rows of {label!r}", operation, malformed)
+
+
+def _count_on_server(engine: Any, statement: str, rows: RowCounter, operation: Operation | None) -> None:
+    import pyarrow as pa
+
+    most = rows.reading.max_per_user
+    placed = statement if operation is None else engine.project(statement, operation)
+    asked = sql.write_counting(placed, rows.domain, engine.dialect.random, steps=rows.steps, most=most)
+    found = pa.Table.from_batches(engine.batches(asked))
+    places, numbers = (found[name].to_numpy() for name in ("place", "number"))
+    rows.add(places, numbers)
+    if most is not None:
+        kept, users = (found[name].to_numpy()[places >= 0] for name in ("kept", "users"))
+        rows.kept.add(places[places >= 0], kept)
+        rows.users = None if rows.steps else int(users.sum())
+
+
+def _read_batch(rows: Any, axes: int) -> Batch:
+    def known(name: str) -> Any:
+        if name not in rows.schema.names:
+            return None
+        column = rows[name]
+        return column.fill_null(0).to_numpy(zero_copy_only=False), np.asarray(column.is_valid())
+
+    if "g" in rows.schema.names:
+        import shapely
+
+        points = shapely.from_wkb(rows["g"].to_numpy(zero_copy_only=False))
+        if not np.isin(shapely.get_type_id(points), (0, -1)).all():  # -1: missing, a bad row
+            raise InputError("geometries are not all points: each row must be one point")
+        columns = [shapely.get_x(points), shapely.get_y(points)][:axes]
+    else:
+        columns = [rows[n].fill_null(np.nan).to_numpy(zero_copy_only=False) for n in "xy"[:axes]]
+    if unread := rows["chosen"].null_count:
+        raise InputError(
+            f"where compares a column with numbers, or with true and false, but {unread:,} of its rows hold other "
+            "text: correct them, or compare with text in single quotes"
+        )
+    return columns, known("u"), known("step"), np.asarray(rows["chosen"])
+
+
+def choose_operation(stated: str | None, own: Any, domain: Domain | None, name: str) -> Operation | None:
+    """Return the operation from coordinates to the map; None if they are on it, or plain numbers."""
+    given = own if stated is None else stated
+    map_crs = None if domain is None else domain.crs
+    if given is None and map_crs is None:
+        return None
+    if domain is None or given is None or map_crs is None:
+        raise InputError(
+            f"coordinates of {name!r} are in {given and read_crs(given).to_string()[:40]}, the map is in {map_crs}: "
+            "name both CRS, since degrees are never treated as planar"
+        )
+    source = read_crs(given)
+    if stated is not None and own is not None and not read_crs(own).equals(source, ignore_axis_order=True):
+        raise InputError(f"crs is {stated!r}, but {name!r} states another one: leave it out, or correct the file")
+    return Operation.onto(domain, source)

@@ -1,6 +1,6 @@
 """Tables of servers: PostgreSQL and Spark count where the rows are, by the same SQL.
 
-A database that fails on private rows may quote them: its own words are never shown.
+A database that fails on private rows may quote them, so its own messages are never shown.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from deltahist.counting.sql import POSTGRESQL, SPARK, Given, quote
+from deltahist.counting.sql import POSTGRESQL, SPARK, Relation, quote_name
 from deltahist.errors import InputError
 from deltahist.space.crs import Operation
-
-#: Rows of a batch.
-_ROWS = 1 << 16
 
 
 @contextmanager
@@ -26,24 +23,24 @@ def open_table(database: str | Path | Any, table: str) -> Iterator[_PostgreSQL |
     kind: Any = _PostgreSQL if str(database).startswith("postgres") else _Spark
     try:
         with kind.open(database) as engine:
-            name = ".".join(map(quote, table.split(".")))
-            engine.given = Given(table, name, engine.types(table), engine.dialect)
+            name = ".".join(map(quote_name, table.split(".")))
+            engine.given = Relation(table, name, engine.types(table), engine.dialect)
             yield engine
     except InputError:
         raise
     except Exception as problem:
         failed = type(problem).__name__
-    if failed:  # outside of `except`, or the error would keep the database's own words
+    if failed:  # outside of `except`, or the error would keep the database's own message
         raise InputError(
-            f"the database failed ({failed}): does it answer, has it the table {table!r}, and is its package installed "
-            "('deltahist[postgresql]', 'deltahist[spark]')? Its own words are not shown, since they may quote records"
+            f"the database failed ({failed}): does it answer, does it have the table {table!r}, and is its package "
+            "installed ('deltahist[postgresql]', 'deltahist[spark]')? Its message may quote records, so it is hidden"
         )
 
 
 class _Engine:
-    """A server that counts where the rows are; as a source it has no geometry, and states no CRS."""
+    """A server that counts where the rows are. It states no geometry and no CRS."""
 
-    given: Given
+    given: Relation
     geometry = crs = None
 
     def __init__(self, connection: Any) -> None:
@@ -52,13 +49,6 @@ class _Engine:
 
     def finish(self) -> int:
         return 0
-
-
-#: Settings that statements rely on.
-_SETTINGS = (
-    "SET standard_conforming_strings = on; SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; "
-    "SET TimeZone = 'UTC'; SET extra_float_digits = 1"
-)
 
 
 class _PostgreSQL(_Engine):
@@ -71,12 +61,15 @@ class _PostgreSQL(_Engine):
         import psycopg
 
         with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute(_SETTINGS)
+            connection.execute(
+                "SET standard_conforming_strings = on; SET client_encoding = 'UTF8'; SET DateStyle = 'ISO, YMD'; "
+                "SET TimeZone = 'UTC'; SET extra_float_digits = 1"
+            )
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield cls(connection)
 
     def types(self, table: str) -> dict[str, str]:
-        found = self._connection.execute(f"SELECT * FROM {'.'.join(map(quote, table.split('.')))} LIMIT 0")
+        found = self._connection.execute(f"SELECT * FROM {'.'.join(map(quote_name, table.split('.')))} LIMIT 0")
         return {column.name: column.type_display for column in found.description}
 
     def batches(self, statement: str) -> Iterator[Any]:
@@ -88,7 +81,7 @@ class _PostgreSQL(_Engine):
             names = [column.name for column in cursor.description]
             schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in names])
             yield pa.RecordBatch.from_pylist([], schema)
-            while rows := cursor.fetchmany(_ROWS):
+            while rows := cursor.fetchmany(1 << 16):
                 columns = zip(*rows, strict=True)
                 arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -111,7 +104,7 @@ class _Spark(_Engine):
         wanted = {
             "spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC",
             "spark.sql.parser.escapedStringLiterals": "false",
-            # A file that is gone, or cut short, must not be left out without a word.
+            # Missing or damaged files must be errors.
             "spark.sql.files.ignoreCorruptFiles": "false", "spark.sql.files.ignoreMissingFiles": "false",
         }  # fmt: skip
         before = {name: session.conf.get(name) for name in wanted}
@@ -134,7 +127,7 @@ class _Spark(_Engine):
 
         name = ".".join("`" + part.replace("`", "``") + "`" for part in table.split("."))
         with suppress(AnalysisException):
-            # Spark would take parquet.`/a/path` for a table, and read files there.
+            # Otherwise Spark would take parquet.`/a/path` for a table, and read files.
             if self._connection.catalog.tableExists(name):
                 return {f.name: f.dataType.simpleString() for f in self._connection.table(name).schema}
         raise InputError(f"table is {table!r}: the database has no such table")

@@ -13,7 +13,7 @@ from deltahist.accounts.ledger import Rule, describe_differences, get_note, set_
 from deltahist.accounts.window import Account, Window
 from deltahist.budget import Budget
 from deltahist.counting import Counts, count_file
-from deltahist.counting.reading import refuse_outside
+from deltahist.counting.counts import refuse_outside
 from deltahist.errors import InputError
 from deltahist.mechanisms import Mechanism
 from deltahist.mechanisms.base import MOST_CERTAIN, Step

@@ -14,7 +14,7 @@ import deltahist as dh
 from deltahist.counting import Counts, points_file
 from deltahist.counting.counts import Tally
 from deltahist.counting.databases import _PostgreSQL
-from deltahist.counting.sql import BAD, UNMATCHED, place_sql, places_of
+from deltahist.counting.sql import BAD, UNMATCHED, locate_rows, write_placing
 from deltahist.preprocessing import Clock, Preprocessing
 
 HOW = {"x": "east", "y": "north"}
@@ -32,7 +32,7 @@ def test_places_of_duckdb_are_those_of_numpy(domain):
     rows = pa.table({"n": np.arange(len(chosen)), **dict(zip("xy", columns, strict=False)), "chosen": chosen})
     with duckdb.connect() as connection:
         connection.register("rows", rows)
-        statement = place_sql("SELECT * FROM rows", domain)
+        statement = write_placing("SELECT * FROM rows", domain)
         found = connection.execute(statement).to_arrow_table()["place"].to_numpy()
     _compare(found, columns, chosen, domain)
 
@@ -50,7 +50,7 @@ def test_places_of_postgresql_are_those_of_numpy(request, domain):
             for row in zip(range(len(chosen)), chosen.tolist(), *(c.tolist() for c in columns), strict=True):
                 copy.write_row(row)
     with _PostgreSQL.open(url) as engine:
-        statement = place_sql("SELECT * FROM rows ORDER BY n", domain)
+        statement = write_placing("SELECT * FROM rows ORDER BY n", domain)
         found = pa.Table.from_batches(engine.batches(statement))["place"].to_numpy()
     _compare(found, columns, chosen, domain)
 
@@ -64,7 +64,7 @@ def _compare(found, columns, chosen, domain):
     assert (found[good] == np.where(inside[good], flat, domain.size + flat)).all()
     assert (found[~chosen] == UNMATCHED).all()
     assert (found[chosen & ~good] == BAD).all()
-    assert (places_of(columns, domain, chosen, None, None) == found).all()
+    assert (locate_rows(columns, domain, chosen, None, None) == found).all()
     assert 0 < inside[good].sum() < good.sum() < len(good)
 
 

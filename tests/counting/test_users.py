@@ -13,7 +13,7 @@ from scipy import stats
 import deltahist as dh
 from deltahist.counting import counts as module
 from deltahist.counting.counts import UserBound
-from deltahist.noise.exact import KeyStream
+from deltahist.noise.exact import Seeded
 from deltahist.preprocessing import Clock, Preprocessing
 
 LINE = dh.Domain((0, 8), (8,))
@@ -61,11 +61,11 @@ def test_postgresql_keeps_a_uniform_subset(request):
     assert stats.chisquare(found.counts.array[:5]).pvalue > 1e-6
 
 
-class _Told(KeyStream):
-    """Words of a known key, so that two data sets get the same numbers."""
+class _Known(Seeded):
+    """Known words, so that two data sets get the same numbers."""
 
     def __init__(self):
-        super().__init__(bytes(32))
+        super().__init__(np.random.default_rng(0))
 
 
 def test_postgresql_bounds_users_in_each_step(request):
@@ -94,8 +94,8 @@ def test_one_user_is_one_in_all_forms_of_the_name_on_postgresql(request):
 @pytest.mark.parametrize("batch", [1 << 17, 3])
 def test_the_choice_does_not_look_at_places(monkeypatch, order, batch):
     """With the same random numbers the same rows stay, wherever they lie: the places are those of these rows."""
-    monkeypatch.setattr("deltahist.noise.exact.KeyStream", _Told)
-    monkeypatch.setattr("deltahist.counting.reading.ROWS", batch)
+    monkeypatch.setattr("deltahist.noise.exact.KeyStream", _Known)
+    monkeypatch.setattr("deltahist.counting.counts.ROWS", batch)
     rng = np.random.default_rng(0)
     who = np.repeat(np.arange(20), 6)
     seen = []

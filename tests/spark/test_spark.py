@@ -10,7 +10,7 @@ from visits import DOMAIN, counts_of
 
 import deltahist as dh
 from deltahist.counting.databases import _Spark
-from deltahist.counting.sql import place_sql, places_of
+from deltahist.counting.sql import locate_rows, write_placing
 from deltahist.preprocessing import Clock
 
 #: The sockets to Java are closed when Java is.
@@ -52,9 +52,9 @@ def test_places_are_those_of_numpy(spark, fill, domain):
     chosen = rng.random(20_000) < 0.9
     fill("points", {"n": np.arange(20_000), "chosen": chosen, **dict(zip("xy", columns, strict=False))})
     with _Spark.open(spark) as engine:
-        statement = place_sql("SELECT *, n AS u FROM points", domain, users=True)
+        statement = write_placing("SELECT *, n AS u FROM points", domain, users=True)
         found = pa.Table.from_batches(engine.batches(statement)).sort_by("u")["place"].to_numpy()
-    assert (found == places_of(columns, domain, chosen, None, None)).all()
+    assert (found == locate_rows(columns, domain, chosen, None, None)).all()
 
 
 def test_counts_are_those_of_arrays(spark, frame):

@@ -1,4 +1,7 @@
-"""Every file that holds points as one relation of DuckDB: text, Parquet, geometries, workbooks, tables of lakes."""
+"""Formats of input: each file, folder or table becomes one relation of DuckDB.
+
+A new format of files is a function here, and its endings in `FORMATS`, at the end.
+"""
 
 from __future__ import annotations
 
@@ -20,38 +23,29 @@ from zipfile import BadZipFile
 from zlib import error as Zlib  # noqa: N812
 
 from deltahist._objects import is_address, read_address
-from deltahist.counting.sql import DUCKDB, Given, Reading, literal, quote
+from deltahist.counting.sql import DUCKDB, Condition, Reading, Relation, quote_name, quote_text
 from deltahist.errors import InputError
 from deltahist.space.geometries import DRIVERS, open_layer
 
-#: Characters of text that are looked at for the names of columns, and the marks that may separate them.
-_HEAD, _DELIMITERS = 1 << 18, "\t,;|"
 #: Rows of a batch.
 ROWS = 1 << 17
 #: Bytes of the longest line that DuckDB reads.
 _LONGEST_LINE = 1 << 21
-#: Lines that a GeoLife or OziExplorer track has before its first row.
-_PLT_LINES = 6
-_PARQUET = (".parquet", ".pq", ".geoparquet")
-_SETTINGS = (
-    "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET autoinstall_known_extensions = false; "
-    "SET autoload_known_extensions = false; SET enable_progress_bar = false"
-)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table that is open.
+    """An open table.
 
     Parameters
     ----------
-    connection : of DuckDB. given : the relation and its columns. geometry, crs : its geometries, and what it states.
-    finish : called after the last row. It returns how many rows of text had too few or too many fields, and fails if
+    connection : of DuckDB. given : the relation and its columns. geometry, crs : its geometry column, and its CRS.
+    finish : to call after the last row. It returns how many rows of text had too few or too many fields, and fails if
         the file was cut short.
     """
 
     connection: Any
-    given: Given
+    given: Relation
     geometry: str | None = None
     crs: Any = None
     finish: Callable[[], int] = lambda: 0
@@ -63,10 +57,7 @@ class Source:
 
 @contextmanager
 def open_source(path: Path, reading: Reading) -> Iterator[Source]:
-    """Open a file, a folder, or an address in object storage.
-
-    Raises InputError if it is missing, empty, of an unknown kind, or unreadable.
-    """
+    """Open a file, a folder, or an address in object storage."""
     import duckdb
     import pyarrow as pa
 
@@ -74,9 +65,12 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
     try:
         with ExitStack() as stack:
             connection = stack.enter_context(duckdb.connect())
-            spill = stack.enter_context(tempfile.TemporaryDirectory())  # others cannot read it
-            connection.execute(_SETTINGS)
-            connection.execute(f"SET temp_directory = {literal(spill)}")
+            spill = stack.enter_context(tempfile.TemporaryDirectory())  # only its owner can read it
+            connection.execute(
+                "SET TimeZone = 'UTC'; SET preserve_insertion_order = false; SET enable_progress_bar = false; "
+                "SET autoinstall_known_extensions = false; SET autoload_known_extensions = false; "
+                f"SET temp_directory = {quote_text(spill)}"
+            )
             yield _open(path, reading, connection, stack)
     except InputError:
         raise
@@ -87,15 +81,15 @@ def open_source(path: Path, reading: Reading) -> Iterator[Source]:
 
 
 def is_stream(path: Path) -> bool:
-    """Return whether an input can be read only once: standard input, "-", or a pipe such as /dev/fd/63."""
+    """Return whether an input can be read only once: standard input ("-"), or a pipe such as /dev/fd/63."""
     return path == Path("-") or path.is_fifo() or str(path).startswith(("/dev/fd/", "/dev/stdin"))
 
 
 def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     name = path.name
     if reading.table is not None:
-        connection.execute(f"ATTACH {literal(path)} AS source (READ_ONLY)")
-        return _of_table(connection, reading.table, f"source.{'.'.join(map(quote, reading.table.split('.')))}")
+        connection.execute(f"ATTACH {quote_text(path)} AS source (READ_ONLY)")
+        return _of_table(connection, reading.table, f"source.{'.'.join(map(quote_name, reading.table.split('.')))}")
     if is_address(path):
         name = "/".join(read_address(path, "input"))
         return _open_lake(name, name, connection)
@@ -107,19 +101,20 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
         return _open_lake(str(path), name, connection)
     if not path.stat().st_size:
         raise InputError(f"input {name!r} is empty: it has no rows")
-    plain = path.name.lower().removesuffix(".gz")
-    opener = next((opener for opener, endings in _OPENERS.items() if plain.endswith(endings)), None)
-    if opener is None:
-        endings = ", ".join(itertools.chain(*_OPENERS.values()))
-        raise InputError(f"input {name!r} has the ending {path.suffix!r}: it must be {endings}; or say table=")
-    if reading.layer is not None and opener not in (_open_excel, _open_geo):
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    if ending not in FORMATS:
+        raise InputError(
+            f"input {name!r} has the ending {path.suffix!r}: it must be {', '.join(FORMATS)}; or say table="
+        )
+    opener = FORMATS[ending]
+    if reading.layer is not None and opener not in (_open_excel, _open_geometries):
         raise InputError(f"layer is {reading.layer!r} of {name!r}: only workbooks and files of geometries have layers")
     source = opener(path, name, reading, connection, stack)
 
     def finish() -> int:
         tail = b""
         if path.name.endswith(".gz"):
-            with gzip.open(path) as packed:  # DuckDB reads half of a file without a word
+            with gzip.open(path) as packed:  # DuckDB reads half of a truncated file without an error
                 while part := packed.read(_LONGEST_LINE):
                     tail = (tail + part)[-_LONGEST_LINE:]
         elif opener is _open_csv:
@@ -134,7 +129,7 @@ def _open(path: Path, reading: Reading, connection: Any, stack: ExitStack) -> So
 
 
 def _copy(path: Path, stack: ExitStack) -> Path:
-    """Return a file, which others cannot read, with what a stream holds; its first bytes tell its format."""
+    """Copy a stream to a file that only its owner can read; its first bytes tell its format."""
     if path == Path("-") and sys.stdin.isatty():
         raise InputError("input is '-', standard input, but that is a terminal: pipe a table into it, or name a file")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -149,10 +144,10 @@ def _copy(path: Path, stack: ExitStack) -> Path:
 
 
 def _file(path: Path) -> str:
-    """Return a path as DuckDB takes it for this file alone."""
+    """Quote a path for DuckDB, which would expand the marks of patterns."""
     if any(mark in str(path) for mark in "*?["):
         raise InputError(f"input {path.name!r} has one of *?[ in its path: rename it")
-    return literal(path)
+    return quote_text(path)
 
 
 def _types(connection: Any, relation: str) -> dict[str, str]:
@@ -160,16 +155,16 @@ def _types(connection: Any, relation: str) -> dict[str, str]:
 
 
 def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
-    """Open a file of lines with a delimiter: each column as text.
+    """Open a file of lines with a delimiter, every column as text.
 
-    The first line that has all named columns is the header. Text with tabs has no quotes unless its header has some.
+    The header is the first line that has all named columns. Text with tabs has no quotes unless its header has some.
     """
     with (gzip.open if path.name.endswith(".gz") else open)(path, "rb") as file:
-        text = file.read(_HEAD).decode("utf-8-sig", errors="replace")
+        text = file.read(1 << 18).decode("utf-8-sig", errors="replace")
     if not text.strip():
         raise InputError(f"input {name!r} is empty: it has no rows")
     lines = [line for line in text.splitlines()[:20] if line.strip()]
-    counts = {d: [line.count(d) for line in lines] for d in _DELIMITERS if d != reading.decimal}
+    counts = {d: [line.count(d) for line in lines] for d in "\t,;|" if d != reading.decimal}
     # A delimiter is equally frequent in every line; of several, the most frequent.
     usual = {d: sorted(c)[len(c) // 2] for d, c in counts.items()}
     steady = {d: usual[d] for d, c in counts.items() if c[0] and min(c) == max(c)} or usual
@@ -178,7 +173,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
         delimiter = ";" if reading.decimal == "," else ","
     quoted = delimiter != "\t" or '"' in lines[0]
     parsed = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=0 if quoted else csv.QUOTE_NONE)
-    begun = _PLT_LINES if path.suffix == ".plt" else 0
+    begun = 6 if path.suffix == ".plt" else 0  # the header of a GeoLife or OziExplorer track
     rows = (  # those that are not blank, each with the number of lines before it
         (before, [field.strip() for field in row])
         for before, row in zip(iter(lambda: parsed.line_num, -1), itertools.islice(parsed, 100), strict=False)
@@ -187,7 +182,7 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     top = next(rows, (0, [""]))
     wanted = {c for c in (*reading.coordinates, reading.user, reading.time) if c and not c.isdigit()}
     skipped, first = next((each for each in itertools.chain([top], rows) if wanted <= set(each[1])), top)
-    if len(first) == len(top[1]):  # or rows before a second header would vanish
+    if len(first) == len(top[1]):  # otherwise rows before a second header would vanish
         skipped, first = top
     # With columns by number, any number makes it a row: whether a row is a header must not depend on its coordinates.
     numbers = [field for field in first if re.fullmatch(r"[-+]?[\d.,]+([eE][-+]?\d+)?|nan|inf", field)]
@@ -199,12 +194,12 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
     aliases = {each: f"c{i}" for i, each in enumerate(names)}
     columns = ", ".join(f"{alias}: 'VARCHAR'" for alias in aliases.values())
     rejects = ", store_rejects = true, rejects_limit = 0" if reading.drop_bad_rows else ""
-    quotes = literal('"' if quoted else "")
+    quotes = quote_text('"' if quoted else "")
     relation = (
-        f"read_csv({_file(path)}, auto_detect = false, delim = {literal(delimiter)}, quote = {quotes}, escape = "
+        f"read_csv({_file(path)}, auto_detect = false, delim = {quote_text(delimiter)}, quote = {quotes}, escape = "
         f"{quotes}, header = {header}, skip = {skipped}, strict_mode = true, columns = {{{columns}}}{rejects})"
     )
-    given = Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
+    given = Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, aliases, reading.decimal)
 
     def finish() -> int:
         if not rejects:
@@ -221,9 +216,9 @@ def _open_csv(path: Path, name: str, reading: Reading, connection: Any, stack: E
 def _open_jsonl(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     file = f"read_json({_file(path)}, format = 'newline_delimited', maximum_depth = 1"
     names = list(_types(connection, f"{file})"))
-    columns = ", ".join(f"{literal(each)}: 'VARCHAR'" for each in names)
+    columns = ", ".join(f"{quote_text(each)}: 'VARCHAR'" for each in names)
     relation = f"{file}, columns = {{{columns}}})"
-    return Source(connection, Given(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
+    return Source(connection, Relation(name, relation, dict.fromkeys(names, "VARCHAR"), DUCKDB, None, reading.decimal))
 
 
 def _open_excel(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
@@ -253,7 +248,7 @@ def _open_parquet(path: Path, name: str, reading: Reading, connection: Any, stac
 
 
 def _open_lake(place: str, name: str, connection: Any) -> Source:
-    """Open a folder of Parquet files, whose folders may be partitions, or a table of Delta or Iceberg."""
+    """Open Parquet files in a folder, perhaps in partitions, or a table of Delta or Iceberg."""
     rows: Any
     if place.endswith(".metadata.json"):
         from pyiceberg.table import StaticTable
@@ -269,38 +264,40 @@ def _open_lake(place: str, name: str, connection: Any) -> Source:
 
             rows = DeltaTable(place).to_pyarrow_dataset()
         else:
-            parts = None if place.endswith(_PARQUET) else "hive"
+            parts = None if FORMATS.get(Path(place).suffix) is _open_parquet else "hive"
             rows = dataset.dataset(root, filesystem=system, format="parquet", partitioning=parts)
     connection.register("source", rows)
     return _of_table(connection, name, "source")
 
 
 def _of_table(connection: Any, name: str, relation: str, geometry: str | None = None, crs: Any = None) -> Source:
-    """Return the source of a relation, whose structures are columns field by field, "loc.x"."""
+    """Return the source of a relation; fields of structures become columns, such as "loc.x"."""
     types, parts = _types(connection, relation), ["*"]
     for column, kind in list(types.items()):
         if kind.startswith("STRUCT("):
-            for field, its in _types(connection, f"(SELECT unnest({quote(column)}) FROM {relation})").items():
+            for field, its in _types(connection, f"(SELECT unnest({quote_name(column)}) FROM {relation})").items():
                 types[f"{column}.{field}"] = its
-                parts.append(f"{quote(column)}.{quote(field)} AS {quote(f'{column}.{field}')}")
+                parts.append(f"{quote_name(column)}.{quote_name(field)} AS {quote_name(f'{column}.{field}')}")
     if len(parts) > 1:
         relation = f"(SELECT {', '.join(parts)} FROM {relation})"
-    return Source(connection, Given(name, relation, types, DUCKDB), geometry, crs)
+    return Source(connection, Relation(name, relation, types, DUCKDB), geometry, crs)
 
 
-def _open_geo(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
+def _open_geometries(path: Path, name: str, reading: Reading, connection: Any, stack: ExitStack) -> Source:
     asked = [c for c in (*reading.coordinates, reading.user, reading.time) if c is not None]
     if reading.where is not None:
-        from deltahist.counting.where import Condition
-
         asked += Condition.of(reading.where).kinds
     rows, crs = stack.enter_context(open_layer(path, reading.layer, asked))
     connection.register("source", rows)
     types = _types(connection, "source")
-    return Source(connection, Given(name, "source", types, DUCKDB), list(types)[-1], crs)
+    return Source(connection, Relation(name, "source", types, DUCKDB), list(types)[-1], crs)
 
 
-_OPENERS: dict[Callable[..., Source], tuple[str, ...]] = {
-    _open_csv: (".csv", ".tsv", ".txt", ".dat", ".plt"), _open_jsonl: (".jsonl", ".ndjson"), _open_parquet: _PARQUET,
-    _open_excel: (".xlsx", ".xlsm"), _open_geo: tuple(DRIVERS),
-}  # fmt: skip
+#: Ending of a file (before .gz) -> the function that opens it: `path`, and the name for messages.
+FORMATS: dict[str, Callable[[Path, str, Reading, Any, ExitStack], Source]] = {
+    **dict.fromkeys((".csv", ".tsv", ".txt", ".dat", ".plt"), _open_csv),
+    **dict.fromkeys((".jsonl", ".ndjson"), _open_jsonl),
+    **dict.fromkeys((".parquet", ".pq", ".geoparquet"), _open_parquet),
+    **dict.fromkeys((".xlsx", ".xlsm"), _open_excel),
+    **dict.fromkeys(DRIVERS, _open_geometries),
+}
