@@ -66,7 +66,8 @@ check: lint types test  ## lint, types and the quick tests
 
 lint: $(VENV)/.lint  ## check the style, and that imports run downwards
 	$(BIN)/ruff check
-	$(BIN)/codespell deltahist docs README.md
+	$(BIN)/codespell --dictionary - --dictionary tools/words.txt deltahist docs README.md CHANGELOG.md
+	$(BIN)/proselint check README.md CHANGELOG.md docs $$(find deltahist -name '*.py')
 	$(BIN)/lint-imports --no-logo --no-cache
 
 types: $(VENV)/.lint  ## check the types

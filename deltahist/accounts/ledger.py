@@ -134,9 +134,7 @@ class Rule:
         """
         if self.total_limit is not None:
             most = f"{self.total_limit / NANO:g} {self.unit}"
-            raise InputError(
-                f"limits allow {most} for all steps: no equal share lasts for ever; give each step's share"
-            )
+            raise InputError(f"limits allow {most} for all steps: no equal share lasts forever; give each step's share")
         length, limit = self.tightest_span
         return Fraction(limit // length, NANO)
 

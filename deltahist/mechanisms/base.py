@@ -33,7 +33,7 @@ from deltahist.strategies.base import Members, join_groups
 
 #: An observer who becomes so certain has learnt all there is; nearly so is enough where counts are all but exact.
 MOST_CERTAIN, NEARLY_CERTAIN = 0.999, 0.9
-_WHO = "whoever holds two places within δ for equally likely"
+_WHO = "an observer who holds two places within δ equally likely"
 #: Limits are combined where there are fewer than this: the time it takes grows with each.
 _COMBINED = 4
 #: Longest chain that is read from a file.

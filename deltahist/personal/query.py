@@ -322,7 +322,7 @@ class _Reader:
         numbers = [self._read_as("number", each) for each in (node.this, node.expression)]
         one, other = parts = [_clip_size(each, _FACTOR[0], 1e299) for each in numbers]
         value = one.value + other.value if type(node).__name__ == "Add" else one.value - other.value
-        # When numbers cancel out, the rest is no smaller than the last digit of the smaller one.
+        # When numbers cancel, the rest is no smaller than the last digit of the smaller one.
         return _combine_parts(value, "number", parts, min(one.least, other.least) * 2.0**-53, one.most + other.most)
 
     _read_sub = _read_add

@@ -1,4 +1,4 @@
-"""Publishing a stream: one release per step of time, under a budget for every window of steps, resumable for ever."""
+"""Publishing a stream: one release per step of time, under a budget for every window of steps."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Batcher:
         return await future
 
     async def _run(self) -> None:
-        await asyncio.sleep(0)  # whoever is served in this round of the loop joins
+        await asyncio.sleep(0)  # let further requests join this round of the loop
         while self._waiting:
             query, asked = next(iter(self._waiting.items()))
             del self._waiting[query]

@@ -77,7 +77,7 @@ def test_weak_protection_is_asked_about(tmp_path, kind):
     weak.save(tmp_path / "weak")
     for release in (weak, dh.load(tmp_path / "weak")):
         first, words = dh.write_statement(release).splitlines()[0], " ".join(dh.write_statement(release).split())
-        assert first.startswith("WEAK PROTECTION: whoever holds two places within δ for equally likely can be 100%")
+        assert first.startswith("WEAK PROTECTION: an observer who holds two places within δ equally likely can be 100%")
         said = dh.list_facts(release)["may_be_published"]
         assert said.startswith("only if everybody in the data accepts weak protection")
         assert f"May be published {said}" in words
