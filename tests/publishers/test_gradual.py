@@ -196,7 +196,7 @@ def test_bad_input_draws_nothing(chain, tmp_path, monkeypatch):
         (release, {"epsilon": -1}, r"epsilon is -1: it must be a finite number above zero"),
         (release, {"rho": 1}, r"rho is given, but the chain spends epsilon"),
         (release, {}, r"one of them"),
-        (release, {"epsilon": 9}, r"epsilon is 9: .* can be 99.9\d* ?% ?sure|epsilon is 9: whoever"),
+        (release, {"epsilon": 9}, r"epsilon is 9: .* can be 99.9\d* ?% ?sure|epsilon is 9: an observer"),
         (other, {"epsilon": 2}, r"belongs to chain \w+, but the release is of chain \w+: take the state"),
         (alone, {"epsilon": 2}, r"the release is in no chain: only one that was published with state="),
         (copy, {"epsilon": 2}, r"a more private copy, which cannot be refined"),
