@@ -111,7 +111,7 @@ def read_state(path: Path, form: str) -> tuple[dict[str, Any], dict[str, NDArray
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The noise in a release, which refines it. Whoever has it can take the noise away, and sees the data.
+    """The noise in a release, which refines it. With it anyone can remove the noise and see the data.
 
     The file holds the last release of its chain too, so that nothing is lost where a process ends between writing the
     two. It is readable by its owner alone.
