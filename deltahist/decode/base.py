@@ -530,7 +530,7 @@ class DenseDecoder(Decoder):
     def moments(self, work: Asked) -> Moments:
         if isinstance(work, Boxes | AllRanges) and len(work) * self.strategy.shape[0] > 50_000_000:
             variance = self._corner_variance(work.spans(self.domain))
-            # What is unresolved would need every coefficient.
+            # The unresolved share would need every coefficient.
             unknown = None if self.strategy.determines_cells else np.full(len(variance), np.nan)
             return Moments(variance, self._unknown_kurtosis(len(variance)), unresolved=unknown)
         return self.solved_moments(work)

@@ -397,19 +397,17 @@ def _fill_boxes(
 ) -> FloatArray:
     """Return shares of the cells in a box around each of some queries (queries, wide, tall)."""
     out = np.zeros((len(some), *size))
-    (cut_query, cut), (query, place) = ((_list_entries(each, some)) for each in ends)
+    entries = []
+    for end in ends:  # owners, as numbers among these queries, and the places of their entries in the cover
+        number = end[some + 1] - end[some]
+        query = np.repeat(np.arange(len(some)), number)
+        entries.append((query, end[some][query] + count_up_to(number)))
+    (cut_query, cut), (query, place) = entries
     corners = np.hstack([query[:, None], cover.low[place] - low[query] + 1, cover.high[place] - low[query] + 1])
     for each, west, south, east, north in corners.tolist():
         out[each, west:east, south:north] = 1.0
     out[cut_query, cover.x[cut] - low[cut_query, 0] + 1, cover.y[cut] - low[cut_query, 1] + 1] = cover.share[cut]
     return out
-
-
-def _list_entries(ends: IntArray, some: IntArray) -> tuple[IntArray, IntArray]:
-    """Return owners, as numbers among some queries, and the places of their entries in a list sorted by owner."""
-    number = ends[some + 1] - ends[some]
-    query = np.repeat(np.arange(len(some)), number)
-    return query, ends[some][query] + count_up_to(number)
 
 
 class Windows:

@@ -257,7 +257,7 @@ def solve_optimal(near: Neighbourhood, gram: FloatArray, gap: float) -> tuple[In
 def edge_bounds(near: Neighbourhood) -> tuple[IntArray, FloatArray]:
     """Return all edges (M, 2) of a neighbourhood's relations, and the least bounds (M,) on their squared costs.
 
-    Moves come first, then arrivals, as in `Neighbourhood.edges`.
+    Arrivals follow moves, as in `Neighbourhood.edges`.
 
     >>> import math, deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 3), (3,)), 1, limits=[(math.inf, 2)])

@@ -183,7 +183,7 @@ class _Haar:
 
     @functools.cached_property
     def level_of_row(self) -> NDArray[np.int64]:
-        """Level per row: 0 for the sum of all, then 1 for the whole domain's halves, and so on."""
+        """Level per row: 0 for the sum of all, 1 for the domain's halves, 2 for quarters, and so on."""
         sizes = [1, *(len(low) for low, _, _ in self.levels)]
         return np.repeat(np.arange(len(sizes)), sizes)
 
@@ -341,7 +341,7 @@ class Wavelet(Product):
             along_x = along_y  # those of an axis of the same length
         else:
             along_x = _list_pairs(self.factors[0], weight, len(reach) - 1)
-        within = list(accumulate(along_y, operator.or_))  # pairs along y at most so many cells apart
+        within = list(accumulate(along_y, operator.or_))  # pairs along y at most each number of cells apart
         # Shares are fractions of any length: beyond 62 bits Python's integers take over.
         small = (2 * sum(weight)) ** self.domain.ndim < 1 << 60
         kind: Any = np.int64 if small else object
@@ -357,15 +357,15 @@ class Wavelet(Product):
 
 
 class Pair(NamedTuple):
-    """Common rows of two cells u, u' of an axis: sums of row weights, each a number or an array of pairs."""
+    """Common rows of two cells u, u' of an axis: sums of row weights, each a number or an array of pairs.
 
-    #: h(u): rows that hold u, that is, whose entry there is not zero.
+    `first` is h(u) and `second` h(u'), of the rows whose entry there is not zero. `agree` is a, of the rows that hold
+    both with the same sign, and `opposite` is f, with opposite signs.
+    """
+
     first: Any
-    #: h(u').
     second: Any
-    #: a: rows that hold both with the same sign.
     agree: Any
-    #: f: rows that hold both with opposite signs.
     opposite: Any
 
 
@@ -419,15 +419,13 @@ class PrefixForm(QuadraticForm):
         self.total = float((ones * ones).sum())
         self.total_covariance = np.concatenate([[0.0], factor.solve(ones)[:, 0].cumsum()])
 
+    def prefixes_at(self, edge: IntArray) -> tuple[IntArray, FloatArray]:
+        """Return the rows with coefficients of some prefixes, and these coefficients (m, few)."""
+        return self._rows[edge], self._entries[edge]
+
     def entries_at(self, i: IntArray, j: IntArray) -> FloatArray:
         common = self._rows[i] == self._rows[j]
         return np.asarray((common * self._entries[i] * self._entries[j]).sum(axis=-1))
-
-    def sum_fourth_powers(self, i: IntArray, j: IntArray) -> FloatArray:
-        """Return Σ_k (P_jk − P_ik)⁴ for pairs of edges i, j (m,)."""
-        one, other = self._entries[i], self._entries[j]
-        apart = one**4 + other**4
-        return np.asarray(np.where(self._rows[i] == self._rows[j], (other - one) ** 4, apart).sum(axis=-1))
 
     def value_at(self, weight: FloatArray) -> float:
         # A cell is in the prefixes of all edges behind it.
@@ -443,7 +441,8 @@ class FourthPowers(IntervalFunction):
     form: PrefixForm
 
     def __call__(self, low: FloatArray, high: FloatArray) -> FloatArray:
-        return self.form.sum_fourth_powers(np.rint(low).astype(np.int64), np.rint(high).astype(np.int64))
+        (rows, one), (others, other) = (self.form.prefixes_at(np.rint(edge).astype(np.int64)) for edge in (low, high))
+        return np.asarray(np.where(rows == others, (other - one) ** 4, one**4 + other**4).sum(axis=-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -467,7 +466,7 @@ class ProductDecoder(Decoder):
 
     def __init__(self, strategy: Strategy, laws: Sequence[Law], total_known: bool) -> None:
         super().__init__(strategy, laws, total_known)
-        # With several laws the variance is no product over axes; it is then solved query by query.
+        # With several laws the variance is no product over axes, and is solved query by query.
         self.forms: tuple[PrefixForm, ...] = ()
         if len(set(laws)) == 1:
             self.forms = tuple(map(PrefixForm, self.strategy.factors))

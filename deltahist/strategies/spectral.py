@@ -191,7 +191,7 @@ class Spectral(BestGaussian):
                 return 2 * (int(products.flat[0]) - min(int(products[move]) for move in moves))
         for move in set(moves) - set(self._exact_costs):
             self._exact_costs[move] = squared_distance(self.kernel, move)
-        return max(self._exact_costs[move] for move in moves)
+        return max(map(self._exact_costs.__getitem__, moves))
 
     @functools.cached_property
     def _exact_costs(self) -> dict[tuple[int, ...], int]:
@@ -352,29 +352,19 @@ def solve_spectral(near: Neighbourhood, workload: Workload | None, torus: tuple[
     longest = int(max(near.reach.max(initial=1), len(near.reach) - 1 if len(torus) == 2 else 1, 1))
     coarse = tuple(min(n, max(_COARSE, 4 * longest)) for n in torus)
     chart = _Chart(near, workload, coarse)
-    if not len(chart.scale):  # a single cell that nobody enters: there is nothing to protect
+    if not len(chart.scale):  # a single cell without arrivals has nothing to protect
         return SpectralSolution(np.ones(chart.place.shape), 0.0)
     climb = _climb_limited if near.profile else _climb_plain
-    found = climb(chart, chart.start_evenly(), 400, _GAP)
+    multipliers, spectrum, reached = climb(chart, chart.start_evenly(), 400, _GAP)
     if coarse != torus:
         fine = _Chart(near, workload, torus)
         # Under limits the multipliers are spread over the whole torus, and take more rounds.
         rounds, gap = (40, 3 * _GAP) if near.profile else (4, _GAP)
-        found, chart = climb(fine, fine.start_from(chart, found.multipliers), rounds, gap), fine
-    spectrum = found.spectrum / found.worst
+        _, spectrum, reached = climb(fine, fine.start_from(chart, multipliers), rounds, gap)
     if not chart.arrivals:
         # The total is free, since no move changes it: measured as well as the best frequency.
         spectrum.flat[0] = spectrum.max()
-    return SpectralSolution(np.sqrt(spectrum), found.gap)
-
-
-class _Found(NamedTuple):
-    """Multipliers, the spectrum that they lead to, the largest of its costs over their bounds, and the gap."""
-
-    multipliers: FloatArray
-    spectrum: FloatArray
-    worst: float
-    gap: float
+    return SpectralSolution(np.sqrt(spectrum), reached)
 
 
 class _Chart:
@@ -447,8 +437,11 @@ class _Chart:
         return spectrum, relative, float(multipliers @ relative / multipliers.sum())
 
 
-def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
-    """Return the spectrum after rounds of λ ← λ · cost, which suffice where only moves within δ are bounded."""
+def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
+    """Return multipliers, the feasible spectrum and the gap after rounds of λ ← λ · cost.
+
+    These suffice where only moves within δ are bounded.
+    """
     multipliers = start
     for left in range(number, -1, -1):
         spectrum, relative, mean = chart.find_costs(multipliers)
@@ -457,11 +450,11 @@ def _climb_plain(chart: _Chart, start: FloatArray, number: int, gap: float) -> _
             break
         multipliers = multipliers * relative
         multipliers /= multipliers.sum()
-    return _Found(multipliers, spectrum, worst, worst / mean - 1)
+    return multipliers, spectrum / worst, worst / mean - 1
 
 
-def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> _Found:
-    """Return the best spectrum of some steps of `Ascent`, with the best lower bound of all of them."""
+def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) -> tuple[FloatArray, FloatArray, float]:
+    """Return the same after steps of `Ascent`, from the best spectrum and the best lower bound of all steps."""
     # No multiplier falls to zero, since a displacement may have to come back.
     ascent = Ascent(np.log(start), floor=1e-3 * gap / len(start))
     dual, primal = 0.0, math.inf
@@ -470,11 +463,11 @@ def _climb_limited(chart: _Chart, start: FloatArray, number: int, gap: float) ->
         spectrum, relative, mean = chart.find_costs(multipliers)
         worst, dual = float(relative.max()), max(dual, mean)
         if mean * worst < primal:
-            primal, best = mean * worst, (multipliers, spectrum, worst)
+            primal, best = mean * worst, (multipliers, spectrum / worst)
         if primal <= (1 + gap) * dual**2:
             break
         ascent.take_step(multipliers, relative / mean, mean)
-    return _Found(*best, primal / dual**2 - 1)
+    return *best, primal / dual**2 - 1
 
 
 def _check_products(kernel: IntArray, number: float) -> None:

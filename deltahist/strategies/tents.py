@@ -108,7 +108,7 @@ class Tents(Strategy):
         Parameters
         ----------
         near : the neighbourhood with its limits.
-        workload : the queries; all ranges when None (boxes of their areas stand for regions).
+        workload : the queries; all ranges when None. Regions are replaced by boxes of their areas.
         norm : 1 for Laplace, 2 for Gaussian noise.
         spacing, degree : kept if given, else chosen.
 
@@ -258,7 +258,7 @@ class TentsDecoder(Decoder):
         return cells + self._to_cells(self._invert_gram(tents.reshape(self.strategy.tents) - self._to_tents(cells)))
 
     def estimate_cells(self, values: NDArray[Any], total: int | None) -> FloatArray:
-        # As `Decoder.estimate`, but what the total moves are tents: few arrays are as large as the map.
+        # Equals `Decoder.estimate_cells`, but the total moves the few tents: few arrays are as large as the map.
         cells, tents = values[: self.domain.size], values[self.domain.size :]
         field = self._invert_gram(tents.reshape(self.strategy.tents) / self.strategy.scale - self._to_tents(cells))
         if self.total_known and total is not None:
@@ -393,7 +393,7 @@ def _sum_waves(asked: Sequence[FloatArray], field: FloatArray, places: Sequence[
 
 
 class Choice(NamedTuple):
-    """Tents with their best shares, and the mean variance they have then at a budget of one."""
+    """Tents with their best shares, and their mean variance at a budget of one."""
 
     error: float
     spacing: tuple[int, ...]
@@ -418,7 +418,7 @@ class TentSearch:
         self.tried: dict[tuple[tuple[int, ...], int], Choice] = {}
 
     def descend_from_guess(self, degree: int) -> Choice:
-        """Return the best spacing of a degree, by coarse steps, then by fine ones, also along single axes."""
+        """Return the best spacing of a degree, by coarse steps followed by fine ones, also along single axes."""
         reach = self.near.frontier.max(axis=0, initial=1).tolist()
         guess = {1: 1.5, 2: 1.4, 3: 1.3}[degree]
         start = [round(guess * n ** (1 / 3) * min(r, 16) ** 0.28) for n, r in zip(self.shape, reach, strict=True)]
@@ -458,7 +458,7 @@ class TentSearch:
             for over, relation in ((float(factor) ** self.norm, relation) for factor, relation in self.relations)
             for n, change in largest_changes(lattices, relation, self.norm)
         ]
-        if not costs:  # a single cell that nobody enters: there is nothing to protect
+        if not costs:  # a single cell without arrivals has nothing to protect
             return Choice(0.0, spacing, degree, (1.0, 1.0))
         error = TentError(lattices, self.boxes, self.near.fixed_membership, 40)
 

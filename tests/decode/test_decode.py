@@ -117,7 +117,7 @@ def test_kurtosis_of_boxes_equals_the_dense_one(name):
     for _, A, laws, known in cases(name, 12):
         found = make_decoder(A, laws, total_known=known)
         if found.box_cumulant(4) is None or (known and name != "Identity"):
-            continue  # beside a public total the closed form leaves a small shift out
+            continue  # with a public total the closed form ignores a small shift
         work = dh.workloads.all_ranges(A.domain)
         truth, moments = DenseDecoder(A, laws, known).moments(work.matrix(A.domain)), found.moments(work)
         some = truth.variance > 1e-6

@@ -92,7 +92,7 @@ def test_what_is_far_above_the_noise_is_found():
 
 
 def test_found_estimates_leave_their_share_of_the_level():
-    """Holm: beside 999 that surely stand out, one is tested as if it were alone."""
+    """Holm: next to 999 estimates that surely stand out, one is tested as if it were alone."""
     assert stands_out(np.append(np.full(999, 1e3), 17.2), 10.0, 0.0).all()
     assert not stands_out(np.append(np.zeros(999), 17.2), 10.0, 0.0).any()
 

@@ -1,4 +1,4 @@
-"""Where points lie in cells: the law on data whose law is known, and what it makes of answers."""
+"""Where points lie in cells: the law on data whose law is known, and intervals of answers."""
 
 import numpy as np
 import pytest

@@ -115,7 +115,7 @@ def exact(metric, field, total):
 
 
 def assert_certified(found, metric, field, total):
-    """The cells are feasible, and no further from the nearest ones than is said, nor than is aimed at."""
+    """The cells are feasible, and no further from the nearest ones than certified, or than the goal."""
     assert found.cells.min() >= 0
     if total is not None:
         assert found.cells.sum() == pytest.approx(total)

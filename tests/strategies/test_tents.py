@@ -105,7 +105,7 @@ def test_no_other_tents_are_much_better(shape, norm, sources):
     assert search.best_shares(tuned.apart, tuned.degree).error <= 1.02 * best
     budget = dh.Budget(1) if norm == 1 else dh.Budget(rho=Fraction(1, 2))
     found = dh.Mechanism(near, tuned, budget).rmse(dh.workloads.all_ranges(domain))
-    # What the search minimised is the error itself, but for noise on whole numbers and rounded shares.
+    # The search minimises the error itself, except for integer noise and rounded shares.
     assert found**2 == pytest.approx(search.best_shares(tuned.apart, tuned.degree).error, rel=0.03)
 
 
@@ -160,7 +160,7 @@ def test_more_points_than_exact_answers_hold_are_refused():
     counts[3, 5] = (1 << 62) // tents.scale
     with pytest.raises(dh.InputError, match="fewer than") as said:
         tents.measure(counts + 1)
-    assert f"{(counts + 1).sum():,}" not in str(said.value)  # it may be nobody else's to know
+    assert f"{(counts + 1).sum():,}" not in str(said.value)  # the count is private
     counts[3, 5] -= 1000
     assert tents.measure(counts).max() <= 1 << 62
 
