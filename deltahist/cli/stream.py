@@ -163,7 +163,7 @@ def describe_stream(
     steps have equal shares when `amounts` is None.
     """
     from deltahist.budget import say_amount
-    from deltahist.planning.streams import stream_figures
+    from deltahist.planning.advice import stream_figures
 
     spans = [(length, Fraction(limit, NANO)) for length, limit in rule.spans]
     names, most = getattr(work, "names", None), Fraction(rule.limit, NANO)

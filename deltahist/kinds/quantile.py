@@ -231,8 +231,7 @@ class QuantileMechanism(BaseMechanism):
         self._check_common()
         check_quantile(self.q, self.neighbourhood)
         check_all_there(self.counting)
-        object.__setattr__(self, "q", float(self.q))
-        object.__setattr__(self, "number", check_whole(number=self.number))
+        check_whole(number=self.number)
         check_choice(tuple(METHODS), method=self.method)
         _ = self.place_noise  # raises if the budget does not fit
         near, letter = self.neighbourhood, self.letter
@@ -294,7 +293,7 @@ class QuantileMechanism(BaseMechanism):
 
     def describe(self) -> dict[str, Any]:
         return {
-            "q": self.q,
+            "q": float(self.q),
             "number": self.number,
             "method": self.method,
             **budget_description(self.budget),
@@ -309,7 +308,7 @@ class QuantileMechanism(BaseMechanism):
         return cls(
             Neighbourhood.from_description(Domain(**description["domain"]), description["neighbourhood"]),
             description["q"],
-            description["number"],
+            check_whole(number=description["number"]),
             budget_of(description),
             description["method"],
             Preprocessing.from_description(description),

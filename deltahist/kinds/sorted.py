@@ -137,7 +137,7 @@ class SortedMechanism(BaseMechanism):
     neighbourhood : one dimension.
     number : of points; with a source its public bound.
     budget : ε (Laplace noise) or ρ (Gaussian noise).
-    group : points per sum, or "auto" (`group_size`).
+    group : points per sum (`group_size`).
     counting : how rows became points; none may be left out.
     chain : place in a chain of releases that can be refined (`dh.refine`).
 
@@ -154,7 +154,7 @@ class SortedMechanism(BaseMechanism):
     neighbourhood: Neighbourhood
     number: int
     budget: Budget
-    group: int | str = "auto"
+    group: int = 1
     counting: Preprocessing = POINTS
     chain: Chain | None = None
     kind: ClassVar[str] = "deltahist-sorted"
@@ -163,25 +163,14 @@ class SortedMechanism(BaseMechanism):
     def __post_init__(self) -> None:
         check_membership(self.neighbourhood)
         check_all_there(self.counting)
-        number, group = check_whole(number=self.number), self.group
+        number, group = check_whole(number=self.number), check_whole(group=self.group)
         if number > _MOST_SUM:
             raise InputError(f"number is {number:,}: it must be at most 2^52")
-        if group == "auto":
-            group = group_size(self.neighbourhood, number, self.budget, self.counting.contributions)
-        group = check_whole(group=group)
         if group > number:
             raise InputError(f"group is {group:,}: it must be at most the number of points, {number:,}")
-        object.__setattr__(self, "number", number)
-        object.__setattr__(self, "group", group)
         self._check_common()
         if group * self.steps + 64 * self.law.scale >= _MOST_SUM:
             raise InputError(f"group is {group:,}: sums of {self.steps:,} steps and noise exceed 2^52; use fewer cells")
-
-    @property
-    def together(self) -> int:
-        """Points per sum."""
-        assert isinstance(self.group, int)
-        return self.group
 
     @property
     def steps(self) -> int:
@@ -199,7 +188,7 @@ class SortedMechanism(BaseMechanism):
 
     @property
     def size(self) -> int:
-        return -(-self.number // self.together)
+        return -(-self.number // self.group)
 
     @property
     def words(self) -> str:
@@ -223,7 +212,7 @@ class SortedMechanism(BaseMechanism):
         steps = np.full(self.number, self.steps - 1 if self.neighbourhood.sources == "right" else 0, dtype=np.int64)
         steps[: len(private)] = private
         steps.sort()
-        return np.add.reduceat(steps, np.arange(0, self.number, self.together))
+        return np.add.reduceat(steps, np.arange(0, self.number, self.group))
 
     def noise_rows(self) -> list[dict[str, Any]]:
         std = math.sqrt(self.law.variance())
@@ -251,7 +240,7 @@ class SortedMechanism(BaseMechanism):
         domain = Domain(**description["domain"])
         return cls(
             Neighbourhood.from_description(domain, description["neighbourhood"]),
-            description["number"],
+            check_whole(number=description["number"]),
             budget_of(description),
             check_whole(group=description["group"]),
             Preprocessing.from_description(description),
@@ -290,7 +279,7 @@ class SortedRelease(BaseRelease):
     @functools.cached_property
     def decoder(self) -> Isotonic:
         """Isotonic regression of the sums."""
-        ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.together
+        ends = np.arange(len(self.values) + 1, dtype=np.int64) * self.mechanism.group
         ends[-1] = self.mechanism.number
         return Isotonic(self.values, ends, self.laws[0], self.mechanism.steps)
 
@@ -320,7 +309,7 @@ class SortedRelease(BaseRelease):
         for knots in self.decoder.simulated:
             variance += (below(knots, ends[1]) - below(knots, ends[0]) - without) ** 2
         variance /= len(self.decoder.simulated)
-        within = variance_within(self.mechanism.together)
+        within = variance_within(self.mechanism.group)
         for v in ends:
             variance += np.where((v > -0.5) & (v < self.mechanism.steps - 0.5), within, 0.0)
         estimate = np.maximum(b - a, 0.0)
@@ -382,7 +371,7 @@ class SortedRelease(BaseRelease):
             # Rounding must not turn 0.1 of 10 points into two points.
             return np.asarray(absent + np.clip(np.ceil(wanted * there - 1e-9), 1, max(there, 1)))
 
-        number, group = self.mechanism.number, self.mechanism.together
+        number, group = self.mechanism.number, self.mechanism.group
         first, last = self._present
         span, decoder = np.array([first, last]), self.decoder
         share = (1 - level) / (2 if self.neighbourhood.fixed_membership else 4)

@@ -136,7 +136,7 @@ class Step:
     ----------
     clock : defines steps. number : of the step, from 0.
     window : steps that share the budget. budget : of every window, ε or ρ.
-    limits : what more steps in a row spend together at most: pairs (steps, times the budget), infinity for all.
+    limits : what more steps in a row spend together at most (`read_lasting`).
 
     >>> import deltahist as dh
     >>> step = Step(Clock.of("2010-05-01", "1d"), 2, 7, dh.Budget(1))
@@ -151,9 +151,8 @@ class Step:
     limits: tuple[Limit, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "number", check_whole(least=0, number=self.number))
-        object.__setattr__(self, "window", check_whole(window=self.window))
-        object.__setattr__(self, "limits", read_lasting(self.limits, self.window))
+        check_whole(least=0, number=self.number)
+        check_whole(window=self.window)
         try:
             self.clock.label(self.number)
         except (OverflowError, ValueError):
@@ -186,8 +185,9 @@ class Step:
         )
         epsilon, rho = (Fraction(description[k]) if k in description else None for k in ("epsilon", "rho"))
         budget = Budget(epsilon, rho)
+        number, window = check_whole(least=0, number=description["number"]), check_whole(window=description["window"])
         limits = tuple(Limit(*pair) for pair in limits_of(description.get("limits", [])))
-        return cls(clock, description["number"], description["window"], budget, limits)
+        return cls(clock, number, window, budget, read_lasting(limits, window))
 
 
 class OfMechanism:

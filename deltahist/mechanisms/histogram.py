@@ -33,7 +33,7 @@ from deltahist.privacy import Guarantee, Law, gaussian_epsilon
 from deltahist.space.domain import Domain
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Regions, Workload, boxes
-from deltahist.strategies.base import Members, Strategy, from_description, is_own, parse_strategy, whole_shares
+from deltahist.strategies.base import Members, Strategy, from_description, is_own, whole_shares
 
 
 def sensitivity(strategy: Strategy, near: Neighbourhood, *, norm: int = 1) -> Fraction | Root:
@@ -144,7 +144,7 @@ class Mechanism(BaseMechanism):
     Parameters
     ----------
     neighbourhood : who may be confused with whom; holds the domain.
-    strategy : the strategy, or its name, such as "identity" or "hierarchical:8" (`dh.plan` chooses one).
+    strategy : what is measured (`dh.plan` ranks strategies).
     budget : ε (Laplace noise) or ρ (Gaussian noise).
     counting : how rows become counts: the unit of privacy, rows that are left out, the way to the map.
     step : of the stream that this is a map of, if it is.
@@ -153,7 +153,7 @@ class Mechanism(BaseMechanism):
     Raises
     ------
     InputError
-        If the strategy's name is unknown, strategy and neighbourhood are on different domains, the strategy would give
+        If strategy and neighbourhood are on different domains, the strategy would give
         away who appears or how many rows were left out, the way to the map tears points apart by more than a hundredth
         of δ, or a step spends more than its window may.
 
@@ -177,8 +177,6 @@ class Mechanism(BaseMechanism):
     _COPIED: ClassVar[tuple[str, ...]] = ("sensitivity", "determines_cells")
 
     def __post_init__(self) -> None:
-        if isinstance(self.strategy, str):
-            object.__setattr__(self, "strategy", parse_strategy(self.strategy, self.neighbourhood, norm=self.norm))
         self._check_counting()
         self._check_common()
         if self.step is not None:

@@ -18,7 +18,7 @@ from deltahist.mechanisms.base import OfMechanism
 from deltahist.preprocessing import POINTS, Preprocessing
 from deltahist.space.neighbourhood import Neighbourhood
 from deltahist.space.workloads import AllRanges, Boxes, Regions, Workload, all_ranges
-from deltahist.strategies.base import Strategy, strategies
+from deltahist.strategies.base import Strategy, parse_strategy, strategies
 
 #: Boxes of a longer workload are thinned out to this many.
 _MOST_QUERIES = 50_000
@@ -163,8 +163,10 @@ def mechanism_for(
     'Flow'
     """
     budget = Budget(epsilon, rho)
+    if isinstance(strategy, Strategy):
+        return Mechanism(near, strategy, budget, counting)
     if strategy != "auto":
-        return Mechanism(near, strategy, budget, counting)  # type: ignore[arg-type]
+        return Mechanism(near, parse_strategy(strategy, near, norm=budget.law().norm), budget, counting)
     workload = all_ranges(near.domain) if workload is None else workload
     few: Workload = workload
     if not isinstance(workload, AllRanges):

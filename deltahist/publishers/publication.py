@@ -22,7 +22,7 @@ from deltahist.counting import Counts, Points
 from deltahist.errors import InputError, check_whole
 from deltahist.kinds import RELEASES
 from deltahist.kinds.quantile import Quantile, QuantileMechanism, check_quantile, lattice_steps
-from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, on_a_line, places_for
+from deltahist.kinds.sorted import SortedMechanism, SortedRelease, check_membership, group_size, on_a_line, places_for
 from deltahist.mechanisms import BaseMechanism, Mechanism
 from deltahist.mechanisms.base import Chain
 from deltahist.mechanisms.histogram import sensitivity
@@ -233,8 +233,9 @@ def publish_sorted(
     counting = find_preprocessing(points, near.domain, contributions)
     number = places_for(len(on_a_line(points)), near, most)
     budget = Budget(**amounts_for(account, epsilon=epsilon, rho=rho))
+    together = group_size(near, number, budget, counting.contributions) if group == "auto" else check_whole(group=group)
     return publish_mechanism(
-        SortedMechanism(near, number, budget, group, counting),
+        SortedMechanism(near, number, budget, together, counting),
         points,
         account=account,
         state=state,

@@ -205,7 +205,7 @@ def list_rows(published: Published) -> list[Row]:
 
     >>> import deltahist as dh
     >>> near = dh.Neighbourhood(dh.Domain((0, 1), (4,)), delta=0.25)
-    >>> dict(list_rows(dh.Mechanism(near, "identity", dh.Budget(1))))["Unit of privacy"]
+    >>> dict(list_rows(dh.Mechanism(near, dh.strategies.Identity(near.domain), dh.Budget(1))))["Unit of privacy"]
     ['one point']
     """
     facts = list_facts(published)

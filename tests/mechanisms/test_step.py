@@ -8,6 +8,7 @@ import pytest
 import deltahist as dh
 from deltahist.mechanisms.base import Step
 from deltahist.preprocessing import Clock
+from deltahist.space.neighbourhood import read_lasting
 from deltahist.statement.facts import explain_longer, explain_window
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 4, 4), (4, 4)), 1, "boundary")
@@ -34,7 +35,7 @@ def test_a_release_says_which_step_it_is_and_what_its_window_spends(tmp_path):
 
 
 def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
-    limited = Step(DAYS, 2, 7, dh.Budget(1), [(30, 2), (np.inf, Fraction(7, 2))])
+    limited = Step(DAYS, 2, 7, dh.Budget(1), read_lasting([(30, 2), (np.inf, Fraction(7, 2))], 7))
     made = mechanism(epsilon=Fraction(1, 15)).with_step(limited)
     account = dh.Account(dh.Window(7, epsilon=1, limits=[(30, 2), (np.inf, Fraction(7, 2))]), 2)
     dh.publish_mechanism(made, np.ones((4, 4), dtype=int), account=account).save(tmp_path / "day.parquet")
@@ -43,7 +44,9 @@ def test_a_release_says_what_is_promised_for_longer_changes(tmp_path):
     assert dh.list_facts(again)["window"]["limits"] == [[30, "2"], ["any", "7/2"]]
     assert explain_longer(limited) == "ε = 2 within 30 steps; ε = 3.5 in any steps"
     # Not "30.0".
-    assert explain_longer(Step(DAYS, 2, 7, dh.Budget(1), [(30.0, 2)])).startswith("ε = 2 within 30 steps; ")
+    assert explain_longer(Step(DAYS, 2, 7, dh.Budget(1), read_lasting([(30.0, 2)], 7))).startswith(
+        "ε = 2 within 30 steps; "
+    )
 
 
 def test_a_step_spends_no_more_than_its_window():
@@ -110,6 +113,6 @@ def test_the_window_that_is_promised_pays(account):
 
 
 def test_amounts_are_said_as_they_are():
-    exact = Step(DAYS, 2, 7, dh.Budget(rho=Fraction(1234564, 10**7)), [(30, 2)])
+    exact = Step(DAYS, 2, 7, dh.Budget(rho=Fraction(1234564, 10**7)), read_lasting([(30, 2)], 7))
     assert explain_window(exact).endswith("spend at most ρ = 0.1234564 together")
     assert explain_longer(exact).startswith("ρ = 0.2469128 within 30 steps; ρ = 0.4938256 within 60 steps")

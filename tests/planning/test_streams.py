@@ -7,7 +7,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.planning.streams import stream_figures
+from deltahist.planning.advice import stream_figures
 from deltahist.preprocessing import Clock
 
 NEAR = dh.Neighbourhood(dh.Domain((0, 0, 10, 10), (5, 5)), 2, "boundary", [("any", 4)])

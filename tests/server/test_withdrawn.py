@@ -16,6 +16,7 @@ from deltahist.server.catalogue import Catalogue
 from tests.server.conftest import BOUNDS, check_problem
 
 NEAR = dh.Neighbourhood(dh.Domain(BOUNDS, (4, 4), "EPSG:32618"), 2000, "boundary")
+CELLS = dh.strategies.Identity(NEAR.domain)
 BOX = "-74.02,40.66,-73.97,40.70"
 REASON = "wrong column"
 DAYS = ("2010-05-01", "2010-05-02", "2010-05-03")
@@ -23,7 +24,7 @@ DAYS = ("2010-05-01", "2010-05-02", "2010-05-03")
 
 def publish(path, replaces=None):
     counting = Preprocessing(replaces=None if replaces is None else Correction(dh.load(replaces).digest, REASON))
-    mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(1), counting)
+    mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(1), counting)
     dh.publish_mechanism(mechanism, np.full((4, 4), 9)).save(path)
 
 
@@ -132,7 +133,7 @@ def test_a_withdrawn_step_of_a_series_is_missing(tmp_path):
     folder.mkdir()
     window = dh.Window(2, epsilon=1)
     for number, day in enumerate(DAYS):
-        mechanism = dh.Mechanism(NEAR, "identity", dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
+        mechanism = dh.Mechanism(NEAR, CELLS, dh.Budget(0.5), step=Step(clock, number, 2, dh.Budget(1)))
         dh.publish_mechanism(mechanism, np.full((4, 4), 9), account=dh.Account(window, number)).save(
             folder / f"{day}.parquet"
         )
