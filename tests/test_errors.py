@@ -10,7 +10,7 @@ import pytest
 
 import deltahist as dh
 from deltahist._memory import check_memory
-from deltahist.cli.shared import parse_number
+from deltahist.cli.options import parse_number
 from deltahist.errors import as_exact_fraction, check_choice, check_finite, check_positive, check_whole
 from deltahist.preprocessing import normalize_name
 

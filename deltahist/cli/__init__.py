@@ -1,19 +1,21 @@
-"""The command line: its commands, the project file, and how errors become one line on stderr.
+"""The command line: its commands, the project file, what is printed and written, and errors as one line on stderr.
 
 Help texts use `\b` so that examples keep their lines.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import io
+import json
 import os
 import re
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,44 +23,33 @@ import typer
 from typer import Option
 from typer.core import TyperCommand
 
-from deltahist.cli import console
 from deltahist.errors import DeltaHistWarning, InputError
 
-#: Commands in the order of the help, each with one line about it.
+#: Commands in the order of the help: the function of each, and one line about it.
 COMMANDS = {
-    "demo": "Publish a made-up city end to end, to see how it works.",
-    "plan": "Rank δ, cells and strategies by expected error, before any data.",
-    "publish": "Publish a file of points as one release file.",
-    "stream": "Publish one map per step of time, within a budget per window.",
-    "refine": "Publish a finer release of the same data, for the difference in budget.",
-    "tighten": "Make a more private copy of a release, without the data.",
-    "withdraw": "Withdraw a release, in the ledger and by a notice next to the file.",
-    "sorted": "Publish the sorted values of a column, for quantiles and ranges.",
-    "quantile": "Publish the median or another quantile of a column.",
-    "share": "Share noisy values over a network: the closer the user, the less noise.",
-    "ask": "Answer a query, charged to the people whose records it uses.",
-    "query": "Count the points in boxes or regions, with intervals.",
-    "statement": "Show the privacy statement of a release, or write it as a page.",
-    "plot": "Draw the map and the protection by distance.",
-    "export": "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF.",
-    "serve": "Answer range queries over HTTP from published releases.",
-    "ledger": "Show, check or export the accounts of a ledger.",
+    "demo": ("demo.publish_demo", "Publish a made-up city from start to end."),
+    "plan": ("stream.plan", "Rank δ, cells and strategies by expected error. Reads no data."),
+    "publish": ("publish.publish", "Publish a file of points as one release file."),
+    "stream": ("stream.publish_stream", "Publish one map per time step, within a budget per window."),
+    "refine": ("publish.refine", "Publish a more accurate release of the same data for the difference in budget."),
+    "tighten": ("publish.tighten", "Make a more private copy of a release without the data."),
+    "withdraw": ("publish.withdraw", "Withdraw a release in its ledger and in a public notice."),
+    "sorted": ("publish.publish_sorted", "Publish the sorted values of a column, for quantiles and ranges."),
+    "quantile": ("publish.publish_quantile", "Publish the median or another quantile of a column."),
+    "share": ("people.share", "Share noisy values over a network: the closer the user, the less noise."),
+    "ask": ("people.ask", "Answer a query, charged to the people whose records it uses."),
+    "query": ("query.query", "Count the points in boxes or regions, with intervals."),
+    "statement": ("query.show_statement", "Print the privacy statement of a release or write it as a page."),
+    "plot": ("query.plot", "Draw the map and the protection by distance."),
+    "export": ("query.export", "Write the cells as GeoPackage, GeoParquet, GeoJSON, CSV or GeoTIFF."),
+    "serve": ("serve.serve", "Serve releases over HTTP, with a web map."),
+    "ledger": ("ledger.ledger", "Show, check or export the accounts of a ledger."),
 }
-#: Commands whose function is in the file of another one.
-_FILES = {
-    **{"tighten": "refine", "withdraw": "refine", "sorted": "publish", "quantile": "publish"},
-    **{"statement": "show", "plot": "show", "export": "show"},
-}
-#: The project file of the current folder, and the commands that use its keys above all headings.
-PROJECT = Path("deltahist.toml")
-_SHARING = ("publish", "stream", "plan")
-#: A password in a URL: between a user's name and the host, or among the settings.
-_PASSWORD = re.compile(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", re.IGNORECASE)
-#: A database on a server.
-_SERVER = re.compile(r"postgres(ql)?(\+psycopg)?://", re.IGNORECASE)
+#: Whether --quiet suppresses notes and progress.
+STATE = {"quiet": False}
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         from deltahist import __version__
 
@@ -69,7 +60,9 @@ def _version(asked: bool) -> None:
 def deltahist(
     config: Annotated[Path | None, Option(metavar="FILE", help="Project file, instead of deltahist.toml.")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Suppress notes and progress.")] = False,
-    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Publish location data under distance-aware differential privacy, and answer range queries from it.
 
@@ -77,41 +70,41 @@ def deltahist(
     Start with:
       deltahist demo                      # a made-up city, from a table of visits to a map
       deltahist publish --help
-    Errors are one line on stderr with exit status 2. No output file is ever half written.
+    Errors are one line on stderr with exit status 2. Output files are written whole or not at all.
     """
-    console.STATE["quiet"] = quiet
+    STATE["quiet"] = quiet
 
 
 def load_command(name: str) -> Any:
-    """Import the file of a command, and return the command as Typer takes it: a function or an app."""
-    module = importlib.import_module(f"deltahist.cli.{_FILES.get(name, name)}")
-    return getattr(module, "publish_sorted" if name == "sorted" else name)
+    """Import the file of a command, and return its function or Typer app."""
+    module, function = COMMANDS[name][0].split(".")
+    return getattr(importlib.import_module(f"deltahist.cli.{module}"), function)
 
 
-def app(called: str | None = None) -> typer.Typer:
-    """Return the command line, in which only the called command is imported; the others are lines of the help."""
+def make_app(called: str | None) -> typer.Typer:
+    """Return the command line. Only the file of the called command is imported; the others are lines of the help."""
     # Plain help takes half the time of the decorated one, and it can be piped.
-    line = typer.Typer(
+    app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
-    line.callback()(deltahist)
-    for name, text in COMMANDS.items():
-        command = load_command(name) if name == called else _version  # any function will do
+    app.callback()(deltahist)
+    for name, (_, text) in COMMANDS.items():
+        command = load_command(name) if name == called else _print_version  # any function will do
         if isinstance(command, typer.Typer):
-            line.add_typer(command, name=name, short_help=text)
+            app.add_typer(command, name=name, short_help=text)
         else:
             settings = {"auto_envvar_prefix": "DELTAHIST_SERVE"} if name == "serve" else None
-            line.command(name, cls=Command, short_help=text, context_settings=settings)(command)
-    return line
+            app.command(name, cls=Command, short_help=text, context_settings=settings)(command)
+    return app
 
 
 def invoke(arguments: Sequence[str]) -> Any:
-    """Run one command line and return what the command returns; errors are raised."""
+    """Run one command line and return the result of its command. Errors are raised."""
     called = next((each for each in arguments if each in COMMANDS), None)
-    return app(called)(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
+    return make_app(called)(list(arguments) or ["--help"], prog_name="deltahist", standalone_mode=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,11 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in ("SIGTERM", "SIGHUP"):  # become SystemExit, so that temporary files are removed
             if (number := getattr(signal, name, None)) and signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    console.STATE["quiet"] = False
+    STATE["quiet"] = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("always", category=DeltaHistWarning)
-            warnings.showwarning = lambda message, *rest, **more: console.note(
+            warnings.showwarning = lambda message, *rest, **more: print_note(
                 "warning: " + " ".join(str(message).split())
             )
             result = invoke(sys.argv[1:] if arguments is None else arguments)
@@ -153,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not hasattr(problem, "format_message"):  # Typer's usage errors have it
             raise
         text = f"{problem.format_message()} (see --help)"
-    console.note("error: " + " ".join(text.split()))
+    print_note("error: " + " ".join(text.split()))
     return 2
 
 
@@ -161,23 +154,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class Command(TyperCommand):
-    """A command whose options may come from the project file; typed values win."""
+    """A command that takes missing options from the project file."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a command line, with the options of the project file as defaults."""
-        file = ctx.find_root().params.get("config")
-        if ctx.parent is not None and (file is not None or PROJECT.is_file()):
-            ctx.default_map = _read_project(file or PROJECT, self)
+        file = ctx.find_root().params.get("config") or Path("deltahist.toml")
+        if ctx.parent is not None and (file.is_file() or file != Path("deltahist.toml")):
+            ctx.default_map = _read_project(file, self)
         rest = super().parse_args(ctx, args)
-        for name in ("epsilon", "rho"):
-            if name in ctx.params and ctx.get_parameter_source(name).name == "DEFAULT_MAP":
-                console.note(f"{name} is {ctx.params[name]}, from {file or PROJECT}")
         for name, value in ctx.params.items():
-            source = ctx.get_parameter_source(name)
-            if source is not None and source.name == "DEFAULT_MAP" and _SERVER.match(str(value)):
+            if getattr(ctx.get_parameter_source(name), "name", "") != "DEFAULT_MAP":
+                continue
+            if name in ("epsilon", "rho"):
+                print_note(f"{name} is {value}, from {file}")
+            if re.match(r"postgres(ql)?(\+psycopg)?://", str(value), re.IGNORECASE):
                 # An empty password keeps the driver from sending PGPASSWORD to whatever host the file names.
                 ctx.params[name] = f"{value}{'&' if '?' in value else '?'}password="
-                console.note(f"{name} is a server from {file or PROJECT}: PGPASSWORD is not sent to it")
+                print_note(f"{name} is a server from {file}: PGPASSWORD is not sent to it")
         return rest
 
 
@@ -191,48 +184,122 @@ def _read_project(file: Path, command: TyperCommand) -> dict[str, Any]:
 
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8-sig"), parse_float=str)
-    except OSError as problem:
-        raise InputError(f"--config is {str(file)!r}: {problem.strerror}") from None
     except (ValueError, RecursionError) as problem:
         raise InputError(f"--config is {str(file)!r}: it must be TOML in UTF-8 ({problem})") from None
-    check_passwords(found)
+    _check_passwords(found)
     headings = {key: found.pop(key) for key in [*found] if isinstance(found[key], dict)}
-    own, known = headings.get(str(command.name), {}), {str(each.name) for each in command.params}
-    shared = {key.replace("-", "_"): value for key, value in found.items()}
-    if unknown := [*(headings.keys() - COMMANDS.keys()), *(key for key in own if key.replace("-", "_") not in known)]:
-        raise InputError(f"{file} has {unknown[0]!r}: no command or option of `{command.name}` has that name")
-    names = {name for each in _SHARING for name in inspect.signature(load_command(each)).parameters}
-    if unknown := [key for key in shared if key not in names]:
-        raise InputError(f"{file} has {unknown[0]!r} above all headings: no option of publish, stream or plan")
-    mine = {key: shared[key] for key in shared.keys() & known} if command.name in _SHARING else {}
-    return mine | {key.replace("-", "_"): value for key, value in own.items()}
+    shared, own = ({key.replace("-", "_"): value for key, value in part.items()}
+                   for part in (found, headings.get(str(command.name), {})))  # fmt: skip
+    known, sharing = {str(each.name) for each in command.params}, ("publish", "stream", "plan")
+    shareable = {name for each in sharing for name in inspect.signature(load_command(each)).parameters}
+    if unknown := [*(headings.keys() - COMMANDS.keys()), *(own.keys() - known), *(shared.keys() - shareable)]:
+        raise InputError(f"{file} has {unknown[0]!r}: it must be a command, an option of `{command.name}` below "
+                         "its heading, or an option of publish, stream or plan above all headings")  # fmt: skip
+    return ({key: shared[key] for key in shared.keys() & known} if command.name in sharing else {}) | own
 
 
-def check_passwords(options: dict[str, Any]) -> None:
-    """Raise InputError if an option of a project file holds a password."""
+def _check_passwords(options: dict[str, Any]) -> None:
     for key, value in options.items():
-        if _PASSWORD.search(str(value)):
+        if re.search(r"://[^:/]*:[^@]+@|://.*[?&]\w*password=", str(value), re.IGNORECASE):
             raise InputError(f"{key} holds a password: keep it in PGPASSWORD or ~/.pgpass, not in a project file")
 
 
 def write_project(context: typer.Context, file: Path) -> None:
-    """Write the options of a command line that were typed, or read from a project file, as a project file."""
-    import json
-    from fractions import Fraction
-
+    """Write the options of a command line, typed or from a project file, as a project file."""
     given: dict[str, Any] = {}
     for each in context.command.params:
-        value, name = context.params.get(str(each.name)), str(each.name).replace("_", "-")
-        typed = context.get_parameter_source(str(each.name))
-        if each.param_type_name == "argument" or name in ("dry-run", "write-config"):
-            continue
-        if typed is not None and typed.name in ("COMMANDLINE", "DEFAULT_MAP"):
-            given[name] = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            if isinstance(value, str):  # the empty password is added again when the file is read
-                given[name] = re.sub(r"[?&]password=$", "", value)
-    check_passwords(given)
-    lines = [f"[{context.command.name}]"]
-    for name, value in given.items():
-        text = str(value) if isinstance(value, Path | Fraction) else value
-        lines.append(f"{name} = {json.dumps(text, ensure_ascii=False)}")
-    console.put("\n".join(lines), file)
+        value, name = context.params.get(str(each.name)), str(each.name)
+        source = getattr(context.get_parameter_source(name), "name", "")
+        if source in ("COMMANDLINE", "DEFAULT_MAP") and name not in ("source", "dry_run", "write_config"):
+            value = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            # The empty password of a server is added again when the file is read.
+            text = value if isinstance(value, bool | int | list) else re.sub(r"[?&]password=$", "", str(value))
+            given[name.replace("_", "-")] = text
+    _check_passwords(given)
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in given.items()]
+    write_text("\n".join([f"[{context.command.name}]", *lines]), file)
+
+
+# --- what is printed and written -----------------------------------------------------------------------------
+
+
+def print_note(text: str) -> None:
+    """Print a note on stderr; with --quiet, only warnings and errors."""
+    if not STATE["quiet"] or text.startswith(("error: ", "warning: ", "wrong: ", "not served: ")):
+        print(text, file=sys.stderr)
+
+
+@contextlib.contextmanager
+def show_progress(text: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show on a terminal that work goes on, with a bar if the steps are known; yield the function that ends a step."""
+    if STATE["quiet"] or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    counted = [] if steps is None else [BarColumn(), MofNCompleteColumn()]
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), *counted, TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task(text, total=steps)
+        yield lambda: bar.advance(task)
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Iterable[str] = ()) -> str:
+    """Align columns: the first one and those named in `left` flush left, the others, which are figures, flush right."""
+    from rich.cells import cell_len
+
+    # A table of rich's own takes 0.4 ms for each row, more than the answer in it.
+    columns = []
+    for name, *texts in zip(header, *rows, strict=True):
+        # Control characters could steer the terminal.
+        texts = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text) for text in (name, *texts)]
+        sizes = [len(text) if text.isascii() else cell_len(text) for text in texts]
+        gaps = [" " * (max(sizes) - size) for size in sizes]
+        flush_left = not columns or name in left
+        padded = [text + gap if flush_left else gap + text for text, gap in zip(texts, gaps, strict=True)]
+        columns.append([padded[0], "-" * max(sizes), *padded[1:]])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+
+
+def format_facts(**values: object) -> str:
+    """Return one line for each value that is not None, after its name."""
+    return "\n".join(f"{name.replace('_', ' '):<12} {value}" for name, value in values.items() if value is not None)
+
+
+def write_text(text: str, out: Path | None = None) -> None:
+    """Print text, or write it to a file that appears whole or not at all."""
+    from deltahist._files import write_whole
+
+    if out is None:
+        print(text.rstrip("\n"))
+    else:
+        write_whole(out, lambda part: part.write_text(text.rstrip("\n") + "\n", encoding="utf-8"))
+
+
+def write_json(data: Any, out: Path | None = None) -> None:
+    """Print data as JSON, or write it to a file."""
+    write_text(json.dumps(data, indent=2, ensure_ascii=False), out)
+
+
+def check_target(out: Path | None, *used: str | Path | None, replace: bool = True, option: str = "--out") -> None:
+    """Raise InputError if a file cannot be written, must not be replaced, or belongs to what is `used`.
+
+    Call it before long work, which a misspelt folder would otherwise lose.
+    """
+    from deltahist._files import check_creatable
+
+    if out is None:
+        return
+    check_creatable(out)
+    target, notice = out.resolve(), Path(str(out).removesuffix(".parquet") + ".withdrawn.json")
+    clash = [each for each in used if each is not None and Path(each).resolve() in (target, *target.parents)]
+    if clash:
+        rule = f"it must differ from {str(clash[0])!r}, and not lie in it"
+    elif notice.exists():
+        rule = f"a release of that name was withdrawn ({notice.name}); choose another name"
+    elif out.exists() and not replace:
+        rule = "it exists already; choose another name"
+    else:
+        return
+    raise InputError(f"{option} is {str(out)!r}: {rule}")

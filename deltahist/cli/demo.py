@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 import deltahist as dh
-from deltahist.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-#: W,S,E,N in metres of EPSG:32618; the whole sample lies inside.
-BOUNDS = "578000,4501000,593000,4518000"
 #: Queries of the demonstration.
 PLACES = {
     "the centre, 3 km": (583700, 4507500, 586700, 4510500),
@@ -29,10 +26,10 @@ PLACES = {
 }
 
 
-def demo(
-    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Its folder.")] = Path("deltahist-demo"),
+def publish_demo(
+    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder to write to.")] = Path("deltahist-demo"),
 ) -> None:
-    """Publish a made-up city end to end: a table of visits becomes a release, answers and a map.
+    """Publish a made-up city from start to end: a table of visits becomes a release, answers and a map.
 
     \b
     Examples:
@@ -41,10 +38,7 @@ def demo(
     """
     from deltahist.sample import sample_districts, sample_points
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise InputError(f"--out is {str(out)!r}: that is a file, it must be a folder") from None
+    out.mkdir(parents=True, exist_ok=True)
     visits, districts, city, picture = (
         out / name for name in ("visits.csv", "districts.geojson", "city.parquet", "city.png")
     )
@@ -54,23 +48,23 @@ def demo(
     sample_districts().to_file(districts, driver="GeoJSON")
 
     publish = ["publish", str(visits), "--x", "lon", "--y", "lat", "--user", "user", "--max-per-user", "5"]
-    publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", BOUNDS]
+    publish += ["--crs", "EPSG:4326", "--project", "EPSG:32618", "--bounds", "578000,4501000,593000,4518000"]
     publish += ["--cell", "250m", "--delta", "500m", "--epsilon", "1", "--out", str(city)]
     city.unlink(missing_ok=True)
-    release, counted = _run(publish)
-    _run(["statement", str(city)])
-    _compare(release, counted.counts.array, sample)
-    _run(["plot", str(city), "--out", str(picture)])
+    release, counted = _run_command(publish)
+    _run_command(["statement", str(city)])
+    _print_comparison(release, counted.counts.array, sample)
+    _run_command(["plot", str(city), "--out", str(picture)])
     box = ",".join(map(str, PLACES["the centre, 3 km"]))
     print(f"\nLook at {picture}. Then try:")
     print(f"  deltahist query {city} --box {box} --format json")
     print(f"  deltahist plot {city} --regions {districts} --out {out / 'districts.png'}")
     print(f"  deltahist export {city} --out {out / 'cells.geojson'}")
     print(f"  deltahist serve {city}      # a map at http://127.0.0.1:8000 that answers")
-    print("  deltahist publish --help      # the same with your own file")
+    print("  deltahist publish --help      # the same for your own file")
 
 
-def _run(arguments: Sequence[str]) -> Any:
+def _run_command(arguments: Sequence[str]) -> Any:
     """Show a command line, then run it."""
     from deltahist.cli import invoke
 
@@ -79,8 +73,8 @@ def _run(arguments: Sequence[str]) -> Any:
     return invoke(["--config", os.devnull, *arguments])  # whatever the project file of this folder says
 
 
-def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:
-    """Print answers beside the truth, which is only known because the city is made up."""
+def _print_comparison(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> None:
+    """Print answers next to the truth, which is known because the city is made up."""
     import geopandas
 
     places = {"whole map": release.domain.bounds, **PLACES}
@@ -91,8 +85,8 @@ def _compare(release: dh.Release, kept: NDArray[Any], sample: pd.DataFrame) -> N
     on_map = degrees.to_crs(release.domain.crs)  # before any bounding of users
     table["all visits"] = [len(on_map.cx[west:east, south:north]) for west, south, east, north in places.values()]
     print(
-        "\nAnswers from the release, with 95% intervals, beside the truth, which is known here\n"
-        "only because the city is made up. The release is about the visits that were kept, at\n"
-        "most 5 of each user.\n"
+        "\nAnswers from the release, with 95% intervals, next to the truth, which is known here\n"
+        "because the city is made up. The release counts the visits that were kept, at most 5\n"
+        "of each user.\n"
     )
     print(table.to_string(float_format="{:,.0f}".format, formatters={"all visits": "{:,}".format}))

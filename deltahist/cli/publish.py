@@ -1,4 +1,4 @@
-"""`deltahist publish` and `deltahist quantile`: from private points to a release file."""
+"""`deltahist publish`, `sorted` and `quantile` make releases; `refine`, `tighten` and `withdraw` follow."""
 
 from __future__ import annotations
 
@@ -8,59 +8,55 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from deltahist.cli import shared, write_project
-from deltahist.cli.console import check_target, facts, note, put, show_progress
-from deltahist.errors import InputError
+from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_project, write_text
+from deltahist.cli.options import require
 
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
     from deltahist.preprocessing import Preprocessing
-
-Replaces = Annotated[Path | None, Option(metavar="OLD", help="Release to correct and withdraw.")]
-Reason = Annotated[str | None, Option(metavar="TEXT", help="With --replaces: why. Public.")]
-NewState = Annotated[Path | None, Option(metavar="FILE", help="File for the secret state, to refine later.")]
+    from deltahist.releases import BaseRelease
 
 
 def publish(
     context: typer.Context,
-    source: shared.Input,
+    source: options.Input,
     *,
-    x: shared.X = None,
-    y: shared.Y = None,
-    crs: shared.PointsCrs = None,
-    project: shared.Project = None,
-    bounds: shared.Bounds,
-    cell: shared.Cell = None,
-    delta: shared.Delta,
-    epsilon: shared.Epsilon = None,
-    rho: shared.Rho = None,
-    limit: shared.Limit = None,
-    sources: shared.Sources = "none",
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
-    dry_run: shared.DryRun = False,
-    write_config: Annotated[Path | None, Option(metavar="FILE", help="With --dry-run: write a project file.")] = None,
-    strategy: shared.Strategy = "auto",
-    regions: shared.Regions = None,
-    points: shared.Points = None,
-    user: shared.User = None,
-    max_per_user: shared.MaxPerUser = None,
-    where: shared.Where = None,
-    outside: shared.Outside = None,
-    drop_bad_rows: shared.DropBadRows = False,
-    table: shared.Table = None,
-    ledger: shared.LedgerFile = None,
-    account: shared.AccountName = None,
-    account_limit: shared.AccountLimit = None,
-    replaces: Replaces = None,
-    reason: Reason = None,
-    state: NewState = None,
+    x: options.X = None,
+    y: options.Y = None,
+    crs: options.PointsCrs = None,
+    project: options.Project = None,
+    bounds: options.Bounds,
+    cell: options.Cell = None,
+    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    limit: options.Limit = None,
+    sources: options.Sources = "none",
+    out: options.ReleaseFile,
+    dry_run: options.DryRun = False,
+    write_config: Annotated[Path | None, Option(metavar="FILE", help="Project file to write, with --dry-run.")] = None,
+    strategy: options.Strategy = "auto",
+    regions: options.Regions = None,
+    points: options.Points = None,
+    user: options.User = None,
+    max_per_user: options.MaxPerUser = None,
+    where: options.Where = None,
+    outside: options.Outside = None,
+    drop_bad_rows: options.DropBadRows = False,
+    table: options.Table = None,
+    ledger: options.LedgerFile = None,
+    account: options.AccountName = None,
+    account_limit: options.AccountLimit = None,
+    replaces: options.Replaces = None,
+    reason: options.Reason = None,
+    state: options.NewState = None,
 ) -> Any:
     """Publish a file of points as one release file, which you may hand out.
 
     All options are public. Lengths are in ground metres ("250m"), or plain numbers without a CRS. Bounds are extended
-    to whole cells. Row counts on stderr are private.
+    to whole cells. Row counts printed on stderr are private.
 
     \b
     Examples:
@@ -77,9 +73,8 @@ def publish(
     from deltahist.statement import write_statement
     from deltahist.strategies.base import find_strategy_class
 
-    budget = shared.read_budget(epsilon, rho)
-    if write_config is not None and not dry_run:
-        raise InputError("--write-config requires --dry-run")
+    budget = options.read_budget(epsilon, rho)
+    require(write_config is None or dry_run, "--write-config requires --dry-run")
     check_target(write_config, source, regions, out, ledger, option="--write-config")
     check_target(out, regions)
     payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget, dry_run)
@@ -87,66 +82,72 @@ def publish(
     if strategy != "auto":
         find_strategy_class(strategy)
     reading: dict[str, Any] = {
-        **{"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "user": user, "max_per_user": max_per_user},
+        **{"x": x, "y": y, "crs": options.read_crs(crs), "user": user, "max_per_user": max_per_user},
         **{"where": where, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table},
     }
     counting = _correct(Reading.of(**reading).preprocessing(None), replaces, reason)
-    place = shared.MapOptions(
+    place = options.MapOptions(
         bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=(x, y)
     )
-    if not dry_run:  # a misspelt column is found before cells and strategies are compared
+    if not dry_run:  # find a misspelt column before comparing cells and strategies
         check_file(source, len(bounds) // 2, **reading)
-    chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **budget)
+    chosen = options.choose_mechanism(
+        place, points, {"regions": regions}, strategy=strategy, counting=counting, **budget
+    )
     mechanism = chosen.mechanism
     check_publication(mechanism, accepted=False)
     about = {
-        **shared.about_map(mechanism.domain),
+        **options.describe_map(mechanism.domain),
         "strategy": mechanism.strategy.name,
         "guarantee": mechanism.promise,
-        "limit": shared.describe_limit(mechanism, limit),
+        "limit": options.describe_limit(mechanism, limit),
     }
     if dry_run:
-        print(facts(**about), chosen.describe_error(points), sep="\n")
+        print(format_facts(**about), chosen.describe_error(points), sep="\n")
         if chosen.cells:
-            print(f"\nCells that were compared:\n{chosen.table_of_cells()}")
+            print(f"\nExpected errors by size of cells:\n{chosen.describe_cells()}")
         print(f"\n{write_statement(mechanism)}")
         if write_config is not None:
             write_project(context, write_config)
-            note(f"wrote {write_config}")
+            print_note(f"wrote {write_config}")
         return None
     with show_progress("Counting points …"):
         counted = count_file(source, mechanism.domain, **reading)
-    shared.note_rows(counted, outside)
-    with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
+    options.note_rows(counted, outside)
+    with options.warn_of_charges(payer), show_progress("Drawing noise …"):
         release = publish_mechanism(mechanism, counted.counts, account=payer, out=out, state=state)
-    print(facts(published=out, **about, account=release.payment, state=describe_state(state)))
+    print(format_facts(published=out, **about, account=release.payment, state=_describe_state(state)))
     return release, counted
 
 
 def publish_sorted(
-    source: shared.Input,
+    source: options.Input,
     *,
-    x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
-    bounds: Annotated[Any, Option(metavar="LOW,HIGH", parser=shared.corners, help="Values outside are clamped.")],
-    delta: shared.Delta,
-    cell: Annotated[Any, Option(metavar="LENGTH", parser=shared.length, help="Bin of histograms. [default: δ]")] = None,
-    limit: shared.Limit = None,
-    epsilon: shared.Epsilon = None,
-    rho: shared.Rho = None,
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The release file (Parquet).")],
-    user: shared.User = None,
-    max_per_user: shared.MaxPerUser = None,
-    where: shared.Where = None,
-    outside: Annotated[Literal["clamp"] | None, Option(help="Values outside. [default: clamp up to 1%]")] = None,
-    table: shared.Table = None,
-    ledger: shared.LedgerFile = None,
-    account: shared.AccountName = None,
-    account_limit: shared.AccountLimit = None,
-    replaces: Replaces = None,
-    reason: Reason = None,
-    state: NewState = None,
+    x: options.Values,
+    bounds: options.Range,
+    delta: options.Delta,
+    cell: Annotated[
+        Any, Option(metavar="LENGTH", parser=options.parse_length, help="Bin width of histograms. [default: δ]")
+    ] = None,
+    limit: options.Limit = None,
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    out: options.ReleaseFile,
+    user: options.User = None,
+    max_per_user: options.MaxPerUser = None,
+    where: options.Where = None,
+    outside: Annotated[
+        Literal["clamp"] | None, Option(help="Treatment of values outside. [default: clamp up to 1%]")
+    ] = None,
+    table: options.Table = None,
+    ledger: options.LedgerFile = None,
+    account: options.AccountName = None,
+    account_limit: options.AccountLimit = None,
+    replaces: options.Replaces = None,
+    reason: options.Reason = None,
+    state: options.NewState = None,
 ) -> Any:
-    """Publish the sorted values of one column as one release file, which answers ranges and quantiles.
+    """Publish the sorted values of one column as one release, which answers ranges and quantiles.
 
     The number of values is public.
 
@@ -159,29 +160,27 @@ def publish_sorted(
     from deltahist.kinds.sorted import check_membership, places_for
     from deltahist.publishers import publish_sorted as publish_points
 
-    budget = shared.read_budget(epsilon, rho)
+    budget = options.read_budget(epsilon, rho)
     payer = _prepare(source, out, replaces, reason, state, (ledger, account, account_limit), budget)
-    near = shared.MapOptions(bounds=bounds, delta=delta, cell=cell, limit=limit).near()
+    near = options.MapOptions(bounds=bounds, delta=delta, cell=cell, limit=limit).make_neighbourhood()
     check_membership(near)
     places_for(1, near, None)
     reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside, "table": table}
     with show_progress("Reading points …"):
-        points = points_file(source, near.domain, **reading)
-    shared.note_rows(points)
-    prepared = _correct(points.points.preprocessing, replaces, reason)
-    with shared.warn_of_charges(payer), show_progress("Drawing noise …"):
-        release = publish_points(
-            replace(points.points, preprocessing=prepared), near, account=payer, state=state, **budget
-        )
+        located = points_file(source, near.domain, **reading)
+    options.note_rows(located)
+    points = replace(located.points, preprocessing=_correct(located.points.preprocessing, replaces, reason))
+    with options.warn_of_charges(payer), show_progress("Drawing noise …"):
+        release = publish_points(points, near, account=payer, state=state, **budget)
         release.save(out)
     print(
-        facts(
+        format_facts(
             published=out,
             sorted=f"{release.mechanism.number:,} points, {release.mechanism.group:,} per sum",
             guarantee=release.mechanism.promise,
             account=release.payment,
             ask_it=f"deltahist query {out} --quantiles 0.25,0.5,0.75",
-            state=describe_state(state),
+            state=_describe_state(state),
         )
     )
     return release
@@ -197,18 +196,17 @@ def _prepare(
     budget: dict[str, Any],
     dry_run: bool = False,
 ) -> Account | None:
-    """Check what a release is written to, and open the account that pays for it."""
+    """Check the files that a release is written to, and open the account that pays for it."""
+    from deltahist._files import form_of
     from deltahist.publishers.state import check_new
 
-    if (replaces is None) != (reason is None):
-        raise InputError("--replaces requires --reason, and the reverse")
-    if out.suffix.lower() != ".parquet":
-        raise InputError(f"--out is {str(out)!r}: a release ends in .parquet (`deltahist export` writes other forms)")
+    require((replaces is None) == (reason is None), "--replaces requires --reason, and the reverse")
+    form_of(out, {".parquet": "parquet"})
     check_target(out, source, replaces, paying[0], replace=dry_run)
     if state is not None and not dry_run:
         check_new(state)
         check_target(state, source, out, paying[0], option="--state")
-    return shared.open_account(*paying, budget)
+    return options.open_account(*paying, budget)
 
 
 def _correct(counting: Preprocessing, replaces: Path | None, reason: str | None) -> Preprocessing:
@@ -221,35 +219,32 @@ def _correct(counting: Preprocessing, replaces: Path | None, reason: str | None)
     return replace(counting, replaces=Correction(read_release(replaces).digest, reason))
 
 
-def describe_state(state: Path | None) -> str | None:
-    """Return where the state of a release is, as text."""
-    return None if state is None else f"{state} (keep it secret; `deltahist refine` needs it)"
-
-
-def quantile(
-    source: shared.Input,
+def publish_quantile(
+    source: options.Input,
     *,
-    q: Annotated[float, Option(metavar="Q", help="Which quantile: 0.5 is the median.")],
-    x: Annotated[str, Option(metavar="COL", help="Column of the values: a name, or a number from 0.")],
-    bounds: Annotated[Any, Option(metavar="LOW,HIGH", parser=shared.corners, help="Values outside are clamped.")],
-    delta: shared.Delta,
-    limit: shared.Limit = None,
-    epsilon: shared.Epsilon = None,
-    rho: shared.Rho = None,
-    method: Annotated[Literal["inverse", "smooth"], Option(help="Inverse or smooth sensitivity.")] = "inverse",
-    user: shared.User = None,
-    max_per_user: shared.MaxPerUser = None,
-    where: shared.Where = None,
-    outside: shared.Outside = None,
-    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="Also write it as JSON.")] = None,
-    ledger: shared.LedgerFile = None,
-    account: shared.AccountName = None,
-    account_limit: shared.AccountLimit = None,
+    q: Annotated[float, Option(metavar="Q", help="Share of the values below the quantile: 0.5 for the median.")],
+    x: options.Values,
+    bounds: options.Range,
+    delta: options.Delta,
+    limit: options.Limit = None,
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    method: Annotated[
+        Literal["inverse", "smooth"], Option(help="Mechanism, by inverse or smooth sensitivity.")
+    ] = "inverse",
+    user: options.User = None,
+    max_per_user: options.MaxPerUser = None,
+    where: options.Where = None,
+    outside: options.Outside = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="JSON file to write, too.")] = None,
+    ledger: options.LedgerFile = None,
+    account: options.AccountName = None,
+    account_limit: options.AccountLimit = None,
 ) -> Any:
     """Publish the median or another quantile of one column.
 
-    The number of values is public, and printed. The noise scale is not, since with smooth sensitivity it depends on
-    the data.
+    The number of values is public, and printed. The noise scale is not published: with smooth sensitivity it depends
+    on the data.
 
     \b
     Examples:
@@ -258,26 +253,151 @@ def quantile(
     """
     from deltahist.counting import points_file
     from deltahist.kinds.quantile import check_quantile
-    from deltahist.publishers import publish_quantile
+    from deltahist.publishers import publish_quantile as publish_points
     from deltahist.space.domain import Domain
     from deltahist.space.neighbourhood import Neighbourhood
 
-    budget = shared.read_budget(epsilon, rho)
-    payer = shared.open_account(ledger, account, account_limit, budget)
-    if ledger is not None and out is None:
-        raise InputError("--ledger requires --out, so that the answer outlives the terminal")
+    budget = options.read_budget(epsilon, rho)
+    payer = options.open_account(ledger, account, account_limit, budget)
+    require(ledger is None or out is not None, "--ledger requires --out, so that the answer outlives the terminal")
     check_target(out, source, ledger, replace=False)
-    near = Neighbourhood(Domain(bounds, (1000,)), delta, limits=shared.read_limits(limit))
+    near = Neighbourhood(Domain(bounds, (1000,)), delta, limits=options.parse_limits(limit))
     near.check_on_map()
     check_quantile(q, near)
-    reading = {"x": x, "user": user, "max_per_user": max_per_user, "where": where, "outside": outside}
-    located = points_file(source, near.domain, **reading)
-    shared.note_rows(located)
-    with shared.warn_of_charges(payer), show_progress("Drawing the quantile …"):
-        found = publish_quantile(located.points, q, near, method=method, account=payer, **budget)
+    located = points_file(source, near.domain, x=x, user=user, max_per_user=max_per_user, where=where, outside=outside)
+    options.note_rows(located)
+    with options.warn_of_charges(payer), show_progress("Drawing the quantile …"):
+        found = publish_points(located.points, q, near, method=method, account=payer, **budget)
         if out is not None:
-            put(found.to_json(), out)
+            write_text(found.to_json(), out)
     print(f"{found.value:.12g}  (quantile {q:g} of {found.total:,}, {found.method}, {found.mechanism.promise})")
     if found.payment is not None:
         print(f"account {found.payment}")
     return found
+
+
+# --- the life of a release -----------------------------------------------------------------------------------
+
+
+def refine(
+    release: Annotated[
+        Path | None, Argument(metavar="RELEASE", help="[default: the last release of the state]")
+    ] = None,
+    *,
+    state: Annotated[Path, Option(metavar="FILE", help="State that `publish --state` wrote.")],
+    out: options.ReleaseFile,
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    ledger: options.LedgerFile = None,
+    account: options.AccountName = None,
+) -> Any:
+    """Publish a more accurate release of the same data. All releases of the chain together cost what the last one does.
+
+    The data are not read again: the state holds the noise, and is updated for the new release. The account that paid
+    for the first release pays the difference. After an interrupted run, leave out RELEASE and budget to write the last
+    release of the state again.
+
+    \b
+    Examples:
+      deltahist publish visits.csv --x x --y y --bounds 0,0,50000,50000 --delta 500 --epsilon 0.5 \\
+          --state city.state --out city.parquet
+      deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet
+      deltahist refine city.parquet --state city.state --epsilon 2 --out city-2.parquet \\
+          --ledger city.ledger --account visits
+    """
+    from deltahist.publishers.revisions import check_payer, once_more, refine as refine_release
+    from deltahist.publishers.state import State
+
+    check_target(out, state, release, ledger, replace=False)
+    given: Any = State.load(state).release if release is None else options.open_release(release)
+    check_payer(given, account)
+    again = release is None and epsilon is None and rho is None
+    spent, chain = given.mechanism.budget, given.mechanism.chain
+    budget = {spent.unit: spent.amount} if again else options.read_budget(epsilon, rho)
+    payer = options.open_account(ledger, account, None, budget, None if chain is None else chain.name)
+    with options.warn_of_charges(payer), show_progress("Drawing noise …"):
+        if again:
+            made = once_more(state, account=payer)
+        else:
+            made = refine_release(None if release is None else given, state, account=payer, **budget)
+        made.save(out)
+    print(_describe_chain(made, out, state))
+    return made
+
+
+def tighten(
+    release: options.Release,
+    *,
+    out: options.ReleaseFile,
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    state: Annotated[Path | None, Option(metavar="FILE", help="State of its chain, if the strategy needs it.")] = None,
+) -> Any:
+    """Make a more private copy of a release, for readers who may see less. The data are not needed.
+
+    The copy gets further noise, as if it had been released at the smaller budget. Nothing is spent. Flows with sums
+    along the lines, which `auto` often chooses, need the state of their chain.
+
+    \b
+    Example:
+      deltahist tighten city.parquet --epsilon 0.2 --out city-public.parquet
+    """
+    from deltahist.publishers.revisions import tighten as tighten_release
+
+    check_target(out, release, state, replace=False)
+    given, budget = options.open_release(release), options.read_budget(epsilon, rho)
+    with show_progress("Drawing noise …"):
+        made = tighten_release(given, state=state, **budget)
+    made.save(out)
+    print(_describe_chain(made, out, None))
+    return made
+
+
+def withdraw(
+    release: Annotated[Path, Argument(metavar="RELEASE", help="A release file.")],
+    *,
+    reason: Annotated[str, Option(metavar="TEXT", help="Reason, in one line. Published.")],
+    ledger: options.LedgerFile = None,
+) -> None:
+    """Withdraw a release: record it in the ledger that paid for it, and write a public notice next to the file.
+
+    Copy the notice, city.withdrawn.json for city.parquet, to every place that has the release. Commands, the service
+    and the library refuse a withdrawn release. The budget stays spent, since the release was seen.
+
+    \b
+    Example:
+      deltahist withdraw city.parquet --reason "the column of longitudes was wrong" --ledger city.ledger
+    """
+    from deltahist.accounts.ledger import Ledger
+    from deltahist.kinds import read_release
+    from deltahist.publishers.revisions import withdraw as withdraw_release
+    from deltahist.releases.notices import notice_path
+
+    notice = withdraw_release(release, reason, ledger=ledger)
+    payment = read_release(release).payment
+    left = None
+    if payment is not None and ledger is not None:
+        standing = str(Ledger(ledger).read_standing(payment.account).binding)
+        left = f"{payment.account!r}: {standing.removeprefix(f'account {payment.account!r} ')}"
+    print(format_facts(withdrawn=f"{release}, {notice.words}", notice=notice_path(release), account=left))
+    if payment is not None and ledger is None:
+        print_note(f"note: account {payment.account!r} paid for {release}: run this again with its --ledger")
+
+
+def _describe_chain(release: BaseRelease, out: Path, state: Path | None) -> str:
+    """Return a release of a chain, what pays for it, and where its state is, as text."""
+    from deltahist.statement.facts import explain_chain
+
+    mechanism = release.mechanism
+    assert mechanism.chain is not None
+    return format_facts(
+        published=out,
+        guarantee=mechanism.promise,
+        chain=explain_chain(mechanism.chain, mechanism.letter),
+        account=release.payment,
+        state=_describe_state(state),
+    )
+
+
+def _describe_state(state: Path | None) -> str | None:
+    return None if state is None else f"{state} (keep it secret; `deltahist refine` needs it)"

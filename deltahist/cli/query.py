@@ -1,4 +1,4 @@
-"""`deltahist query`: answers from a release, a file or at a service, to boxes, regions and quantiles."""
+"""`deltahist query`, `statement`, `plot` and `export`: a release as answers, as text, as a picture, and as a file."""
 
 from __future__ import annotations
 
@@ -8,74 +8,69 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from typer import Option
 
-from deltahist._files import form_of
-from deltahist._objects import is_stored_file
-from deltahist.cli import console, shared
-from deltahist.cli.console import note
-from deltahist.errors import InputError
+from deltahist.cli import check_target, format_table, options, print_note, show_progress, write_json, write_text
+from deltahist.cli.options import require
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.releases import Series
-    from deltahist.releases.sums import Difference
+    from deltahist.releases.sums import PeriodDifference
     from deltahist.space.domain import Domain
 
 #: Columns of answers, in a frame or by their names.
-Table: TypeAlias = "pd.DataFrame | dict[str, Any]"
-#: How columns of a table are shown, and values that are missing.
-_SHOWN: dict[str, Callable[[Any], str]] = {
-    "name": str,
-    "step": str,
-    "steps": "{:,}".format,
-    "q": "{:g}".format,
-    "cut": "{:.0%}".format,
-    "unresolved": "{:.1%}".format,
-    "note": str,
-    "rank": str,
-}
-_GAPS = {"name": "", "rank": "", "note": "", "unresolved": "unknown"}
+Answers: TypeAlias = "pd.DataFrame | dict[str, Any]"
 
 
 def query(
-    release: shared.Published,
+    release: options.Published,
     *,
     box: Annotated[
-        list[Any] | None, Option(metavar="W,S,E,N", parser=shared.corners, help="A box (repeatable).")
+        list[Any] | None, Option(metavar="W,S,E,N", parser=options.parse_corners, help="Box to query (repeatable).")
     ] = None,
     boxes: Annotated[
-        Path | None, Option(metavar="FILE", help="CSV: west,south,east,north (or low,high), name.")
+        Path | None, Option(metavar="FILE", help="CSV with columns west,south,east,north (or low,high), and name.")
     ] = None,
-    regions: Annotated[Path | None, Option(metavar="FILE", help="Polygons. Answers keep their columns.")] = None,
-    layer: shared.RegionLayer = None,
-    name: shared.RegionName = None,
+    regions: Annotated[
+        Path | None, Option(metavar="FILE", help="Polygons to query. Answers keep their columns.")
+    ] = None,
+    layer: options.RegionLayer = None,
+    name: options.RegionName = None,
     quantiles: Annotated[
-        Any, Option(metavar="Q,...", parser=shared.each(float), help="Quantiles of sorted points.")
+        Any, Option(metavar="Q,...", parser=options.parse_list(float), help="Quantiles of sorted points.")
     ] = None,
-    between: Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Of a folder: these steps.")] = None,
-    compare: Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="Change from these steps.")] = None,
+    between: options.Between = None,
+    compare: Annotated[
+        tuple[str, str] | None, Option(metavar="FIRST LAST", help="Steps of a folder to report the change from.")
+    ] = None,
     overlapping: Annotated[bool, Option("--overlapping", help="Include steps that a period covers in part.")] = False,
-    each: Annotated[bool, Option("--each", help="Of a folder: a row for each step, not their sum.")] = False,
-    mean: Annotated[bool, Option("--mean", help="Of a folder: the mean per step, not the sum.")] = False,
-    skip_missing: Annotated[bool, Option("--skip-missing", help="Of a folder: skip steps without a release.")] = False,
-    level: Annotated[float, Option(metavar="L", help="Level of the interval.")] = 0.95,
-    ranked: Annotated[bool, Option("--rank", help="Largest first. --level holds for all ranks together.")] = False,
-    nonnegative: shared.Nonnegative = False,
+    each: Annotated[bool, Option("--each", help="Answer every step of a folder, instead of their sum.")] = False,
+    mean: Annotated[
+        bool, Option("--mean", help="Answer with the mean per step of a folder, instead of the sum.")
+    ] = False,
+    skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps of a folder without a release.")] = False,
+    level: Annotated[float, Option(metavar="L", help="Level of the intervals.")] = 0.95,
+    ranked: Annotated[
+        bool, Option("--rank", help="Rank rows by estimate. Rows that cannot be told apart at --level share a rank.")
+    ] = False,
+    nonnegative: options.Nonnegative = False,
     form: Annotated[
-        Literal["table", "csv", "json", "geojson"] | None, Option("--format", help="[default: by --out, or table]")
+        Literal["table", "csv", "json", "geojson"] | None,
+        Option("--format", help="Form of the output. [default: by --out, or table]"),
     ] = None,
     out: Annotated[
-        Path | None, Option("--out", "-o", metavar="FILE", help=".csv, .json, .geojson, .parquet, .gpkg or .txt.")
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="File to write: .csv, .json, .geojson, .parquet, .gpkg or .txt."),
     ] = None,
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
 
     Boxes are in the release's coordinates (`statement` shows its bounds), or in longitude and latitude. The standard
     error covers the noise and, where a query cuts cells, the unknown places of points in them. `cut` is the share of
-    the area in such cells, `unresolved` the share that the release did not measure. Regions are clipped to the map, and
-    `outside` is the share of their area beyond it. Answers of a folder are sums over its steps.
+    the area in these cells, `unresolved` the share that the release did not measure. Regions are clipped to the map,
+    and `outside` is the share of their area beyond it. Answers of a folder are sums over its steps.
 
-    
+    \b
     Examples:
       deltahist query city.parquet --box 583000,4505000,588000,4512000
       deltahist query city.parquet --boxes boxes.csv --out answers.csv
@@ -85,46 +80,49 @@ def query(
       deltahist query ages.parquet --quantiles 0.25,0.5,0.75      # of `deltahist sorted`
       deltahist query city/ --between 2010-06-01 2010-06-30 --compare 2010-05-01 2010-05-31 --mean --boxes boxes.csv
     """
+    from deltahist._files import form_of
+    from deltahist._objects import is_stored_file
     from deltahist.answers import answer, answer_each, rank
     from deltahist.decode import check_level
     from deltahist.exports import SHAPED, TABLES, describe_answers, facts_of
     from deltahist.space.workloads import Workload
 
-    if bool(box or boxes) + (regions is not None) + (quantiles is not None) != 1:
-        raise InputError("give --box or --boxes, or else --regions, or else --quantiles")
+    require(
+        bool(box or boxes) + (regions is not None) + (quantiles is not None) == 1,
+        "give --box or --boxes, or else --regions, or else --quantiles",
+    )
     check_level(level)
     chosen = form or ("table" if out is None else form_of(out, {**TABLES, ".txt": "table"}))
-    console.check_target(out, release, boxes, regions)
-    if ranked and (nonnegative or quantiles is not None):
-        raise InputError("--rank excludes --nonnegative and --quantiles")
-    if (each and (mean or compare)) or (nonnegative and compare):
-        raise InputError("--each excludes --mean and --compare, and --compare excludes --nonnegative")
+    check_target(out, release, boxes, regions)
+    require(not ranked or not (nonnegative or quantiles), "--rank excludes --nonnegative and --quantiles")
+    require(not each or not (mean or compare), "--each excludes --mean and --compare")
+    require(not compare or not nonnegative, "--compare excludes --nonnegative")
     published: Any
     how: dict[str, Any] = {"level": level, "nonnegative": nonnegative}
-    if shared.is_folder(release) and quantiles is None:
-        whole = shared.open_series(release)
+    if options.is_folder(release) and quantiles is None:
+        whole = options.open_series(release)
         published = _choose_steps(whole, between, compare, overlapping, each, mean, skip_missing)
     else:
-        if between or compare or overlapping or each or mean or skip_missing:
-            raise InputError(
-                f"{str(release)!r} is one release: --between, --compare, --overlapping, --each, --mean and "
-                "--skip-missing require a folder of `deltahist stream`"
-            )
+        require(
+            not (between or compare or overlapping or each or mean or skip_missing),
+            "--between, --compare, --overlapping, --each, --mean and --skip-missing require a folder of "
+            f"`deltahist stream`, and {str(release)!r} is one release",
+        )
         if isinstance(release, str) and not is_stored_file(release) and quantiles is None:
             from deltahist.remote import connect
 
             published = connect(release)
             facts = published.stated_facts
-            shared.warn_of(release, facts.get("publishable") is True, facts.get("weak_protection"))
+            options.warn_of_release(release, facts.get("publishable") is True, facts.get("weak_protection"))
         else:
-            published = shared.open_release(release)
+            published = options.open_release(release)
     domain = published.domain
-    if chosen in SHAPED and (domain.ndim == 1 or quantiles is not None):
-        raise InputError(f"--out is {str(out)!r}: in one dimension it must be .csv, .json, .parquet or .txt")
-    if quantiles is not None and not hasattr(published, "quantiles"):
-        raise InputError("--quantiles requires a release of sorted points (`deltahist sorted`)")
+    require(
+        chosen not in SHAPED or (domain.ndim == 2 and quantiles is None),
+        f"--out is {str(out)!r}: in one dimension it must be .csv, .json, .parquet or .txt",
+    )
 
-    def ask(asked: Any) -> Table:
+    def ask(asked: Any) -> Answers:
         if ranked:
             return rank(published, asked, level=level)
         if each:
@@ -134,11 +132,12 @@ def query(
         return answer(published, asked, **how)
 
     if quantiles is not None:
+        require(hasattr(published, "quantiles"), "--quantiles requires a release of `deltahist sorted`")
         found = published.quantiles(quantiles, level=level)
     elif regions is not None:
-        zones = shared.read_zones(regions, layer, name, domain)
-        with console.show_progress("Answering …"):
-            found = ask(zones)
+        asked = options.read_regions(regions, layer, name, domain)
+        with show_progress("Answering …"):
+            found = ask(asked)
     else:
         found = _ask_boxes(box, boxes, domain, ask)
     if ranked:
@@ -159,14 +158,14 @@ def _choose_steps(
     each: bool,
     mean: bool,
     skip_missing: bool,
-) -> Series | Difference:
+) -> Series | PeriodDifference:
     """Return the steps that are asked, or the change between two periods."""
 
-    def period(ends: tuple[str, str] | None) -> Series:
-        found = series if ends is None else series.between(*ends, overlapping=overlapping)
-        note(f"note: steps {found.labels[0]} to {found.labels[-1]}")
+    def choose_period(limits: tuple[str, str] | None) -> Series:
+        found = series if limits is None else series.between(*limits, overlapping=overlapping)
+        print_note(f"note: steps {found.labels[0]} to {found.labels[-1]}")
         if found.missing and (each or skip_missing):
-            note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.describe_missing())}")
+            print_note(f"note: steps without a release, {len(found.missing):,}: {', '.join(found.describe_missing())}")
         found = found.present() if skip_missing else found
         found = found.per_step() if mean else found
         if not each:
@@ -174,15 +173,15 @@ def _choose_steps(
         return found
 
     if compare is None:
-        return period(between)
-    change = period(between).change_from(period(compare))
+        return choose_period(between)
+    change = choose_period(between).change_from(choose_period(compare))
     before, after = len(change.before.releases), len(change.after.releases)
     if before != after and not mean:
-        note(f"note: sums of {before:,} and {after:,} steps are compared: --mean compares means per step")
+        print_note(f"note: sums of {before:,} and {after:,} steps are compared: --mean compares means per step")
     return change
 
 
-def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Table]) -> Table:
+def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Callable[[Any], Answers]) -> Answers:
     """Return a row for each box, with its name, its corners and its answer.
 
     Several answers to each, such as one per step, follow one another. Boxes on the map need no frame, as importing
@@ -195,8 +194,8 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
     from deltahist.space.crs import LONGITUDE_LATITUDE
     from deltahist.space.geometries import boxes_in_degrees, fit
 
-    sides, names = shared.read_boxes(box, file, domain)
-    own = {"name": np.array(names, dtype=object), **dict(zip(_corners(domain), sides.T, strict=True))}
+    sides, names = options.read_boxes(box, file, domain)
+    own = {"name": np.array(names, dtype=object), **dict(zip(_name_corners(domain), sides.T, strict=True))}
     shapes, fitted = boxes_in_degrees(sides, domain), None
     if shapes is not None:
         own["geometry"], fitted = shapes, fit(shapes, domain, LONGITUDE_LATITUDE)
@@ -209,63 +208,205 @@ def _ask_boxes(box: list[Any] | None, file: Path | None, domain: Domain, ask: Ca
     return {name: np.tile(each, times) for name, each in own.items()} | found
 
 
-def _deliver(table: Table, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool) -> None:
-    """Write answers in a form, to a file or the terminal; answers to boxes have their corners in front."""
-    from deltahist.exports import encode_table, explain_below, write_table
-
-    if form == "table":
-        console.put(f"{_text(table)}\n\n{explain_below(about)}", out)
-        return
-    import pandas as pd
-
-    frame = pd.DataFrame(table) if isinstance(table, dict) else table
-    frame = _with_boxes(frame, domain, form) if boxes else frame
-    if out is not None:
-        write_table(out, form, frame, about, domain)
-        return
-    console.put(encode_table(frame, form, domain, about).decode())
-
-
-def _corners(domain: Domain) -> list[str]:
-    """Return the columns of a box's corners; on a line, the columns of an interval's ends."""
+def _name_corners(domain: Domain) -> list[str]:
     return ["west", "south", "east", "north"] if domain.ndim == 2 else ["box_low", "box_high"]
 
 
-def _with_boxes(frame: pd.DataFrame, domain: Domain, form: str) -> pd.DataFrame:
-    """Return answers to boxes as a form has them: corners in one value in JSON, shapes where they are wanted."""
-    from deltahist.exports import SHAPED
+def _deliver(
+    answers: Answers, domain: Domain, form: str, out: Path | None, about: dict[str, Any], *, boxes: bool
+) -> None:
+    """Write answers in a form, to a file or the terminal.
+
+    Answers to boxes have their corners in front, in JSON as one value, and shapes where the form has them.
+    """
+    from deltahist.exports import SHAPED, encode_table, explain_below, write_table
     from deltahist.space.crs import LONGITUDE_LATITUDE
 
-    # Boxes in degrees have their shapes with them.
-    shapes = frame.pop("geometry") if "geometry" in frame else None
-    sides = frame[_corners(domain)].to_numpy()
-    if form == "json":
-        frame = frame.drop(columns=_corners(domain))
-        frame.insert(1, "box", sides.tolist())
-    elif (form in SHAPED or form == "parquet") and domain.ndim == 2:
-        import geopandas as gpd
-        import shapely
+    if form == "table":
+        write_text(f"{_format_answers(answers)}\n\n{explain_below(about)}", out)
+        return
+    import pandas as pd
 
-        crs = domain.crs if shapes is None else LONGITUDE_LATITUDE
-        frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*sides.T) if shapes is None else shapes, crs=crs)
-    return frame
+    frame = pd.DataFrame(answers) if isinstance(answers, dict) else answers
+    if boxes:
+        # Boxes in degrees have their shapes with them.
+        shapes = frame.pop("geometry") if "geometry" in frame else None
+        sides = frame[_name_corners(domain)].to_numpy()
+        if form == "json":
+            frame = frame.drop(columns=_name_corners(domain))
+            frame.insert(1, "box", sides.tolist())
+        elif (form in SHAPED or form == "parquet") and domain.ndim == 2:
+            import geopandas as gpd
+            import shapely
+
+            crs = domain.crs if shapes is None else LONGITUDE_LATITUDE
+            frame = gpd.GeoDataFrame(frame, geometry=shapely.box(*sides.T) if shapes is None else shapes, crs=crs)
+    if out is None:
+        write_text(encode_table(frame, form, domain, about).decode())
+    else:
+        write_table(out, form, frame, about, domain)
 
 
-def _text(table: Table) -> str:
-    """Render answers as a table for the eye, without the parts of the errors of counts."""
+def _format_answers(answers: Answers) -> str:
+    """Return answers as a table for the eye, without the parts of the errors of counts."""
     from deltahist.answers import COLUMNS
 
+    formats: dict[str, Callable[[Any], str]] = {
+        **{"name": str, "step": str, "note": str, "rank": str, "steps": "{:,}".format},
+        **{"q": "{:g}".format, "cut": "{:.0%}".format, "unresolved": "{:.1%}".format},
+    }
+    missing = {"name": "", "rank": "", "note": "", "unresolved": "unknown"}
     usual: Any = "{:z,.6g}".format
-    names = list(map(str, table))
-    if "name" in table:
+    names = list(map(str, answers))
+    if "name" in answers:
         hidden = ("noise_error", "placement_error", "estimator", "outside")
-        names = ["name", *(c for c in COLUMNS if c in table and c not in hidden)]
+        names = ["name", *(c for c in COLUMNS if c in answers and c not in hidden)]
         usual = "{:z,.1f}".format
     columns = [
         [
-            _GAPS.get(name, "-") if value != value or value is None else _SHOWN.get(name, usual)(value)
-            for value in table[name]
+            missing.get(name, "-") if value != value or value is None else formats.get(name, usual)(value)
+            for value in answers[name]
         ]
         for name in names
     ]
-    return console.table(names, zip(*columns, strict=True), words=["note"])
+    return format_table(names, zip(*columns, strict=True), left=["note"])
+
+
+def show_statement(
+    release: options.Published,
+    *,
+    out: Annotated[
+        Path | None, Option("--out", "-o", metavar="FILE", help="Page to write: .html, .md or .txt.")
+    ] = None,
+    title: options.Title = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print the privacy statement of a release, or write it as a page with --out.
+
+    It says whether the release may be published, who is protected and how strongly at which distance, how rows were
+    prepared, and how to use the figures. The statement of a folder of `deltahist stream` covers all steps and their
+    cost together.
+
+    \b
+    Examples:
+      deltahist statement city.parquet
+      deltahist statement city.parquet --out statement.html --title "Check-ins in New York, 2010"
+      deltahist statement city/ --out year.html     # of a folder
+    """
+    from deltahist._files import form_of
+    from deltahist.statement import list_facts, save_statement, write_statement
+    from deltahist.statement.page import FORMS
+
+    if out is not None:
+        form_of(out, FORMS)
+        check_target(out, release)
+    folder = options.is_folder(release)
+    published = options.open_series(release) if folder else options.open_release(release, refuse_withdrawn=False)
+    if as_json:
+        write_json(list_facts(published))
+    elif out is None:
+        write_text(write_statement(published, title=title))
+    else:
+        save_statement(published, out, title)
+        print_note(f"wrote {out}")
+
+
+def plot(
+    release: options.Published,
+    *,
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="Picture to write: .png, .svg or .pdf.")],
+    regions: Annotated[Path | None, Option(metavar="FILE", help="Polygons to draw answers of.")] = None,
+    layer: options.RegionLayer = None,
+    name: options.RegionName = None,
+    only: Annotated[Literal["map", "curve"] | None, Option(help="Part to draw alone.")] = None,
+    nonnegative: options.Nonnegative = False,
+    per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
+    context: Annotated[
+        list[Path] | None, Option(metavar="FILE", help="Geometries to draw in thin grey lines (repeatable).")
+    ] = None,
+    title: options.Title = None,
+    between: options.Between = None,
+) -> None:
+    """Draw the published map and, below it, the protection that is left at each distance.
+
+    The map shows unbiased estimates, merged where they do not differ from their surroundings. With --nonnegative,
+    every cell shows its non-negative estimate. Grey cells may be empty. With --regions every region has a colour,
+    hatched where it does not stand out from the noise, and all values with their intervals are below the map. The text
+    at the bottom states the guarantee.
+
+    A folder of `deltahist stream` becomes lines over time for --regions.
+
+    \b
+    Examples:
+      deltahist plot city.parquet --out city.png
+      deltahist plot city.parquet --regions districts.gpkg --context roads.gpkg --out districts.png
+      deltahist plot city/ --regions districts.gpkg --between 2010-05-01 2010-08-31 --out summer.png
+    """
+    from deltahist.answers import answer, asker
+    from deltahist.plots import check_picture, draw_lines, ground, save_picture
+    from deltahist.space.geometries import read_geometries
+
+    check_picture(out)
+    check_target(out, release, regions, *(context or ()))
+    if options.is_folder(release):
+        require(
+            regions is not None and not (only or context),
+            "a folder requires --regions, and excludes --only and --context",
+        )
+        series = options.open_series(release)
+        series = series if between is None else series.between(*between)
+        asked = options.read_regions(regions, layer, name, series.domain)
+        figure = draw_lines(series, asker(series.domain, asked, nonnegative=nonnegative), title=title)
+        ground.write_figure(figure, out)
+    else:
+        require(between is None, "--between requires a folder of `deltahist stream`")
+        published: Any = options.open_release(release)
+        asked = options.read_regions(regions, layer, name, published.domain)
+        look: dict[str, Any] = {"title": title, "per": per}
+        look["context"] = [read_geometries(file, published.domain, "--context") for file in context or ()]
+        if asked is None:
+            look |= {"per": "cell" if per == "region" else per, "nonnegative": nonnegative}
+        else:
+            look["answers"] = answer(published, asked, nonnegative=nonnegative)
+        save_picture(published, out, only, **look)
+    print_note(f"wrote {out}")
+
+
+def export(
+    release: options.Release,
+    *,
+    out: Annotated[
+        Path, Option("--out", "-o", metavar="FILE", help="File to write: .gpkg, .parquet, .geojson, .csv or .tif.")
+    ],
+    nonnegative: options.Nonnegative = False,
+    blocks: Annotated[
+        Any,
+        Option(metavar="N,...", parser=options.parse_list(int), help="Sides of blocks of N × N cells to add up, too."),
+    ] = None,
+) -> None:
+    """Write every cell with its place, estimate and standard error, for other programs.
+
+    Estimates are unbiased, like the answers of `query`, so some are negative; with --nonnegative none is. Each file
+    says which kind it has. `stands_out` marks rows that surely hold points, tested together. Standard errors of cells
+    do not add up to that of a sum: --blocks writes sums with their own errors, as layers of a GeoPackage, or as further
+    rows marked in the column `block`.
+
+    \b
+    Examples:
+      deltahist export city.parquet --out cells.gpkg
+      deltahist export city.parquet --out cells.geojson     # in longitude and latitude, as GeoJSON must be
+      deltahist export city.parquet --out cells.tif         # GeoTIFF: band 1 estimate, band 2 standard error
+      deltahist export city.parquet --nonnegative --blocks 2,4,8 --out cells.parquet
+    """
+    from deltahist.exports import check_form, export as write_cells
+    from deltahist.releases import Release
+
+    check_form(out, blocks=bool(blocks))
+    check_target(out, release)
+    published: Any = options.open_release(release)
+    require(
+        isinstance(published, Release),
+        f"{release} holds {published.mechanism.words}: `export` requires a release of counts",
+    )
+    write_cells(published, out, nonnegative=nonnegative, blocks=blocks or ())
+    print_note(f"wrote {out}")

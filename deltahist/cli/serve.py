@@ -11,14 +11,13 @@ from typing import Annotated
 
 from typer import Argument, BadParameter, Option
 
-from deltahist.cli import console
+from deltahist.cli import print_note, write_text
 from deltahist.errors import InputError
 
-_TILES = re.compile(r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*", re.ASCII)
 
-
-def _tiles(text: str | None) -> str | None:
-    if text is not None and not _TILES.fullmatch(text):
+def _check_tiles(text: str | None) -> str | None:
+    server = r"https?://[\w.-]+(:\d+)?/(?=\S*\{z\})(?=\S*\{x\})(?=\S*\{y\})\S*"
+    if text is not None and not re.fullmatch(server, text, re.ASCII):
         raise BadParameter(f"{text!r} must be https://server/path with {{z}}, {{x}} and {{y}}")
     return text
 
@@ -26,27 +25,33 @@ def _tiles(text: str | None) -> str | None:
 def serve(
     releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
-    private: Annotated[Path | None, Option(metavar="CONFIG", help="Serve private data instead.")] = None,
-    new_key: Annotated[str | None, Option(metavar="NAME", help="Make a key for a client, and end.")] = None,
-    host: Annotated[str, Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="Port to listen at; 0 takes any free port.")] = 8000,
-    workers: Annotated[int, Option(min=1, help="Processes that answer; each reads the releases.")] = 1,
-    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may ask, or *.")] = None,
-    root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes: /maps.")] = "",
-    tiles: Annotated[str | None, Option(callback=_tiles, help="Background: https://a.org/{z}/{x}/{y}.png.")] = None,
-    attribution: Annotated[str, Option(metavar="TEXT", help="Whom the map credits for its background.")] = "",
-    check: Annotated[bool, Option("--check", help="Read the releases, list them, and end.")] = False,
-    max_bytes: Annotated[int, Option(min=1, help="Bytes of a request's body.")] = 16 << 20,
-    max_boxes: Annotated[int, Option(min=1, help="Boxes or features of a request.")] = 100_000,
-    max_requests: Annotated[int, Option(min=1, help="Open connections per worker; others get 503.")] = 1000,
+    private: Annotated[
+        Path | None, Option(metavar="CONFIG", help="Configuration of a service for private data.")
+    ] = None,
+    new_key: Annotated[str | None, Option(metavar="NAME", help="Client to create a key for; then exit.")] = None,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8000,
+    workers: Annotated[int, Option(min=1, help="Number of processes; each reads the releases.")] = 1,
+    cors: Annotated[
+        list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may query, or * (repeatable).")
+    ] = None,
+    root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes, such as /maps.")] = "",
+    tiles: Annotated[
+        str | None, Option(callback=_check_tiles, help="Background of the map: https://a.org/{z}/{x}/{y}.png.")
+    ] = None,
+    attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background.")] = "",
+    check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,
+    max_bytes: Annotated[int, Option(min=1, help="Size limit of a request's body.")] = 16 << 20,
+    max_boxes: Annotated[int, Option(min=1, help="Limit of boxes or features per request.")] = 100_000,
+    max_requests: Annotated[int, Option(min=1, help="Limit of open connections per worker; others get 503.")] = 1000,
 ) -> int:
-    """Answer range queries over HTTP from published releases, with errors and intervals; no private data is read.
+    """Answer range queries over HTTP from published releases, with errors and intervals. Reads no private data.
 
-    At / is a map for browsers. Files of a folder that appear, change or go are noticed while the service runs. All
-    paths are listed in docs/service.md and at /openapi.json.
+    / shows a map. The service notices files of a folder that appear, change or disappear. docs/service.md and
+    /openapi.json list all paths.
 
-    With --private CONFIG private data are read instead: clients with keys ask about people's records, and each
-    question is charged to the people whose records it uses.
+    With --private CONFIG, clients with keys query private data instead, and each query is charged to the people whose
+    records it uses.
 
     \b
     Examples:
@@ -67,20 +72,20 @@ def serve(
         from deltahist.server.catalogue import Catalogue
         from deltahist.server.service import Settings
     except ImportError:
-        raise InputError("a service needs packages that are not installed: pip install 'deltahist[serve]'") from None
+        raise InputError("the service needs more packages: pip install 'deltahist[serve]'") from None
     catalogue = Catalogue(releases)
     for problem in catalogue.problems:
-        console.note(f"not served: {problem}")
+        print_note(f"not served: {problem}")
     if not len(catalogue):
-        console.note("there is no release yet: files in a folder are served when they end in .parquet")
+        print_note("there is no release yet: files in a folder are served when they end in .parquet")
     with contextlib.ExitStack() as stack:
         listening = None if check else stack.enter_context(socket.create_server((host, port)))
         address = f"http://{host}:{listening.getsockname()[1] if listening else port}{root_path}"
         for served in catalogue:
             notice = served.release.withdrawn
-            gone = "" if notice is None else f" (withdrawn {notice.words})"
-            console.note(f"{address}/releases/{served.quoted}{gone}")
-        console.note(f"{address}/")
+            ending = "" if notice is None else f" (withdrawn {notice.words})"
+            print_note(f"{address}/releases/{served.quoted}{ending}")
+        print_note(f"{address}/")
         if listening is None:
             return 2 if catalogue.problems else 0
         config = uvicorn.Config(
@@ -90,7 +95,7 @@ def serve(
             root_path=root_path,
             limit_concurrency=max_requests,
             ws="none",
-            access_log=False,  # addresses hold what is asked
+            access_log=False,  # addresses contain the queries
             server_header=False,
             timeout_graceful_shutdown=10,
         )
@@ -106,11 +111,11 @@ def _serve_private(config: Path | None, new_key: str | None, check: bool) -> int
     try:
         from deltahist.personal.service import make_key, run_private
     except ImportError:
-        raise InputError("a private service needs more packages: pip install 'deltahist[serve-private]'") from None
+        raise InputError("the private service needs more packages: pip install 'deltahist[serve-private]'") from None
     if new_key is not None:
         key, hashed = make_key()
-        console.note(f'key of {new_key}, shown once; for the file:\n[clients.{new_key}]\nkeys = ["{hashed}"]')
-        console.put(key)
+        print_note(f'key of {new_key}, shown once; for the file:\n[clients.{new_key}]\nkeys = ["{hashed}"]')
+        write_text(key)
     if config is not None:
         run_private(config, check)
     return 0

@@ -1,82 +1,281 @@
-"""`deltahist stream`: one release per step of time; and the page of figures of a stream before it spends anything."""
+"""`deltahist plan` ranks public choices; `deltahist stream` publishes a release per time step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from deltahist._files import check_creatable
-from deltahist.cli import console, shared
-from deltahist.cli.shared import parse_number
-from deltahist.errors import NANO, InputError
+from deltahist.cli import (
+    check_target,
+    format_facts,
+    format_table,
+    options,
+    print_note,
+    show_progress,
+    write_json,
+    write_text,
+)
+from deltahist.cli.options import require
+from deltahist.errors import NANO, InputError, check_whole
 
 if TYPE_CHECKING:
-    from deltahist.accounts.ledger import Rule
-    from deltahist.mechanisms import Mechanism
-    from deltahist.preprocessing import Clock
-    from deltahist.space.workloads import Workload
+    import pandas as pd
 
-#: Steps that a stream may have, and districts that a line names.
-MOST_STEPS, _NAMED = 10_000_000, 5
+    from deltahist.accounts.ledger import Rule
+    from deltahist.preprocessing import Clock
 
 Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")]
-WindowLimit = Annotated[list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap longer spans: 30:2, any:4.")]
+WindowLimit = Annotated[
+    list[str] | None,
+    Option(metavar="STEPS:FACTOR", help="Cap on the cost of longer spans: 30:2, any:4 (repeatable)."),
+]
 
 
-def stream(
-    source: shared.Input,
+# --- plan ----------------------------------------------------------------------------------------------------
+
+
+def plan(
     *,
-    bounds: shared.Bounds,
-    delta: shared.Delta,
-    start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
-    until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
-    window: Annotated[int, Option(metavar="STEPS", min=1, help="Steps in a row that share one budget.")],
-    state: Annotated[str, Option(metavar="FILE", help="The stream's ledger: a file, or postgresql://...")],
-    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder of the releases, a file per step.")],
-    account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
+    bounds: options.Bounds,
+    project: Annotated[
+        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map; auto or none.")
+    ] = None,
+    deltas: Annotated[
+        Any,
+        Option("--delta", metavar="LENGTHS", parser=options.parse_list(options.parse_length), help="δ: 250m,500m,1km."),
+    ],
+    cell: options.Cell = None,
+    epsilons: Annotated[
+        Any,
+        Option("--epsilon", metavar="E,...", parser=options.parse_list(options.parse_amount), help="Budgets ε: 0.5,1."),
+    ] = None,
+    rho: options.Rho = None,
+    limit: options.Limit = None,
+    sources: options.Sources = "none",
+    regions: options.Regions = None,
+    squares: Annotated[
+        Any, Option(metavar="SIDE", parser=options.parse_length, help="Squares to plan for, by their side: 2km.")
+    ] = None,
+    boxes: Annotated[
+        Path | None, Option(metavar="FILE.csv", help="Boxes to plan for, in columns west,south,east,north.")
+    ] = None,
+    points: options.Points = None,
+    max_per_user: options.MaxPerUser = None,
+    stream: Annotated[bool, Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
     every: Every = None,
-    time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
-    time_format: Annotated[str | None, Option(metavar="FORMAT", help="Of --time: for strptime, unix, unix-ms.")] = None,
-    tz: Annotated[str | None, Option(metavar="ZONE", help="Steps are local days or months: Europe/Berlin.")] = None,
-    x: shared.X = None,
-    y: shared.Y = None,
-    crs: shared.PointsCrs = None,
-    project: shared.Project = None,
-    cell: shared.Cell = None,
-    sources: shared.Sources = "boundary",
-    limit: shared.Limit = None,
-    epsilon: shared.Epsilon = None,
-    rho: shared.Rho = None,
+    duration: Annotated[str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")] = None,
+    window: Annotated[int | None, Option(metavar="STEPS", min=1, help="Number of steps that share one budget.")] = None,
     window_limit: WindowLimit = None,
-    budgets: Annotated[Path | None, Option(metavar="FILE.csv", help="Columns step and epsilon (or rho).")] = None,
-    strategy: shared.Strategy = "auto",
-    regions: shared.Regions = None,
-    points: shared.Points = None,
-    user: shared.User = None,
-    max_per_user: shared.MaxPerUser = None,
-    where: shared.Where = None,
-    outside: shared.Outside = None,
-    drop_bad_rows: shared.DropBadRows = False,
-    table: shared.Table = None,
-    dry_run: shared.DryRun = False,
-) -> Any:
-    """Publish one map per step of time, with a budget for every window of steps.
+    weights: Annotated[
+        Path | None, Option(metavar="FILE.csv", help="Weights to spread the budget by, in columns step,weight.")
+    ] = None,
+    as_json: options.AsJson = False,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="File to write.")] = None,
+) -> None:
+    """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
-    Every --window consecutive steps together spend at most --epsilon (or --rho). That protects an entity whose data
-    differ within that many steps, each within δ in space. INPUT is a table with a column of times, or a folder with
-    one file per step. Run it again with a later --until to go on. A step that was charged but not finished (the machine
-    stopped) is lost. --points is the number of points in a step.
+    With one δ and one budget, the command ranks strategies, and cells without --cell. The first one is what `publish`
+    uses. With several δ or ε, it finds the best cells for each choice, and recommends the strongest protection that is
+    still useful. Errors are those of unbiased answers. They come from noise, and from the unknown places of points
+    within cells, for about --points points.
 
     \b
     Examples:
+      deltahist plan --bounds -74.3,40.45,-73.6,40.95 --project auto --delta 250m,500m,1km --epsilon 0.5,1,2 \\
+          --points 140000
+      deltahist plan --bounds 0,0,1,1 --cell 0.01 --delta 0.01 --epsilon 1 --squares 0.2 --json
+      deltahist plan --stream --every 1w --for 52w --window 4 --bounds 560000,4480000,610000,4530000 \\
+          --project EPSG:32618 --cell 1km --delta 2km --epsilon 1 --regions districts.gpkg --points 3000
+    """
+    from deltahist.accounts.ledger import Rule
+    from deltahist.planning import advise, plan as rank_strategies
+    from deltahist.preprocessing import Clock, Preprocessing, read_period
+    from deltahist.space.domain import Domain
+
+    check_target(out, regions, boxes)
+    asked = {"regions": regions, "squares": squares, "boxes": boxes}
+    place = options.MapOptions(bounds=bounds, delta=deltas[0], cell=cell, project=project, sources=sources, limit=limit)
+    if len(deltas) > 1 or (epsilons is not None and len(epsilons) > 1):
+        require(
+            cell is None and rho is None and sources == "none" and epsilons is not None,
+            "several δ or ε require --epsilon, and exclude --cell, --rho and --sources",
+        )
+        box, crs = place.find_extent()
+        queries, _ = options.read_queries(Domain(box, (1,) * (len(box) // 2), crs), **asked)
+        per_user = None if max_per_user is None else [max_per_user]
+        choices: dict[str, Any] = {"deltas": deltas, "epsilons": epsilons, "per_user": per_user}
+        number = float(points or options.USUAL_POINTS)
+        with show_progress("Comparing δ, ε and cells …"):
+            found = advise(box, number, queries, crs=crs, limits=options.parse_limits(limit), **choices)
+        if as_json:
+            write_json(found.to_dict("records"), out)
+        else:
+            write_text(_recommend(found, crs), out)
+        return
+    how: dict[str, Any] = {"counting": Preprocessing(max_per_user or 1)}
+    how |= options.read_budget(epsilons and epsilons[0], rho)
+    if stream:
+        if window is None or (duration is None and weights is None):
+            raise InputError("--stream requires --window, and --for or --weights")
+        longer = options.parse_limits(window_limit, "--window-limit") or []
+        rule = Rule.from_budget(epsilons and epsilons[0], rho, window, longer)
+        amounts = None if weights is None else allocate_steps(weights, rule, out)
+        clock = Clock(0, 0 if every is None else read_period(every, "--every"))
+        if amounts is not None:
+            steps = len(amounts)
+        elif clock.every and not str(duration).isdigit():
+            steps = read_period(str(duration), "--for") // clock.every
+        else:
+            steps = check_whole(steps=options.parse_number(str(duration)) or 0)
+        share = rule.equal_share if amounts is None else Fraction(rule.limit, NANO) / window
+        place = replace(place, cell=deltas[0] if cell is None else cell, sources="boundary")
+        chosen = options.choose_mechanism(place, points, asked, counting=how["counting"], **{rule.unit: share})
+        text = describe_stream(chosen, points, rule, clock, steps, amounts)
+        write_text(text, out if weights is None else None)
+        if weights is not None and out is not None:
+            print_note(f"wrote {out}, for `stream --budgets`")
+        return
+    chosen = options.choose_mechanism(place, points, asked, **how)
+    best = chosen.mechanism
+    # Cells that were given keep the neighbourhood as it was given: a ranking caps it anyway.
+    near = best.neighbourhood if chosen.cells else place.make_neighbourhood()
+    with show_progress("Comparing strategies …"):
+        ranked = rank_strategies(near, chosen.work, **how)
+    if as_json:
+        records = [
+            {"cell": near.domain.size_of_cells, "strategy": each.label, "noise": each.noise}
+            | {name: str(value) for name, value in each.budget.items()}
+            | {"sensitivity": each.cost, "rmse": each.rmse, "any_move": each.any_move}
+            | {"determines_cells": each.resolves}
+            for each in ranked
+        ]
+        write_json(records, out)
+        return
+    if near.domain.crs is not None:
+        print_note(format_facts(**options.describe_map(near.domain)))
+    rows = [
+        (
+            *(each.label, each.noise, f"{each.cost:.4g}", f"{each.rmse:,.4g}"),
+            *(f"{best.letter} = {each.any_move:.4g}", "" if each.resolves else "plus unmeasured cells"),
+        )
+        for each in ranked
+    ]
+    ranking = format_table(("strategy", "noise", "sensitivity", "error", "any move", ""), rows, left=["noise"])
+    over = chosen.name if chosen.work is not None else "all ranges of whole cells"
+    parts = [
+        f"Recommended: cells of {near.domain.size_of_cells} and the strategy {best.strategy.name}, as "
+        f"`publish` chooses them. Any move costs at most {best.letter} = {best.any_move:.4g}.",
+        chosen.describe_error(points),
+        f"Strategies by the error from noise, in points (root mean square) over {over}:\n{ranking}",
+    ]
+    if chosen.cells:
+        about = f"for about {float(points or options.USUAL_POINTS):,.0f} points"
+        parts.insert(2, f"Cells by the whole error, {about}:\n{chosen.describe_cells()}")
+    write_text("\n\n".join(parts), out)
+
+
+def _recommend(found: pd.DataFrame, crs: str | None) -> str:
+    """Return the choices as a table, after a recommendation in words."""
+    from deltahist.statement.facts import format_guess
+
+    useful_error = 0.2  # half of a 95% interval, relative to a typical count
+    unit, suffix = ("m", "m") if crs else ("units", "")
+    records: list[dict[Any, Any]] = found.to_dict("records")
+    useful = [row for row in records if 1.96 * row["of_count"] <= useful_error]
+    best = min(useful or records, key=lambda row: (row["epsilon"], -row["delta"]) if useful else (row["of_count"], 0))
+    area = f"{best['area'] / 1e6:,.3g} km²" if crs else f"{best['area']:,.3g} square units"
+    reason = f"It is the strongest protection with intervals within ±{useful_error:.0%}."
+    if not useful:
+        reason = f"No choice has intervals within ±{useful_error:.0%}. This one comes nearest."
+    lines = [
+        f"A typical query has {area} and {best['count']:,.0f} points, if points are evenly spread.",
+        f"Recommended: --delta {best['delta']:g}{suffix} --epsilon {best['epsilon']:g} "
+        f"--cell {best['cell']:.6g}{suffix}: a 95% interval of {_format_interval(best)}. {reason}",
+        "Errors are those of unbiased answers. An attacker who guesses between two places within δ is right at most as "
+        "often as shown. A coin is right in 50 of 100.",
+    ]
+    rows = [
+        (
+            *(f"{row['delta']:,.6g} {unit}", f"{row['epsilon']:g}", f"{row['cell']:,.4g} {unit}"),
+            *(_format_interval(row), format_guess(row["observer"]), f"ε = {row['any_move']:.3g}"),
+        )
+        for row in records
+    ]
+    heads = ("δ", "ε", "cell", "95% interval of a count", "a guess is right in", "any move costs")
+    return "\n".join([*lines, "", format_table(heads, rows)])
+
+
+def _format_interval(row: dict[Any, Any]) -> str:
+    """Return a count with the half of its 95% interval, absolute and relative."""
+    count, half = row["count"], 1.96 * row["error"]
+    return f"{count:,.{0 if count >= 10 else 1}f} ± {float(f'{half:.2g}'):,.0f} ({half / count:,.0%})"
+
+
+# --- stream --------------------------------------------------------------------------------------------------
+
+
+def publish_stream(
+    source: options.Input,
+    *,
+    bounds: options.Bounds,
+    delta: options.Delta,
+    start: Annotated[str, Option(metavar="T", help="First step: a date or date-time (UTC), or a number.")],
+    until: Annotated[str, Option(metavar="T", help="Last step to publish now. Public, like --start.")],
+    window: Annotated[int, Option(metavar="STEPS", min=1, help="Number of consecutive steps that share one budget.")],
+    state: Annotated[str, Option(metavar="FILE", help="Ledger of the stream: a file, or postgresql://...")],
+    out: Annotated[Path, Option("--out", "-o", metavar="DIR", help="Folder for the releases, one file per step.")],
+    account: Annotated[str, Option(metavar="NAME", help="Account of the stream in its ledger.")] = "stream",
+    every: Every = None,
+    time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
+    time_format: Annotated[
+        str | None, Option(metavar="FORMAT", help='Format of --time: a strptime pattern, "unix" or "unix-ms".')
+    ] = None,
+    tz: Annotated[
+        str | None, Option(metavar="ZONE", help="Time zone of days and months, such as Europe/Berlin. [default: UTC]")
+    ] = None,
+    x: options.X = None,
+    y: options.Y = None,
+    crs: options.PointsCrs = None,
+    project: options.Project = None,
+    cell: options.Cell = None,
+    sources: options.Sources = "boundary",
+    limit: options.Limit = None,
+    epsilon: options.Epsilon = None,
+    rho: options.Rho = None,
+    window_limit: WindowLimit = None,
+    budgets: Annotated[
+        Path | None, Option(metavar="FILE.csv", help="Budget of each step, in columns step,epsilon (or rho).")
+    ] = None,
+    strategy: options.Strategy = "auto",
+    regions: options.Regions = None,
+    points: options.Points = None,
+    user: options.User = None,
+    max_per_user: options.MaxPerUser = None,
+    where: options.Where = None,
+    outside: options.Outside = None,
+    drop_bad_rows: options.DropBadRows = False,
+    table: options.Table = None,
+    dry_run: options.DryRun = False,
+) -> Any:
+    """Publish one map per time step, with a budget for every window of steps.
+
+    Every --window consecutive steps together spend at most --epsilon (or --rho). That protects an entity whose data
+    differ within that many steps, each within δ in space. INPUT is a table with a column of times, or a folder with
+    one file per step. To continue, run the command again with a later --until. A step that was charged but not
+    finished, because the machine stopped, is lost. --points is the number of points in a step.
+
+    \b
+    Example:
       deltahist stream visits.csv --time when --every 1d --start 2010-01-01 --until 2010-12-31 --window 30 \\
           --epsilon 1 --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --bounds 560000,4480000,610000,4530000 \\
           --cell 1km --delta 2km --state city.ledger --out city
     """
+    from deltahist._files import check_creatable
     from deltahist.accounts.ledger import Ledger, Rule
     from deltahist.budget import Budget
     from deltahist.counting import check_file
@@ -87,23 +286,25 @@ def stream(
     from deltahist.publishers.stream import Stream, check_folders, refuse_weak_window, step_files
     from deltahist.statement.facts import explain_longer, explain_window
 
-    budget = shared.read_budget(epsilon, rho)
+    budget = options.read_budget(epsilon, rho)
     ((unit, total),) = budget.items()
     clock = Clock.of(start, every, time_format, tz)
     number = clock.step(until, "--until") + 1
-    if not 1 <= number <= MOST_STEPS:
-        raise InputError(f"--until is {until!r}: it must be from 1 to {MOST_STEPS:,} steps on from --start, {start!r}")
+    require(
+        1 <= number <= 10_000_000,
+        f"--until is {until!r}: it must be from 1 to 10,000,000 steps after --start, {start!r}",
+    )
     labels = [clock.label(step) for step in range(number)]
     amounts = None if budgets is None else read_amounts(budgets, labels, unit)
     refuse_weak_window(Budget(**budget), window)
-    longer = shared.read_limits(window_limit, "--window-limit") or []
+    longer = options.parse_limits(window_limit, "--window-limit") or []
     rule = Rule.from_budget(**budget, length=window, limits=longer)
-    reading: dict[str, Any] = {"x": x, "y": y, "crs": None if crs == shared.PLAIN else crs, "where": where}
-    reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows, "table": table}
+    reading: dict[str, Any] = {"x": x, "y": y, "crs": options.read_crs(crs), "where": where, "table": table}
+    reading |= {"max_per_user": max_per_user, "outside": outside, "drop_bad_rows": drop_bad_rows}
     counting = Reading.of(user=user, **reading).preprocessing(None)
-    if not dry_run:  # a misspelt column is found before cells and strategies are compared
+    if not dry_run:  # find a misspelt column before comparing cells and strategies
         if "://" not in state:
-            console.check_target(Path(state), option="--state")
+            check_target(Path(state), option="--state")
         check_folders(Path(source), time, clock, out, table)
         check_creatable((out if out.is_dir() else out.parent) / "step.parquet")
         axes = len(bounds) // 2
@@ -112,81 +313,84 @@ def stream(
         elif files := step_files(Path(source), labels):
             check_file(next(iter(files.values())), axes, user=user, **reading)
     columns, cell = (x, y), delta if cell is None else cell
-    place = shared.MapOptions(
+    place = options.MapOptions(
         bounds=bounds, delta=delta, cell=cell, crs=crs, project=project, sources=sources, limit=limit, columns=columns
     )
     share = {unit: rule.equal_share if amounts is None else total / window}
-    chosen = shared.choose(place, points, {"regions": regions}, strategy=strategy, counting=counting, **share)
+    chosen = options.choose_mechanism(
+        place, points, {"regions": regions}, strategy=strategy, counting=counting, **share
+    )
     near, planned = chosen.mechanism.neighbourhood, chosen.mechanism.strategy
-    plan = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer, account)
-    about = {**shared.about_map(near.domain), "strategy": planned.name}
-    expected = None if points is None else float(points)
-    page = describe_stream(chosen.mechanism, rule, clock, number, chosen.work, expected, amounts)
-    print(f"{console.facts(**about)}\n\n{page}\n")
-    shared.note_company(state, account)
+    stream = Stream(near, Budget(**budget), window, clock, state, planned, counting, user, time, longer, account)
+    print(f"{describe_stream(chosen, points, rule, clock, number, amounts)}\n")
+    options.warn_of_new_account(state, account)
     together = sum(amounts, Fraction(0)) if amounts is not None else number * rule.equal_share
     spent = Guarantee(epsilon=together) if unit == "epsilon" else Guarantee(rho=together)
     if together and (weakness := weakness_of(spent)):
-        console.note(f"warning: all steps together cost {chosen.mechanism.letter} = {float(together):.6g}: {weakness}")
+        letter = chosen.mechanism.letter
+        print_note(f"warning: all steps together cost {letter} = {float(together):.6g}: {weakness}")
     if dry_run:
-        plan.check(amounts, False)
+        stream.check(amounts, False)
         return None
-    with console.show_progress("Publishing steps", number) as advance:
-        tally = plan.publish(source, out, number, amounts=amounts, tell=console.note, advance=advance, **reading)
+    with show_progress("Publishing steps", number) as advance:
+        tally = stream.publish(source, out, number, amounts=amounts, tell=print_note, advance=advance, **reading)
     lost = f", {tally['lost']:,} lost (charged, but never finished)" if tally["lost"] else ""
-    first, paid = plan.step(0), Ledger(state).read_standing(account).population
+    first, paid = stream.step(0), Ledger(state).read_standing(account).population
     print(
-        console.facts(
+        format_facts(
             published=f"{tally['published']:,} step{'s' * (tally['published'] != 1)} to {out}{lost}",
-            guarantee=f"{explain_window(first)}, for moves up to {near.delta_ground:g} {near.domain.unit} in each",
+            guarantee=f"{explain_window(first)}, for moves up to {near.delta_ground:g} {near.domain.unit} in each step",
             beyond=explain_longer(first),
-            limit=f"in each step {shared.describe_limit(plan.costliest(amounts), limit)}",
+            limit=f"in each step {options.describe_limit(stream.costliest(amounts), limit)}",
             account=f"{account!r}; {paid}",
-            go_on=f"with the same options, --state {Ledger.name_of(state)} and a later --until",
+            to_go_on=f"the same options, --state {Ledger.name_of(state)} and a later --until",
         )
     )
     return tally
 
 
 def describe_stream(
-    mechanism: Mechanism,
+    chosen: options.Chosen,
+    points: Fraction | None,
     rule: Rule,
     clock: Clock,
     steps: int,
-    work: Workload | None = None,
-    points: float | None = None,
-    amounts: Sequence[Fraction] | None = None,
+    amounts: Sequence[Fraction] | None,
 ) -> str:
-    """Return the page of figures of a stream: costs and errors of a step, a window, a month, a year and all steps.
+    """Return the map and the figures of a stream: costs and errors of a step, a window, a month, a year and all steps.
 
-    The mechanism and the number of points are those of a step. Queries are boxes anywhere when `work` is None, and
-    steps have equal shares when `amounts` is None.
+    Steps have equal shares when `amounts` is None.
     """
     from deltahist.budget import say_amount
     from deltahist.planning.advice import stream_figures
 
+    mechanism, work = chosen.mechanism, chosen.work
     spans = [(length, Fraction(limit, NANO)) for length, limit in rule.spans]
     names, most = getattr(work, "names", None), Fraction(rule.limit, NANO)
+    expected = None if points is None else float(points)
     rows, drowned = [], []
-    for each in stream_figures(mechanism, spans, clock, steps, work, points, amounts):
+    for each in stream_figures(mechanism, spans, clock, steps, work, expected, amounts):
         limit = "" if each.limit is None else say_amount(each.limit, most)
         error = "" if each.error is None else f"{each.error:,.4g}"
         few = "" if each.drowned is None else f"{len(each.drowned):,} of {each.queries:,}"
         rows.append((each.name, f"{each.steps:,}", say_amount(each.cost, most), limit, error, few))
         if names and each.drowned is not None and len(each.drowned):
-            listed = ", ".join(names[at] for at in each.drowned[:_NAMED]) + ", …" * (len(each.drowned) > _NAMED)
+            listed = ", ".join(names[at] for at in each.drowned[:5]) + ", …" * (len(each.drowned) > 5)
             over = f"{each.steps:,} step{'s'[: each.steps != 1]}"
-            drowned.append(f"Over {over} ({each.name}) noise exceeds the count in districts {listed}.")
+            drowned.append(f"Over {over} ({each.name}) the noise exceeds the count in districts {listed}.")
     heads = ("sum over", "steps", f"costs {mechanism.letter}", "limit", "error of a query", "noise above count")
-    about = "Errors are of noise alone, in points (root mean square). Points are taken to be evenly spread."
-    return "\n".join([console.table(heads, rows), "", about, *drowned])
+    about = format_facts(**options.describe_map(mechanism.domain), strategy=mechanism.strategy.name)
+    note = "Errors come from noise alone, in points (root mean square). Points are assumed to be evenly spread."
+    return "\n".join([about, "", format_table(heads, rows), "", note, *drowned])
 
 
 def read_amounts(file: Path, labels: Sequence[str], unit: str) -> list[Fraction]:
     """Read the amount of each step from a CSV file with the columns `step` and epsilon (or rho)."""
     steps, amounts = _read_steps(file, "--budgets", unit)
-    if steps[: len(labels)] != list(labels):
-        raise InputError(f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}")
+    require(
+        steps[: len(labels)] == list(labels),
+        f"--budgets must have one row for each step, in order, from {labels[0]!r} to {labels[-1]!r}",
+    )
     return amounts[: len(labels)]
 
 
@@ -207,7 +411,7 @@ def allocate_steps(file: Path, rule: Rule, out: Path | None = None) -> list[Frac
     amounts = [Fraction(round(each * NANO), NANO) for each in found]
     if out is not None:
         table = pd.DataFrame({"step": steps, rule.unit: [f"{float(amount):.9f}" for amount in amounts]})
-        console.put(table.to_csv(index=False, lineterminator="\n"), out)
+        write_text(table.to_csv(index=False, lineterminator="\n"), out)
     return amounts
 
 
@@ -219,8 +423,10 @@ def _read_steps(file: Path, option: str, column: str) -> tuple[list[str], list[F
         table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
     except ValueError as problem:
         raise InputError(f"{option} is {str(file)!r}: it must be CSV in UTF-8 ({problem})") from None
-    numbers = [parse_number(text.strip()) for text in table.get(column, [])]
+    numbers = [options.parse_number(text.strip()) for text in table.get(column, [])]
     amounts = [number for number in numbers if number is not None and number >= 0]
-    if not amounts or len(amounts) < len(table):
-        raise InputError(f"{option} is {str(file)!r}: it must have numbers, zero or more, in the column {column}")
+    require(
+        amounts and len(amounts) == len(table),
+        f"{option} is {str(file)!r}: it must have numbers, zero or more, in the column {column}",
+    )
     return [str(step).strip() for step in table.get("step", range(1, len(table) + 1))], amounts

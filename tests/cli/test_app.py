@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import deltahist as dh
-from deltahist.cli import COMMANDS, console, main
+from deltahist.cli import COMMANDS, format_table, main
 
 ROOT = Path(dh.__file__).parent.parent
 #: Packages that take long to import, and that no help needs.
@@ -117,7 +117,7 @@ def test_no_password_is_written(refused, folder):
 
 
 def test_a_table_keeps_names_as_they_are_and_its_columns_flush():
-    lines = console.table(
+    lines = format_table(
         ["name", "count"], [["[bold]a", "1"], ["東京", "1,000"], ["two\nlines \x1b[1m", "3"]]
     ).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["[bold]a", "東京", "two"]

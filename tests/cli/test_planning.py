@@ -9,7 +9,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.cli.shared import read_queries
+from deltahist.cli.options import read_queries
 
 BOX = (583_000, 4_505_000, 593_000, 4_515_000)
 MAP = ["--project", "EPSG:32618", "--bounds", ",".join(map(str, BOX)), "--epsilon", "1"]

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from deltahist.cli import console
+from deltahist import cli
 
 
 @pytest.mark.parametrize(
@@ -12,9 +12,9 @@ from deltahist.cli import console
 )
 def test_progress_is_shown_on_a_terminal_unless_quiet(monkeypatch, capsys, terminal, quiet, shown):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setitem(console.STATE, "quiet", quiet)
+    monkeypatch.setitem(cli.STATE, "quiet", quiet)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    with console.show_progress("Counting", 3) as advance:
+    with cli.show_progress("Counting", 3) as advance:
         advance()
     printed = capsys.readouterr()
     assert printed.out == ""

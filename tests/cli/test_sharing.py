@@ -1,7 +1,5 @@
 """`deltahist share`, in process, end to end."""
 
-from importlib import import_module
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -106,8 +104,3 @@ def test_what_is_refused_makes_neither_answers_nor_a_key(folder, refused, option
     asked = [] if "--requester" in options else ["--requester", "100"]
     refused(share(folder, *options, *asked))
     assert set(folder.iterdir()) == before
-
-
-def test_all_is_for_small_networks(folder, refused, monkeypatch):
-    monkeypatch.setattr(import_module("deltahist.cli.share"), "_MOST_PAIRS", 1000)
-    refused(share(folder, "--bit", "ill", "--all"))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard
 from typer import Argument, BadParameter, Option
 
 from deltahist._objects import is_address, is_stored_file
-from deltahist.cli.console import facts, note, show_progress, table
+from deltahist.cli import format_facts, format_table, print_note, show_progress
 from deltahist.errors import BudgetExceeded, InputError
 
 if TYPE_CHECKING:
@@ -32,49 +32,47 @@ if TYPE_CHECKING:
 
     Queries: TypeAlias = Callable[[Domain], Workload]
 
-#: Value of --crs for plain numbers.
-PLAIN = "none"
 #: Number of points without --points.
 USUAL_POINTS = 100_000
-#: Squares that represent all places of one size.
-_SQUARES = 2_000
+
+
+def require(kept: object, rule: str) -> None:
+    """Raise InputError with a rule of how options go together, unless it is kept."""
+    if not kept:
+        raise InputError(rule)
 
 
 # --- how texts are read --------------------------------------------------------------------------------------
 
 
 def parse_number(text: str) -> Fraction | None:
-    """Return the number that a text says exactly, a decimal or a/b; None if it says none, or one beyond all floats.
+    """Return a decimal number or a fraction exactly; None for other text and for numbers beyond all floats.
 
     >>> parse_number("0.1"), parse_number("1/3"), parse_number("1e999999999"), parse_number("9" * 5000)
     (Fraction(1, 10), Fraction(1, 3), None, None)
     """
-    if len(text) > 1000:
-        return None
     try:
-        if "/" in text:
-            value = Fraction(text)
-        else:
-            said = Decimal(text)
-            if not said.is_finite() or (said and abs(said.adjusted()) > 400):
-                return None
-            value = Fraction(said)
+        # An exponent could make a whole number of a billion digits.
+        decimal = None if "/" in text or len(text) > 1000 else Decimal(text)
+        if len(text) > 1000 or (decimal and not (decimal.is_finite() and abs(decimal.adjusted()) <= 400)):
+            return None
+        value = Fraction(text if decimal is None else decimal)
         float(value)
     except (ValueError, ArithmeticError):
         return None
     return value
 
 
-def amount(text: Any) -> Fraction:
-    """Read a number above zero as the exact fraction that its decimals (or a/b) say."""
+def parse_amount(text: Any) -> Fraction:
+    """Return a number above zero exactly."""
     number = parse_number(str(text))
     if number is None or number <= 0:
         raise BadParameter(f"{str(text)[:40]!r} is not a finite number above zero")
     return number
 
 
-def corners(text: Any) -> tuple[float, ...]:
-    """Read the corners of a box, or the ends of an interval; the library checks their order."""
+def parse_corners(text: Any) -> tuple[float, ...]:
+    """Return the corners of a box, or the ends of an interval. The library checks their order."""
     try:
         values = tuple(map(float, str(text).split(",")))
     except ValueError:
@@ -84,8 +82,8 @@ def corners(text: Any) -> tuple[float, ...]:
     return values
 
 
-def length(text: Any) -> float | str:
-    """Read a length: a plain number, or a number with its unit, which the library reads."""
+def parse_length(text: Any) -> float | str:
+    """Return a length as a number, or as text with a unit, which the library reads."""
     from deltahist.space.domain import read_length
 
     try:
@@ -96,92 +94,117 @@ def length(text: Any) -> float | str:
         return str(text).strip()
 
 
-def each(read: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
+def parse_list(parse: Callable[[str], Any]) -> Callable[[Any], list[Any]]:
     """Return a parser of values between commas."""
-
-    def values(text: Any) -> list[Any]:
-        return [read(part) for part in str(text).split(",")]
-
-    return values
+    return lambda text: [parse(part) for part in str(text).split(",")]
 
 
-def place(text: str) -> Path | str:
-    """Read the place of a release: a file or folder, or an address, which stays text."""
+def parse_place(text: str) -> Path | str:
+    """Return the place of a release: a file or folder, or an address, which stays text."""
     return text if is_address(text) else Path(text)
 
 
-def read_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[Any] | None:
+def parse_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[Any] | None:
     """Return caps of longer moves or spans of steps, as pairs of length and factor; None without the option.
 
-    >>> read_limits(["2km:2", "any:4"]), read_limits(["any:none"]), read_limits(None)
+    >>> parse_limits(["2km:2", "any:4"]), parse_limits(["any:none"]), parse_limits(None)
     ([('2km', Fraction(2, 1)), ('any', Fraction(4, 1))], [], None)
     """
     found: list[Any] = []
     for text in texts or ():
         distance, _, factor = (part.strip() for part in text.rpartition(":"))
-        if (distance, factor) == ("any", "none"):
-            continue
-        if not distance or parse_number(factor) is None:
-            raise InputError(f"{option} is {text!r}: it must be LENGTH:FACTOR, such as 2km:2 or any:4, or any:none")
-        found.append((distance if distance == "any" else length(distance), parse_number(factor)))
+        if (distance, factor) != ("any", "none"):
+            require(
+                distance and parse_number(factor) is not None,
+                f"{option} is {text!r}: it must be LENGTH:FACTOR, such as 2km:2 or any:4, or any:none",
+            )
+            found.append((distance if distance == "any" else parse_length(distance), parse_number(factor)))
     return found if texts else None
 
 
 # --- options -------------------------------------------------------------------------------------------------
 
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
-Release = Annotated[Any, Argument(metavar="RELEASE", parser=place, help="A release file, or its address.")]
-Published = Annotated[Any, Argument(metavar="RELEASE", parser=place, help="A release file, a folder or an address.")]
+Release = Annotated[Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, or its address.")]
+Published = Annotated[
+    Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder of a stream, or an address.")
+]
 X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
 Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
-PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points: EPSG:4326, or none for plain numbers.")]
+Values = Annotated[str, Option("--x", metavar="COL", help="Column of the values: a name, or a number from 0.")]
+PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such as EPSG:4326; none for plain numbers.")]
 Project = Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")]
-Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=corners, help="Corners of the map, or LOW,HIGH.")]
-Cell = Annotated[Any, Option(metavar="LENGTH", parser=length, help="Side of a cell: 250m. [default: auto]")]
-Delta = Annotated[Any, Option(metavar="LENGTH", parser=length, help="δ: moves up to this distance are hidden.")]
-Sources = Annotated[str, Option(metavar="WHERE", help="People may enter at: none, boundary, left, right, a file.")]
-Limit = Annotated[list[str] | None, Option(metavar="LENGTH:FACTOR", help="Longer moves: 2km:2. [default: any:4]")]
-Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="Privacy budget ε, with Laplace noise.")]
-Rho = Annotated[Fraction | None, Option(metavar="R", parser=amount, help="Instead: ρ of zCDP, with Gaussian noise.")]
-Strategy = Annotated[str, Option(metavar="NAME", help="auto, or a strategy by name: flow, wavelet.")]
-Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons that will be asked; cells suit them.")]
-Points = Annotated[Fraction | None, Option(metavar="N", parser=amount, help="About how many points. [default: 100000]")]
-User = Annotated[str | None, Option(metavar="COL", help="Column of users, who are protected as a whole.")]
-MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Points kept of each user; all are protected.")]
-Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Public.")]
-Outside = Annotated[Literal["clamp", "drop"] | None, Option(help="Points outside. [default: clamp up to 1%]")]
-DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement says so.")]
-Table = Annotated[str | None, Option(metavar="NAME", help="Table of INPUT, a database: city.duckdb, postgresql://...")]
-LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger of budgets, or postgresql://...")]
-AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger that pays.")]
-AccountLimit = Annotated[Fraction | None, Option(metavar="E", parser=amount, help="All that a new account may spend.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and draw nothing.")]
+Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
+Range = Annotated[
+    Any, Option("--bounds", metavar="LOW,HIGH", parser=parse_corners, help="Range of the values; clamp others to it.")
+]
+Cell = Annotated[Any, Option(metavar="LENGTH", parser=parse_length, help="Side of a cell: 250m. [default: auto]")]
+Delta = Annotated[Any, Option(metavar="LENGTH", parser=parse_length, help="δ: hide moves up to this distance.")]
+Sources = Annotated[str, Option(metavar="WHERE", help="Where points may appear: none, boundary, left, right, a file.")]
+Limit = Annotated[
+    list[str] | None,
+    Option(metavar="LENGTH:FACTOR", help="Cap on the cost of longer moves: 2km:2 (repeatable). [default: any:4]"),
+]
+Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=parse_amount, help="Budget ε, with Laplace noise.")]
+Rho = Annotated[
+    Fraction | None, Option(metavar="R", parser=parse_amount, help="Budget ρ of zCDP instead, with Gaussian noise.")
+]
+Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
+Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons to choose cells and strategy for.")]
+Points = Annotated[
+    Fraction | None, Option(metavar="N", parser=parse_amount, help="Rough number of points. [default: 100000]")
+]
+User = Annotated[str | None, Option(metavar="COL", help="Column of users: protect each user as a whole.")]
+MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep of each user.")]
+Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Published.")]
+Outside = Annotated[
+    Literal["clamp", "drop"] | None, Option(help="Treatment of points outside. [default: clamp up to 1%]")
+]
+DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement mentions it.")]
+Table = Annotated[str | None, Option(metavar="NAME", help="Table, if INPUT is a database.")]
+LedgerFile = Annotated[
+    str | None, Option("--ledger", metavar="FILE", help="Ledger to charge: a file or postgresql://...")
+]
+AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
+AccountLimit = Annotated[
+    Fraction | None, Option(metavar="E", parser=parse_amount, help="Lifetime budget of a new account.")
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and publish nothing.")]
+Replaces = Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")]
+Reason = Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")]
+NewState = Annotated[Path | None, Option("--state", metavar="FILE", help="File for the secret state, to refine later.")]
+ReleaseFile = Annotated[Path, Option("--out", "-o", metavar="FILE", help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
-Nonnegative = Annotated[bool, Option("--nonnegative", help="Non-negative estimates: often closer, but biased.")]
+Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]
 RegionLayer = Annotated[str | None, Option("--layer", metavar="NAME", help="Layer of --regions.")]
 RegionName = Annotated[str | None, Option("--name", metavar="COL", help="Column of --regions with the names.")]
+Between = Annotated[tuple[str, str] | None, Option(metavar="FIRST LAST", help="First and last step of a folder.")]
 
 
 def read_budget(epsilon: Fraction | None, rho: Fraction | None) -> dict[str, Any]:
     """Return the budget as the keyword of `publish` and `plan`."""
-    if (epsilon is None) == (rho is None):
-        raise InputError("give a budget: exactly one of --epsilon and --rho")
+    require((epsilon is None) != (rho is None), "give a budget: exactly one of --epsilon and --rho")
     return {"epsilon": epsilon} if rho is None else {"rho": rho}
+
+
+def read_crs(crs: str | None) -> str | None:
+    """Return the CRS of the points; None for plain numbers."""
+    return None if crs == "none" else crs
 
 
 # --- the map and its queries ---------------------------------------------------------------------------------
 
 
-def read_map_crs(project: str | None, crs: str | None) -> str | None:
+def choose_crs(project: str | None, crs: str | None) -> str | None:
     """Return the CRS of a map: --project, or that of the points; None for plain numbers."""
-    from deltahist.space.crs import read_crs
+    from deltahist.space import crs as systems
 
-    found = project or crs
-    if found in (None, PLAIN):
-        return None
-    if read_crs(found, "--project" if project else "--crs").is_geographic:
-        raise InputError(f"the map would be in {found}, and degrees are not lengths: add a projected CRS by --project")
+    found = read_crs(project or crs)
+    require(
+        found is None or not systems.read_crs(found, "--project" if project else "--crs").is_geographic,
+        f"the map would be in {found}, and degrees are not lengths: add a projected CRS by --project",
+    )
     return found
 
 
@@ -198,54 +221,53 @@ class MapOptions:
     limit: list[str] | None = None
     columns: tuple[str | None, ...] = (None, None)
 
-    @property
-    def chooses_cells(self) -> bool:
-        """Whether cells are chosen by their expected error; in one dimension they are δ unless --cell says auto."""
-        return self.cell == "auto" or (self.cell is None and len(self.bounds) == 4)
-
-    def extent(self) -> tuple[tuple[float, ...], str | None]:
+    def find_extent(self) -> tuple[tuple[float, ...], str | None]:
         """Return the corners and the CRS of the map; InputError if its units would be degrees."""
         from deltahist.space.crs import are_degrees, extent_of
 
         if self.project == "auto":
             return extent_of(self.bounds)
-        if (self.project or self.crs) is None and are_degrees(self.bounds, *self.columns):
-            raise InputError("--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none")
-        return self.bounds, read_map_crs(self.project, self.crs)
+        require(
+            (self.project or self.crs) is not None or not are_degrees(self.bounds, *self.columns),
+            "--bounds look like degrees: add --crs EPSG:4326 --project auto, or --crs none",
+        )
+        return self.bounds, choose_crs(self.project, self.crs)
 
-    def near(self, side: float | str | None = None) -> Neighbourhood:
+    def make_neighbourhood(self, side: float | str | None = None) -> Neighbourhood:
         """Return the neighbourhood on cells of a side; by default --cell, or else δ."""
         from deltahist.space.domain import Domain, check_room
         from deltahist.space.geometries import read_sources
         from deltahist.space.neighbourhood import Neighbourhood, is_far
 
-        box, crs = self.extent()
+        box, crs = self.find_extent()
         cell = self.delta if self.cell in (None, "auto") else self.cell
         name = "delta" if side is None and cell == self.delta else "cell"
         domain = Domain.from_cell(box, side or cell, crs, name=name)  # type: ignore[arg-type]
-        near = Neighbourhood(domain, self.delta, limits=read_limits(self.limit))
+        near = Neighbourhood(domain, self.delta, limits=parse_limits(self.limit))
         near.check_on_map()
         check_room(domain)
         entry = read_sources(self.sources, domain, "--sources")
-        if entry is not None and not isinstance(entry, str) and is_far(entry, domain, near.radius):
-            raise InputError(f"--sources is {self.sources!r}: none of it is within δ of the map")
+        require(
+            entry is None or isinstance(entry, str) or not is_far(entry, domain, near.radius),
+            f"--sources is {self.sources!r}: none of it is within δ of the map",
+        )
         return near.with_sources(entry)
 
-    def nears(self) -> Iterator[Neighbourhood]:
+    def compare_cells(self) -> Iterator[Neighbourhood]:
         """Return the neighbourhood on cells of several sizes, from large to small."""
         from deltahist.planning import on_cells
         from deltahist.planning.advice import SIDES
         from deltahist.space.domain import CellTooLarge, length_times
 
         try:
-            near = self.near()
+            near = self.make_neighbourhood()
         except CellTooLarge as problem:  # δ may still fit between the corners
             try:
-                near = self.near(length_times(self.delta, SIDES[-1]))
+                near = self.make_neighbourhood(length_times(self.delta, SIDES[-1]))
             except CellTooLarge:
                 raise problem from None
-        box, crs = self.extent()
-        return on_cells(box, near.delta, crs, sources=near.sources, limits=read_limits(self.limit))
+        box, crs = self.find_extent()
+        return on_cells(box, near.delta, crs, sources=near.sources, limits=parse_limits(self.limit))
 
 
 def read_queries(
@@ -255,23 +277,23 @@ def read_queries(
     from deltahist import workloads
     from deltahist.space.geometries import fit, named, read_geometries
 
-    if sum(each is not None for each in (regions, squares, boxes)) > 1:
-        raise InputError("give at most one of --regions, --squares and --boxes")
+    given = [each for each in (regions, squares, boxes) if each is not None]
+    require(len(given) <= 1, "give at most one of --regions, --squares and --boxes")
     if regions is not None:
         frame = named(read_geometries(regions, domain, "--regions"))
         names = [name or str(number) for number, name in enumerate(frame["name"])]
         fitted = fit(frame.geometry.to_numpy(), domain, frame.crs)
-        return lambda on: _within(fitted.shapes, names, on), f"the {int(fitted.held.sum()):,} regions of {regions}"
+        return lambda on: _clip_regions(fitted.shapes, names, on), f"the {fitted.held.sum():,} regions of {regions}"
     if squares is not None:
-        side = domain.length(squares, name="squares")
-        return lambda on: workloads.random_squares(side, _SQUARES, on), f"{_SQUARES:,} squares of side {squares}"
+        side, number = domain.length(squares, name="squares"), 2_000  # represent all places
+        return lambda on: workloads.random_squares(side, number, on), f"{number:,} squares of side {squares}"
     if boxes is not None:
         sides, _ = read_boxes(None, boxes, domain)
         return lambda on: workloads.boxes(sides), f"the {len(sides):,} boxes of {boxes}"
     return None, "boxes of any size at any place"
 
 
-def _within(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
+def _clip_regions(shapes: Any, names: Sequence[str], domain: Domain) -> Workload:
     """Return regions clipped to a map, whose other cells may end a little earlier."""
     import numpy as np
     import shapely
@@ -292,8 +314,10 @@ def read_boxes(box: Sequence[tuple[float, ...]] | None, file: Path | None, domai
     wanted = 2 * domain.ndim
     names = [",".join(f"{v:.15g}" for v in values) for values in box or ()]
     for values, name in zip(box or (), names, strict=True):
-        if len(values) != wanted:
-            raise InputError(f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)")
+        require(
+            len(values) == wanted,
+            f"--box is {name}: it must be {wanted} numbers, as the map has {domain.ndim} dimension(s)",
+        )
     array = np.array(box or [], dtype=np.float64).reshape(-1, wanted)
     if file is None:
         return array, names
@@ -316,45 +340,43 @@ class Chosen:
 
         number = float(points or USUAL_POINTS)
         expected = self.cells[0] if self.cells else CellChoice.of(self.mechanism, number, self.work)
-        return facts(
-            error=f"{expected.rmse:,.4g} points (root mean square) of unbiased answers over {self.name}, for about "
-            f"{number:,.0f} points that are kept",
-            of_it=f"{expected.noise_error:,.4g} by noise, {expected.placement_error:,.4g} by places within cells",
+        return format_facts(
+            error=f"{expected.rmse:,.4g} points (root mean square) over {self.name}, for about {number:,.0f} points",
+            of_it=f"{expected.noise_error:,.4g} from noise, {expected.placement_error:,.4g} from places within cells",
         )
 
-    def table_of_cells(self) -> str:
+    def describe_cells(self) -> str:
         """Return the sizes of cells that were compared, with their expected errors, as text."""
         rows = []
         for each in self.cells:
             errors = (each.rmse, each.noise_error, each.placement_error)
             rows.append((each.neighbourhood.domain.size_of_cells, *(f"{error:,.4g}" for error in errors)))
-        return table(("cell", "error", "by noise", "by placement"), rows)
+        return format_table(("cell", "error", "from noise", "from placement"), rows)
 
 
-def choose(options: MapOptions, points: Fraction | None, asked: dict[str, Any], **how: Any) -> Chosen:
-    """Choose the cells, unless they are given, and the mechanism; no rows are read.
+def choose_mechanism(options: MapOptions, points: Fraction | None, asked: dict[str, Any], **how: Any) -> Chosen:
+    """Choose the mechanism, and the cells unless they are given. In one dimension cells are δ unless --cell says auto.
 
-    `asked` names the queries, as `read_queries` takes them; `how` is for `mechanism_for`.
+    No rows are read. `asked` names the queries, as `read_queries` takes them; `how` is for `mechanism_for`.
     """
     from deltahist.planning import mechanism_for, plan_cells
 
-    number = float(points or USUAL_POINTS)
-    if options.chooses_cells:
-        nears = list(options.nears())
+    if options.cell == "auto" or (options.cell is None and len(options.bounds) == 4):
+        nears = list(options.compare_cells())
         queries, name = read_queries(nears[0].domain, **asked)
         with show_progress("Comparing cells and strategies …"):
-            cells = plan_cells(nears, number, queries, **how)
+            cells = plan_cells(nears, float(points or USUAL_POINTS), queries, **how)
         best = cells[0].mechanism
         return Chosen(best, queries and queries(best.domain), name, cells)
-    near = options.near()
+    near = options.make_neighbourhood()
     queries, name = read_queries(near.domain, **asked)
     work = queries and queries(near.domain)
     with show_progress("Comparing strategies …"):
         return Chosen(mechanism_for(near, workload=work, **how), work, name, [])
 
 
-def about_map(domain: Domain) -> dict[str, str]:
-    """Return cells, bounds and map, for `facts`."""
+def describe_map(domain: Domain) -> dict[str, str]:
+    """Return cells, bounds and map, for `format_facts`."""
     from deltahist.space.crs import words
 
     about = {
@@ -371,7 +393,7 @@ def describe_limit(mechanism: Mechanism, asked: Any) -> str:
         hint = " (the default; --limit any:none removes it)"
         if not mechanism.neighbourhood.profile:
             hint = " (--limit any:4 allows 4 times the cost of a move within δ)"
-    return f"any move at all costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
+    return f"any move costs at most {mechanism.letter} = {mechanism.any_move:.4g}{hint}"
 
 
 # --- rows, and the account that pays -------------------------------------------------------------------------
@@ -379,20 +401,20 @@ def describe_limit(mechanism: Mechanism, asked: Any) -> str:
 
 def note_rows(read: Any, outside: str | None = None) -> None:
     """Print figures about the rows, which are private, on stderr."""
-    note(f"{read.rows:,} rows read, {read.kept:,} points kept (row counts on stderr are private)")
+    print_note(f"{read.rows:,} rows read, {read.kept:,} points kept (row counts on stderr are private)")
     if read.bad_rows:
-        note(f"{read.bad_rows:,} unusable rows dropped")
+        print_note(f"{read.bad_rows:,} unusable rows dropped")
     if read.users is not None:
-        note(f"{read.users:,} users")
+        print_note(f"{read.users:,} users")
     if read.outside:
         zeros = f" ({read.zeros:,} at 0,0, which often means missing)" if read.zeros else ""
-        note(f"{read.outside:,} points outside{zeros} {'dropped' if outside == 'drop' else 'moved to the edge'}")
+        print_note(f"{read.outside:,} points outside{zeros} {'dropped' if outside == 'drop' else 'moved to the edge'}")
 
 
 def open_account(
     ledger: str | None, name: str | None, limit: Fraction | None, budget: dict[str, Any], chain: str | None = None
 ) -> Account | None:
-    """Open the account that pays, if there is one, and refuse what it cannot pay. Nothing is charged yet.
+    """Open the account that pays, if there is one; raise BudgetExceeded if it cannot. Nothing is charged yet.
 
     A chain of releases pays only what the next one costs more than those before it.
     """
@@ -401,21 +423,26 @@ def open_account(
     from deltahist.budget import LETTERS
     from deltahist.preprocessing import normalize_name
 
-    if (ledger is None) != (name is None) or (limit is not None and ledger is None):
-        raise InputError("--ledger requires --account, and --account-limit requires both")
+    require(
+        (ledger is None) == (name is None) and (limit is None or ledger is not None),
+        "--ledger requires --account, and --account-limit requires both",
+    )
     if ledger is None or name is None:
         return None
     ((unit, wanted),) = budget.items()
-    note_company(ledger, name)
+    warn_of_new_account(ledger, name)
     if limit is None:
-        if not Ledger.exists(ledger) or normalize_name(account=name) not in Ledger(ledger).list_accounts():
-            raise InputError(f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}")
+        known = Ledger(ledger).list_accounts() if Ledger.exists(ledger) else ()
+        require(
+            normalize_name(account=name) in known,
+            f"--account-limit is missing: account {name!r} is new in {Ledger.name_of(ledger)!r}",
+        )
         limit = Ledger(ledger).read_standing(name).limit
     account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
-    left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
+    left = account.left + (Fraction(0) if chain is None else account.paid(chain))
     if wanted > left:
         raise BudgetExceeded(
-            f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left: "
+            f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left; "
             "nothing was published or charged"
         )
     return account
@@ -428,12 +455,12 @@ def warn_of_charges(account: Account | None) -> Iterator[None]:
         yield
     except BaseException:
         for paid in () if account is None else account.payments:
-            note(f"warning: account {paid}: the charge stays, although the release failed")
+            print_note(f"warning: account {paid}: the charge stays, although the release failed")
         raise
 
 
-def note_company(ledger: str, account: str) -> None:
-    """Warn if a new account is about people whom other accounts of the ledger are about, too."""
+def warn_of_new_account(ledger: str, account: str) -> None:
+    """Warn if an account is new, and other accounts of the ledger are about the same people."""
     from deltahist.accounts.ledger import EVERYONE, Ledger
     from deltahist.preprocessing import normalize_name
 
@@ -441,18 +468,20 @@ def note_company(ledger: str, account: str) -> None:
         others = {each.account: each.population for each in Ledger(ledger).list_standings()}
         people = next((each for each in others.values() if each.name == EVERYONE), None)
         if people is not None and normalize_name(account=account) not in others:
-            note(f"warning: account {account!r} is new, and what it spends about the same people adds up: {people}")
+            print_note(
+                f"warning: account {account!r} is new, and its spending adds up with that of the others: {people}"
+            )
 
 
 # --- releases ------------------------------------------------------------------------------------------------
 
 
-def warn_of(path: Path | str, publishable: bool, weakness: str | None) -> None:
+def warn_of_release(path: Path | str, publishable: bool, weakness: str | None) -> None:
     """Warn of a release that must not be published, or hardly protects anybody."""
     if not publishable:
-        note(f"warning: {path} is not for publication: its noise is seeded, or no publisher of deltahist drew it")
+        print_note(f"warning: {path} is not for publication: its noise is seeded, or deltahist did not draw it")
     elif weakness is not None:
-        note(f"warning: {path} hardly protects anybody: {weakness}")
+        print_note(f"warning: {path} hardly protects anybody: {weakness}")
 
 
 def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRelease:
@@ -469,10 +498,9 @@ def open_release(path: Path | str, *, refuse_withdrawn: bool = True) -> BaseRele
     else:
         release = read_release(path)
     if release.withdrawn is not None:
-        if refuse_withdrawn:
-            raise InputError(f"{path} was withdrawn {release.withdrawn.words}")
-        note(f"warning: {path} was withdrawn {release.withdrawn.words}")
-    warn_of(path, release.publishable, release.mechanism.weakness)
+        require(not refuse_withdrawn, f"{path} was withdrawn {release.withdrawn.words}")
+        print_note(f"warning: {path} was withdrawn {release.withdrawn.words}")
+    warn_of_release(path, release.publishable, release.mechanism.weakness)
     return release
 
 
@@ -486,11 +514,11 @@ def open_series(folder: Path) -> Series:
     from deltahist.releases import Series
 
     series = Series.load(folder)
-    warn_of(folder, series.publishable, series.weakness)
+    warn_of_release(folder, series.publishable, series.weakness)
     return series
 
 
-def read_zones(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
+def read_regions(regions: Path | None, layer: str | None, name: str | None, domain: Domain) -> gpd.GeoDataFrame | None:
     """Read the regions, with their names in front; None if there are none."""
     from deltahist.space.geometries import named, read_geometries
 

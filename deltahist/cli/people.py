@@ -1,0 +1,191 @@
+"""`deltahist ask`: queries charged to people's own budgets. `deltahist share`: noisy values for users of a network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_json, write_text
+from deltahist.cli.options import require
+from deltahist.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from deltahist.network.mechanism import DiffusionMechanism
+
+
+def ask(
+    question: Annotated[Path, Argument(metavar="QUESTION", help="The query, in TOML (docs/kinds.md).")],
+    *,
+    database: Annotated[str, Option(metavar="WHERE", help="DuckDB file, or postgresql://user@host/name.")],
+    ledger: Annotated[str, Option(metavar="WHERE", help="Ledger of the budgets: a file or postgresql://...")],
+    table: Annotated[str | None, Option(metavar="TABLE", help="Table of the records.")] = None,
+    owner: Annotated[str | None, Option(metavar="COL", help="Column of their owners.")] = None,
+    account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
+    limit: Annotated[
+        Fraction | None,
+        Option(parser=options.parse_amount, metavar="E", help="Budget for owners without one, who join with it."),
+    ] = None,
+    key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer: using it again costs nothing.")] = None,
+    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="File to write: .txt or .json.")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Answer a query, charged to the people whose records it uses.
+
+    Each person has a budget. Records of people who cannot pay are left out silently: no output reveals who paid, or
+    how many.
+
+    \b
+    Examples:
+      deltahist ask night.toml --database city.duckdb --ledger city.ledger --limit 1
+      deltahist ask night.toml --database city.duckdb --ledger city.ledger --key report-7 --json
+    """
+    from deltahist._files import form_of
+    from deltahist.accounts.ledger import Ledger, check_text
+
+    try:
+        from deltahist.personal.people import People
+        from deltahist.personal.questions import Question
+    except ImportError:
+        raise InputError("people's records need more packages: pip install 'deltahist[personal]'") from None
+
+    asked, account = Question.read(question), check_text(account=account)
+    where: dict[str, Any] = {"table": table or asked.table, "owner": owner or asked.owner}
+    for name, value in where.items():
+        require(value is not None, f"--{name} is missing, and the question does not name it")
+    form = "text" if out is None else form_of(out, {".txt": "text", ".json": "json"})
+    check_target(out, question)
+    # Opening would create them.
+    require("://" in database or Path(database).is_file(), f"--database {database!r} does not exist")
+    require(
+        limit is not None or (Ledger.exists(ledger) and account in Ledger(ledger).list_accounts()),
+        f"the ledger has no account {account!r}: nobody has joined; let people join with --limit 1",
+    )
+    people = People(database, **where, ledger=ledger, name=account, **{asked.aggregate.unit: limit})  # type: ignore[arg-type]
+    if limit is not None:
+        people.enrol()
+    answer = asked.ask(people.records, key)
+    if as_json or form == "json":
+        write_json(answer.to_json(), out)
+    else:
+        write_text(f"{answer}\n\n{answer.explanation[0].upper()}{answer.explanation[1:]}.", out)
+
+
+def share(
+    source: Annotated[Path, Argument(metavar="INPUT", help="A table with one row for each user.")],
+    *,
+    user: Annotated[str, Option("--id", metavar="COL", help="Column of user names.")],
+    x: options.X = None,
+    y: options.Y = None,
+    crs: options.PointsCrs = None,
+    project: Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the answers.")] = None,
+    value: Annotated[str | None, Option(metavar="COL", help="Column of numbers, instead of --x and --y.")] = None,
+    bit: Annotated[str | None, Option(metavar="COL", help="Column of zeros and ones, instead of --x and --y.")] = None,
+    edges: Annotated[Path, Option(metavar="FILE", exists=True, help="Edges of the network: two users on each line.")],
+    directed: Annotated[bool, Option("--directed", help="Let edges lead from owners to requesters.")] = False,
+    distance: Annotated[str, Option(metavar="KIND", help="Distance of users: hops, resistance, or a file.")] = "hops",
+    epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
+    alpha: Annotated[
+        Any, Option(metavar="LENGTH", parser=options.parse_length, help="α: hide differences up to this distance.")
+    ] = None,
+    step: Annotated[
+        Fraction | None, Option(parser=options.parse_amount, help="Lattice step. [default: α / 1000]")
+    ] = None,
+    least: Annotated[float | None, Option(metavar="E", help="ε of users who are not connected.")] = None,
+    pairs: Annotated[
+        Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer, in columns owner,requester.")
+    ] = None,
+    requester: Annotated[str | None, Option(metavar="ID", help="User to answer about everybody.")] = None,
+    everything: Annotated[bool, Option("--all", help="Answer every user about everybody.")] = False,
+    state: Annotated[Path, Option(metavar="FILE", help="Secret key of all answers. Created if it is missing.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="Answers to write: .csv or .parquet.")],
+    where: options.Where = None,
+) -> Any:
+    """Share noisy values over a network: the closer the user, the less noise.
+
+    Users who pool their answers learn no more than the closest of them knows (docs/kinds.md).
+
+    \b
+    Examples:
+      deltahist share homes.csv --id user --x lon --y lat --crs EPSG:4326 --project EPSG:32618 --alpha 100m \\
+          --edges friends.txt --epsilon 'exp(4-3.3d)' --requester ann --state homes.key --out ann.csv
+      deltahist share ages.csv --id user --value age --alpha 5 --edges friends.txt --epsilon 1:2,2:0.5 \\
+          --all --state ages.key --out answers.parquet
+    """
+    from deltahist._files import form_of, write_whole
+    from deltahist.counting import check_file, read_owners
+    from deltahist.network.diffusion import Diffusion
+    from deltahist.network.graph import read_network, read_pairs
+    from deltahist.network.mechanism import DiffusionMechanism, PrivacyLevels
+    from deltahist.space.crs import are_degrees
+
+    form = form_of(out, {".csv": "csv", ".parquet": "parquet"})
+    for option, file in (("--edges", edges), ("--pairs", pairs)):
+        require(file is None or file.resolve() != source.resolve(), f"{option} must differ from INPUT, {str(source)!r}")
+    check_target(out, state, source, edges, pairs)
+    check_target(state, source, edges, pairs, option="--state")
+    places = value is None and bit is None
+    require(
+        (x is None) == (y is None) and sum(each is not None for each in (x, value, bit)) <= 1,
+        "give --x and --y, or else --value, or else --bit",
+    )
+    require(places or not (crs or project), "--crs and --project require --x and --y")
+    given = (pairs is not None, requester is not None, everything)
+    require(sum(given) == 1, "give exactly one of --pairs, --requester and --all")
+    require((alpha is None) == (bit is not None), "numbers and places require --alpha, and --bit excludes it")
+    reading: dict[str, Any] = {"user": user, "where": where, "crs": options.read_crs(crs)}
+    reading |= {"x": x, "y": y} if places else {"x": value or bit, "y": None}
+    check_file(source, 2 if places else 1, max_per_user=1, **reading)
+    network, levels = read_network(edges, directed=directed), PrivacyLevels(epsilon, least=least)
+    kind = read_pairs(distance, 3) if Path(distance).is_file() else distance
+    name = value or bit or ""
+    names = ("x", "y") if places else ((name if not name.isdigit() else "bit" if bit else "value"),)
+    mechanism = DiffusionMechanism(network, levels, alpha, kind, names, step, options.choose_crs(project, crs))
+    require(
+        not everything or len(network) ** 2 <= 10_000_000,
+        f"--all would answer {len(network) ** 2:,} pairs: it must be at most 10,000,000",
+    )
+    asked = None if pairs is None else read_pairs(pairs)
+    data = read_owners(source, area=mechanism.area, **reading)
+    require(
+        not places or crs is not None or not are_degrees((*data.min(), *data.max()), "x", "y"),
+        "the places look like degrees: add --crs EPSG:4326 and --project, or --crs none",
+    )
+    data.columns = list(mechanism.columns)
+    mechanism = _add_isolated_users(mechanism, data)
+    diffusion = Diffusion(data, mechanism, state=state)
+    with show_progress("Answering …"):
+        if asked is not None:
+            answers = diffusion.responses(asked)
+        else:
+            answers = diffusion.everything() if requester is None else diffusion.to(requester)
+    write: Any = answers.to_csv if form == "csv" else answers.to_parquet
+    write_whole(out, lambda part: write(part, index=False))
+    if answers.empty:
+        print_note("nobody is connected to the requesters: --least answers these pairs, too")
+    requesters, owners = answers["requester"].nunique(), answers["owner"].nunique()
+    if requesters > 1:
+        print_note(f"{out} is for {requesters:,} users: give each user their own rows only")
+    print(format_facts(answers=f"{out}, {len(answers):,} about {owners:,} users to {requesters:,}"))
+    print(mechanism.statement(mechanism.epsilon.billionths(answers["distance"])))
+    return answers
+
+
+def _add_isolated_users(mechanism: DiffusionMechanism, data: pd.DataFrame) -> DiffusionMechanism:
+    """Return the mechanism with the users of the table who have no edges in its network, too."""
+    network, users = mechanism.network, set(data.index)
+    isolated, absent = users.difference(network.nodes), set(network.nodes) - users
+    print_note(f"{len(data):,} rows read")
+    if absent:
+        print_note(f"{len(absent):,} of {len(network):,} users of the network have no data: they are only requesters")
+    if not isolated:
+        return mechanism
+    if isolated == users:
+        network.index(list(data.index))
+    print_note(f"{len(isolated):,} users of the table have no edges")
+    return replace(mechanism, network=network.with_users(data.index))
