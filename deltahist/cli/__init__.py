@@ -250,7 +250,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: 
     from rich.cells import cell_len
 
     # A table of rich's own takes 0.4 ms for each row, more than the answer in it.
-    columns = []
+    columns: list[list[str]] = []
     for name, *texts in zip(header, *rows, strict=True):
         # Control characters could steer the terminal.
         texts = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text) for text in (name, *texts)]

@@ -439,7 +439,7 @@ def open_account(
         )
         limit = Ledger(ledger).read_standing(name).limit
     account = Account.total(**{unit: limit}, ledger=ledger, name=name)  # type: ignore[arg-type]
-    left = account.left + (Fraction(0) if chain is None else account.paid(chain))
+    left = account.left + (Fraction(0) if chain is None else account.read_paid(chain))
     if wanted > left:
         raise BudgetExceeded(
             f"--{unit} is {float(wanted):.10g}: account {name!r} has {LETTERS[unit]} = {float(left):.10g} left; "

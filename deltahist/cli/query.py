@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from deltahist.releases import Series
-    from deltahist.releases.sums import PeriodDifference
+    from deltahist.releases.series import PeriodDifference
     from deltahist.space.domain import Domain
 
 #: Columns of answers, in a frame or by their names.

@@ -193,7 +193,7 @@ def test_a_step_that_was_charged_but_not_finished_is_lost(folder, run, monkeypat
 def test_longer_changes_are_limited_too(folder, run):
     """Eight steps in a row spend three, so that each gets 3/8 and not 1/2; going on takes the same limit."""
     said = run(*stream(folder, "--window-limit", "8:1.5")).out
-    assert "in each step any move at all costs at most ε = 0.375 " in said
+    assert "in each step any move costs at most ε = 0.375 " in said
     release = dh.Release.load(folder / "out" / "2020-03-05.parquet")
     assert (release.epsilon, dh.list_facts(release)["window"]["limits"]) == (Fraction(3, 8), [[8, "3/2"]])
     assert charges(folder) == dict.fromkeys(range(12), 375_000_000)
@@ -298,8 +298,7 @@ def test_a_stream_says_what_all_accounts_of_the_same_people_cost(folder, run):
     people = "have spent ε = 7 together, without a limit (one window of each stream: 3)"
     assert people in said.out
     assert people in " ".join(run("statement", folder / "out" / f"{DAYS[-1]}.parquet").out.split())
-    rows = [" ".join(line.split()) for line in run("ledger", "show", folder / "city.ledger").out.splitlines()]
-    assert rows[-2:] == ["all of everyone altogether no limit ε = 7", "in any window ε = 3 ε = 3 ε = 0"]
+    assert people in run("ledger", "show", folder / "city.ledger").out
 
 
 def test_a_stream_that_costs_more_than_one_release_may_says_so(folder, run):
