@@ -379,7 +379,7 @@ def write_reading(
         point = quote_text(r"(?i)^\s*(?:SRID=\d+;)?\s*POINT\s*[ZM]*\s*\(\s*(\S+)\s+([^\s)]+)[^()]*\)\s*$")
         parts = (f"regexp_extract({given.quote_column(places[0])}, {point}, {group})" for group in (1, 2))
         columns = [f"TRY_CAST({part} AS DOUBLE) AS {n}" for part, n in zip(parts, "xy"[:axes], strict=False)]
-    timed = None if clock is None else given.find_column(reading.time)
+    timed = None if clock is None or reading.time is None else given.find_column(reading.time)
     chosen = "true"
     if reading.where is not None:
         condition = Condition.of(reading.where)

@@ -86,12 +86,6 @@ def test_points_outside_are_clamped_or_dropped_and_many_are_refused(tmp_path, fr
         assert dropped.preprocessing.dropped == ("points outside",)
 
 
-def test_a_few_points_outside_are_clamped():
-    points = np.array([[1.0, 1.0]] * 999 + [[99.0, 1.0]])
-    assert dh.count(points, DOMAIN).array[-1].sum() == 1
-    assert dh.count(points, DOMAIN).sum() == 1000
-
-
 def test_projection_is_one_operation(tmp_path):
     domain = dh.Domain.from_cell((580_000, 4_500_000, 590_000, 4_510_000), 500, "EPSG:32618")
     rng = np.random.default_rng(2)

@@ -41,7 +41,7 @@ def _by_file(frame, folder):
 
 
 @pytest.mark.audit
-@pytest.mark.parametrize(("count", "trials"), [(_by_array, 2000), (_by_file, 150)])
+@pytest.mark.parametrize(("count", "trials"), [(_by_array, 600), (_by_file, 100)])
 def test_a_user_keeps_a_uniform_subset(tmp_path, count, trials):
     """Chi-square of the ten pairs of five rows."""
     frame = _frame(range(5), 20)
@@ -141,15 +141,6 @@ def test_k_rows_stay_over_all_batches_whatever_is_thinned_out(monkeypatch):
     assert len(set(kept.tolist())) == 36
 
 
-def test_equal_numbers_are_told_apart_by_the_order_of_rows_alone():
-    for places in ([5, 1, 3], [1, 3, 5], [3, 5, 1]):
-        bound = UserBound(1)
-        bound._draw = lambda number: np.zeros(number, dtype=np.uint64)
-        for place in places:
-            bound.add(np.array([7]), np.array([place]))
-        assert bound.kept()[1].tolist() == places[:1]
-
-
 def test_rows_are_chosen_before_points_outside_are_dropped():
     """A user whose other points lie outside keeps none of them in their stead."""
     points = np.array([0.5] * 2 + [99.0] * 98)
@@ -183,11 +174,6 @@ def test_both_or_neither_and_at_least_one():
     for wrong in ({"user": user, "max_per_user": most} for user, most in wrongs):
         with pytest.raises(dh.InputError):
             dh.count([0.5, 1.5], LINE, **wrong)
-
-
-def test_every_draw_has_a_key_of_its_own():
-    one, other = UserBound(1), UserBound(1)
-    assert not np.array_equal(one._draw(8), other._draw(8))
 
 
 def test_arithmetic_with_counts_is_refused():

@@ -149,15 +149,3 @@ def test_boxes_with_slanted_sides_are_covered_as_their_definition_says(corners, 
         assert found == pytest.approx([(shares[some] * away[:, axis] * field[some]).sum()], abs=1e-6)
     assert cover.cut.tolist() == [some.any()]
     assert cover.cut_share == pytest.approx(shares[some].sum() / shares.sum(), abs=1e-8)
-
-
-def test_parts_of_a_partition_add_up():
-    """Shares to one, places to nothing."""
-    points = shapely.multipoints(np.random.default_rng(4).uniform(0, 5, (30, 2)))
-    box = shapely.box(*DOMAIN.bounds)
-    cells = shapely.get_parts(shapely.voronoi_polygons(points, extend_to=box))
-    parts = dh.workloads.regions([shapely.intersection(cell, box) for cell in cells]).cover(DOMAIN)
-    assert np.allclose(parts.rows.sum(axis=0), 1)
-    field = np.random.default_rng(5).normal(size=DOMAIN.shape)
-    for places in sums_of_places(parts, field):
-        assert places.sum() == pytest.approx(0, abs=1e-6)

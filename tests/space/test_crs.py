@@ -69,16 +69,6 @@ def test_whole_cells_reach_no_further_than_their_scale(crs):
         assert domain.cell[0] == pytest.approx(domain.cell[1])
 
 
-@pytest.mark.parametrize(("crs", "cell"), list(zip(PLACES, [100, "250m", "0.3km", 333.3], strict=True)))
-def test_a_delta_of_k_cells_reaches_k_cells(crs, cell):
-    domain = dh.Domain.from_cell(PLACES[crs], cell, crs)
-    ground = domain.cell[0] / domain.scale
-    for k in (1, 2, 3, 7):
-        near = dh.Neighbourhood(domain, k * ground)
-        assert near.reach[0] == k
-        assert near.radius == k * domain.steps[0]
-
-
 @pytest.mark.parametrize(
     ("crs", "bounds", "words"),
     [
@@ -97,21 +87,6 @@ def test_a_delta_of_k_cells_reaches_k_cells(crs, cell):
 def test_systems_that_tear_or_stretch_the_ground_are_refused(crs, bounds, words):
     with pytest.raises(dh.InputError, match=words):
         dh.Domain(bounds, (4, 4), crs)
-
-
-@pytest.mark.parametrize("west", [-1e6, 2.5e6])  # across, or up to, the antimeridian
-def test_a_pacific_projection_has_its_seam_elsewhere(west):
-    assert dh.Domain((west, -1e6, west + 2e6, 1e6), (4, 4), "EPSG:3832").scale > 0.9
-
-
-def test_boxes_are_looked_at_once_whatever_their_cells(monkeypatch):
-    """Lines between places on the rim are drawn once for a box, and its verdict holds for every scale."""
-    bounds = (512_345, 4_400_000, 552_345, 4_440_000)
-    first = dh.Domain(bounds, (8, 8), UTM)
-    monkeypatch.setattr(pyproj, "Geod", None)
-    assert dh.Domain(bounds, (40, 40), UTM).scale == first.scale
-    with pytest.raises(TypeError):
-        dh.Domain((512_346, *bounds[1:]), (8, 8), UTM)
 
 
 def test_a_stated_scale_is_checked():

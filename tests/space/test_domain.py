@@ -37,14 +37,6 @@ def test_clamping_never_lengthens_a_move(x, y, u, v):
     assert math.hypot(*(a - b)) <= raw + 2
 
 
-def test_one_dimension():
-    domain = dh.Domain((0, 4), (4,))
-    assert domain.locate([0.5, 3.5, 9]).ravel().tolist() == [0, 3, 3]
-    assert (domain.ndim, domain.size, domain.cell) == (1, 4, (1.0,))
-    assert domain.edges(0).tolist() == [0, 1, 2, 3, 4]
-    assert domain.centres(0).tolist() == [0.5, 1.5, 2.5, 3.5]
-
-
 @pytest.mark.parametrize(
     ("bounds", "cell", "shape", "high"),
     [
@@ -84,28 +76,8 @@ def test_bad_domains_are_refused_by_name(parameters, words):
     assert "\n" not in str(caught.value)
 
 
-def test_metres_need_a_crs():
-    with pytest.raises(dh.InputError, match="without a CRS"):
-        dh.Domain.from_cell((0, 0, 1, 1), "250m")
-
-
 @pytest.mark.parametrize("text", ["m", "x250m", "250 miles"])
 def test_lengths_are_numbers_with_or_without_a_unit(text):
     assert (read_length("250m"), read_length("2.5e2"), read_length(250)) == (250, 250, 250)
     with pytest.raises(dh.InputError, match=r"such as 250m"):
         read_length(text)
-
-
-@pytest.mark.parametrize("points", [[[0, math.nan]], [[math.inf, 0]]])
-def test_points_must_be_finite(points):
-    with pytest.raises(dh.InputError, match="must be finite"):
-        dh.Domain((0, 0, 1, 1), (2, 2)).lattice(points)
-
-
-def test_a_description_makes_the_domain_again():
-    domain = dh.Domain.from_cell((560000, 4480000, 610000, 4530000), "250m", "EPSG:32618")
-    assert dh.Domain(**domain.describe()) == domain
-
-
-def test_times_in_nanoseconds_have_a_domain():
-    assert dh.Domain((1.6e18, 1.7e18), (1000,)).size == 1000

@@ -121,26 +121,3 @@ def test_moves_of_delta_on_the_ground_join_neighbours_everywhere(bounds, cell, d
         assert inside.sum() > 1_000
         assert (moved[:, 0] < len(near.reach)).all()
         assert (moved[:, 1] <= near.reach[moved[:, 0]]).all()
-
-
-def test_a_pole_has_a_scale_like_any_place():
-    least, largest = scales(LAEA.format(90, 0), (-1e5, -1e5, 1e5, 1e5))
-    assert least == pytest.approx(1, abs=1e-4)
-    assert largest == pytest.approx(1, abs=1e-4)
-
-
-def test_both_sides_of_the_antimeridian_are_one_map(tmp_path):
-    domain = dh.Domain.from_degrees(ISLANDS, "20km")
-    near = dh.Neighbourhood(domain, "20km")
-    table = tmp_path / "p.csv"
-    table.write_text("lon,lat\n179,-40\n-179,-40\n179.95,-40\n-179.95,-40\n180,-35\n-180,-35\n")
-    counted = dh.count_file(table, domain, x="lon", y="lat", crs="EPSG:4326")
-    assert counted.kept == 6
-    assert counted.outside == 0
-    assert np.asarray(counted.counts).max() == 2  # 180 and -180 are one place
-    west, east = domain.locate(onto(domain.crs, [179.95, -179.95], [-40, -40]).T)
-    assert GEOD.inv(179.95, -40, -179.95, -40)[2] < 20_000
-    assert (np.abs(west - east) <= 1).all()
-    left, right = domain.locate(onto(domain.crs, [179, -179], [-40, -40]).T)
-    assert right[0] - left[0] == round(GEOD.inv(179, -40, -179, -40)[2] / 20_000)
-    assert near.reach[0] == 1

@@ -2,7 +2,6 @@
 
 import warnings
 
-import geopandas as gpd
 import numpy as np
 import pytest
 import shapely
@@ -36,12 +35,6 @@ def test_what_reaches_outside_is_clipped(shape, outside, note):
     assert found.outside[0] == pytest.approx(outside)
     assert found.notes[0].startswith(note)
     assert found.shapes[0].equals(shapely.intersection(shape, shapely.box(*PLANE.bounds)))
-
-
-def test_a_border_on_the_edge_of_the_map_is_not_outside():
-    found = fitted([shapely.box(-1e-9, 0, 10 + 1e-9, 8), shapely.box(0, 0, 10, 8)])
-    assert found.outside.tolist() == [0, 0]
-    assert found.notes.tolist() == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -104,18 +97,6 @@ def test_a_map_that_ends_near_the_antimeridian():
     fiji = dh.Domain.from_cell((650_000, 7_960_000, 810_000, 8_100_000), "10km", "EPSG:32760")
     found = fitted([shapely.box(178.5, -18, 179.5, -17.5), shapely.box(0, 0, 5, 5)], fiji, "EPSG:4326")
     assert found.outside.tolist() == [0, 1]
-
-
-def test_what_was_done_is_said_with_numbers():
-    shapes = [BOW_TIE, shapely.box(-1, 0, 1, 1), shapely.box(-2, 0, 1, 1), None]
-    with pytest.warns(dh.DeltaHistWarning, match="4 of 4 regions are clipped, repaired or not answered"):
-        fit(shapes, PLANE)
-
-
-def test_where_no_region_fits_both_places_are_told():
-    shapes = gpd.GeoSeries([DISTRICT], crs="EPSG:32618").to_crs("EPSG:4326")
-    with pytest.raises(dh.InputError, match=r"0 of 2 regions can be answered.*580000.*-73.*without a CRS"):
-        fit([*shapes, None], CITY)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.geometries import named, read_box_file, read_geometries, read_sources
+from deltahist.space.geometries import named, read_box_file, read_geometries
 
 PLANE = dh.Domain((0, 0, 10, 8), (10, 8))
 SQUARES = [shapely.box(i, 0, i + 1, 1) for i in range(3)]
@@ -46,21 +46,6 @@ def test_of_several_layers_one_is_chosen(tmp_path):
     pd.DataFrame({"a": [1]}).to_parquet(flat)
     with pytest.raises(dh.InputError):
         read_geometries(flat, PLANE)
-
-
-def test_rows_without_geometry_are_kept_unless_all_are(tmp_path):
-    file = write(tmp_path / "z.geojson", [SQUARES[0], None], zone=["a", "b"])
-    assert read_geometries(file, PLANE)["zone"].tolist() == ["a", "b"]
-    assert read_sources(str(file), PLANE).equals(SQUARES[0])
-    with pytest.raises(dh.InputError, match="has no geometries"):
-        read_geometries(write(tmp_path / "n.geojson", [None, None], zone=["a", "b"]), PLANE)
-
-
-def test_names_of_a_shapefile_in_latin_1(tmp_path):
-    frame = gpd.GeoDataFrame({"ort": ["Zürich", "b"]}, geometry=SQUARES[:2], crs="EPSG:4326")
-    frame.to_file(tmp_path / "z.shp", encoding="ISO-8859-1")
-    (tmp_path / "z.cpg").unlink()
-    assert named(read_geometries(tmp_path / "z.shp", PLANE), "ort")["name"].tolist() == ["Zürich", "b"]
 
 
 def test_damaged_geometries_are_refused(tmp_path):
@@ -114,26 +99,6 @@ def test_names_are_found(columns, names):
     assert found.columns[0] == "name"
     assert found["name"].astype(object).where(found["name"].notna(), None).tolist() == names
     assert {c for c in columns if c != "name"} - set(found.columns) <= {"NAME"}
-
-
-def test_a_list_is_read_as_text(tmp_path):
-    file = write(tmp_path / "z.geojson", SQUARES, name=[["a", "b"], None, ["ü"]], tags=[[1, 2], [], None])
-    found = named(read_geometries(file, PLANE))
-    assert found["name"].astype(object).where(found["name"].notna(), None).tolist() == ['["a", "b"]', None, '["ü"]']
-    assert found["tags"].tolist()[:2] == ["[1, 2]", "[]"]
-
-
-def test_a_column_that_is_missing_is_refused():
-    with pytest.raises(dh.InputError, match="zone"):
-        named(frame(zone=list("abc")), "town")
-    assert named(frame(kind=list("ppq"), pop=[1, 2, 2]))["name"].tolist() == ["0", "1", "2"]
-
-
-def test_another_column_that_is_called_name_is_kept():
-    found = named(frame(Name=["a", "a", "b"], zone=["x", "y", "z"]), "zone")
-    assert found.columns.tolist() == ["name", "Name_region", "zone", "geometry"]
-    assert found["name"].tolist() == ["x", "y", "z"]
-    assert found["Name_region"].tolist() == ["a", "a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import shapely
 
 import deltahist as dh
-from deltahist.space.crs import Operation, area_of, read_crs
+from deltahist.space.crs import Operation
 from deltahist.space.geometries import onto_map, read_geometries
 
 #: ED50 to ETRS89 near the end of one operation's area at 10.38° E, where another one lies 120 m away.
@@ -82,17 +82,6 @@ def test_operations_do_not_tear(crs, bounds, source):
     assert Operation.onto(domain, crs) is None
 
 
-def test_an_area_may_lie_across_the_antimeridian():
-    west, south, east, north = area_of("EPSG:3832", (2.5e6, -1e6, 4.5e6, 1e6))
-    assert west > 0 > east
-    assert south < 0 < north
-
-
-def test_systems_that_nothing_joins_are_named():
-    with pytest.raises(dh.InputError, match="no operation between them"):
-        Operation.between(read_crs("EPSG:4326"), read_crs("+proj=longlat +a=1000 +b=1000 +no_defs +type=crs"), None)
-
-
 # ------------------------------------------------------------------------------------- grids of corrections
 
 
@@ -132,11 +121,3 @@ def test_a_grid_of_corrections_is_refused(tmp_path):
     grids = [((9, 47, 10, 49), 1.0), ((10, 47, 11, 49), 2.0)]
     with pytest.raises(dh.InputError, match="grid of corrections"):
         Operation.onto(domain, ntv2(tmp_path / "t.gsb", grids))
-
-
-def test_a_shift_that_is_not_known_is_said():
-    """Another ellipsoid and no word of how it lies: places may be off by a hundred metres."""
-    domain = dh.Domain.from_cell((380_000, 5_810_000, 400_000, 5_828_000), "1km", "EPSG:25833")
-    with pytest.warns(dh.DeltaHistWarning, match="shifts nothing between the two datums"):
-        operation = Operation.onto(domain, "+proj=longlat +ellps=bessel +no_defs +type=crs")
-    assert "allpark" in operation.projection

@@ -1,6 +1,5 @@
 """Polygon queries: exact area shares, whole cells, names."""
 
-import geopandas
 import numpy as np
 import pytest
 import shapely
@@ -21,25 +20,6 @@ def test_a_polygon_along_cell_edges_has_whole_cells_only(n):
         expected = np.zeros((n, n))
         expected[west:east, south:north] = 1
         assert np.array_equal(rows.toarray().reshape(n, n), expected)
-
-
-def test_names_are_kept_and_default_to_numbers():
-    polygons = [shapely.box(0, 0, 1, 1), shapely.box(1, 1, 2, 2)]
-    assert dh.workloads.regions(polygons).names == ("0", "1")
-    assert dh.workloads.regions(polygons, ["a", 7]).names == ("a", "7")
-    with pytest.raises(dh.InputError, match="2 regions and 1 names"):
-        dh.workloads.regions(polygons, ["a"])
-
-
-def test_frames_and_series_are_taken():
-    polygons = [
-        shapely.box(0, 0, 1, 1),
-        shapely.MultiPolygon([shapely.box(2, 2, 3, 3), shapely.box(4, 4, 5, 5)]),
-    ]
-    frame = geopandas.GeoDataFrame({"zone": ["a", "b"]}, geometry=polygons)
-    for given in (frame, frame.geometry, iter(polygons)):
-        rows = dh.workloads.regions(given).matrix(PLANE)
-        assert rows.sum(axis=1).tolist() == [2, 4]
 
 
 @pytest.mark.parametrize(

@@ -99,22 +99,6 @@ def test_a_far_source_lets_no_total_through():
     assert "present or absent" in dh.write_statement(dh.publish(np.ones((8, 8), dtype=int), near, epsilon=1.0))
 
 
-@pytest.mark.parametrize("place", [(1e30, 0), (0, -1e12)])
-def test_sources_beyond_exact_distances_are_refused(place):
-    with pytest.raises(dh.InputError, match=r"sources reach .* another CRS"):
-        dh.Neighbourhood(dh.Domain((0, 0, 1, 1), (10, 10)), 1, shapely.LineString([(0, 0), place]))
-
-
-@pytest.mark.parametrize("ring", [shapely.Point(15, 15).buffer(9).exterior, shapely.box(3, 3, 20, 4).exterior])
-def test_rings_are_sources_in_either_dimension(ring):
-    plane = dh.Domain((0, 0, 30, 30), (30, 30))
-    clear = np.abs(distances(plane, ring) - 2) > 1e-5
-    assert np.array_equal(near_cells(plane, 2, ring)[clear], (distances(plane, ring) < 2)[clear])
-    low, _, high, _ = ring.bounds
-    line = near_cells(dh.Domain((0, 30), (30,)), 2, ring)
-    assert np.flatnonzero(line).tolist() == list(range(int(low) - 2, int(high) + 2))
-
-
 @pytest.mark.parametrize("delta", [0.3, 1, 1.5, 2, 7, 50])
 def test_named_sources_are_the_edges_of_the_domain(delta):
     line = dh.Domain((0, 10), (10,))
