@@ -260,7 +260,7 @@ def publish_quantile(
     """Publish a quantile of points on a line under δ-neighbourhood.
 
     Source: 2014, section 5.5.2, and places drawn by the number of moves within δ that would make them the quantile
-    (docs/quantiles.md). Proofs: docs/privacy/quantiles.md.
+    (docs/internals/quantiles.md). Proofs: docs/privacy/quantiles.md.
 
     Parameters
     ----------

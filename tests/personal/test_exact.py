@@ -132,7 +132,7 @@ def test_each_person_is_promised_their_own_limit(course, unit, tmp_path, silent)
 
 
 def test_one_record_of_several_may_cost_more_than_the_limit():
-    """The example of docs/privacy/personal.md, section 6."""
+    """The example of docs/privacy/personal.md, section 5."""
     course = [("zeros", ONE), ("large", ONE)]
 
     def measured(*values):
