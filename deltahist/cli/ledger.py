@@ -11,7 +11,7 @@ from typer import Argument, Option
 from typer.core import TyperGroup
 
 from deltahist.cli import check_target, format_facts, format_table, options, print_note, write_json, write_text
-from deltahist.cli.options import require
+from deltahist.cli.options import Amount, require
 
 if TYPE_CHECKING:
     from deltahist.accounts.ledger import Ledger, Standing
@@ -68,13 +68,8 @@ def open_account(
     *,
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
-    population: Annotated[
-        str | None, Option(metavar="NAME", help="People that the account is about. [default: everyone]")
-    ] = None,
-    population_limit: Annotated[
-        Fraction | None,
-        Option(metavar="E", parser=options.parse_amount, help="Limit of all accounts of a new population together."),
-    ] = None,
+    population: Annotated[str | None, Option(metavar="NAME", help="Its people. [default: everyone]")] = None,
+    population_limit: Annotated[Fraction | None, Amount(help="Limit of all accounts of new people together.")] = None,
 ) -> None:
     """Open an account of a ledger. A missing ledger is created.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard
 
@@ -122,12 +123,16 @@ def parse_limits(texts: Sequence[str] | None, option: str = "--limit") -> list[A
     return found if texts else None
 
 
+Amount = partial(Option, metavar="E", parser=parse_amount)
+Length = partial(Option, metavar="LENGTH", parser=parse_length)
+OutFile = partial(Option, "--out", "-o", metavar="FILE")
+
 # --- options -------------------------------------------------------------------------------------------------
 
 Input = Annotated[str, Argument(metavar="INPUT", help="A table, a folder, s3://, gs://, az://, or - (stdin).")]
 Release = Annotated[Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, or its address.")]
 Published = Annotated[
-    Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder of a stream, or an address.")
+    Any, Argument(metavar="RELEASE", parser=parse_place, help="A release file, a folder or an address.")
 ]
 X = Annotated[str | None, Option(metavar="COL", help="Column of x or longitude: a name or number.")]
 Y = Annotated[str | None, Option(metavar="COL", help="Column of y or latitude; omit it in one dimension.")]
@@ -136,44 +141,33 @@ PointsCrs = Annotated[str | None, Option("--crs", help="CRS of the points, such 
 Project = Annotated[str | None, Option(metavar="CRS", help="Projected CRS of the map; auto for --bounds in degrees.")]
 Bounds = Annotated[Any, Option(metavar="W,S,E,N", parser=parse_corners, help="Corners of the map, or LOW,HIGH.")]
 Range = Annotated[
-    Any, Option("--bounds", metavar="LOW,HIGH", parser=parse_corners, help="Range of the values; clamp others to it.")
+    Any, Option("--bounds", metavar="LOW,HIGH", parser=parse_corners, help="Range of the values; others are clamped.")
 ]
-Cell = Annotated[Any, Option(metavar="LENGTH", parser=parse_length, help="Side of a cell: 250m. [default: auto]")]
-Delta = Annotated[Any, Option(metavar="LENGTH", parser=parse_length, help="δ: hide moves up to this distance.")]
+Cell = Annotated[Any, Length(help="Side of a cell: 250m. [default: auto]")]
+Delta = Annotated[Any, Length(help="δ: hide moves up to this distance.")]
 Sources = Annotated[str, Option(metavar="WHERE", help="Where points may appear: none, boundary, left, right, a file.")]
 Limit = Annotated[
-    list[str] | None,
-    Option(metavar="LENGTH:FACTOR", help="Cap on the cost of longer moves: 2km:2 (repeatable). [default: any:4]"),
+    list[str] | None, Option(metavar="LENGTH:FACTOR", help="Cap for longer moves: 2km:2. [default: any:4]")
 ]
-Epsilon = Annotated[Fraction | None, Option(metavar="E", parser=parse_amount, help="Budget ε, with Laplace noise.")]
-Rho = Annotated[
-    Fraction | None, Option(metavar="R", parser=parse_amount, help="Budget ρ of zCDP instead, with Gaussian noise.")
-]
+Epsilon = Annotated[Fraction | None, Amount(help="Budget ε, with Laplace noise.")]
+Rho = Annotated[Fraction | None, Amount(metavar="R", help="Budget ρ instead, with Gaussian noise.")]
 Strategy = Annotated[str, Option(metavar="NAME", help="Strategy by name, such as flow or wavelet, or auto.")]
 Regions = Annotated[Path | None, Option(metavar="FILE", help="Polygons to choose cells and strategy for.")]
-Points = Annotated[
-    Fraction | None, Option(metavar="N", parser=parse_amount, help="Rough number of points. [default: 100000]")
-]
+Points = Annotated[Fraction | None, Amount(metavar="N", help="Rough number of points. [default: 100000]")]
 User = Annotated[str | None, Option(metavar="COL", help="Column of users: protect each user as a whole.")]
 MaxPerUser = Annotated[int | None, Option(metavar="K", min=1, help="Number of points to keep of each user.")]
 Where = Annotated[str | None, Option(metavar="EXPR", help="Count only rows that match: kind = 'bus'. Published.")]
-Outside = Annotated[
-    Literal["clamp", "drop"] | None, Option(help="Treatment of points outside. [default: clamp up to 1%]")
-]
+Outside = Annotated[Literal["clamp", "drop"] | None, Option(help="Points outside. [default: clamp up to 1%]")]
 DropBadRows = Annotated[bool, Option("--drop-bad-rows", help="Drop unusable rows; the statement mentions it.")]
 Table = Annotated[str | None, Option(metavar="NAME", help="Table, if INPUT is a database.")]
-LedgerFile = Annotated[
-    str | None, Option("--ledger", metavar="FILE", help="Ledger to charge: a file or postgresql://...")
-]
+LedgerFile = Annotated[str | None, Option("--ledger", metavar="FILE", help="Ledger to charge, or postgresql://...")]
 AccountName = Annotated[str | None, Option("--account", metavar="NAME", help="Account of the ledger to charge.")]
-AccountLimit = Annotated[
-    Fraction | None, Option(metavar="E", parser=parse_amount, help="Lifetime budget of a new account.")
-]
+AccountLimit = Annotated[Fraction | None, Amount(help="Lifetime budget of a new account.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Show guarantee and expected error; read and publish nothing.")]
 Replaces = Annotated[Path | None, Option(metavar="OLD", help="Faulty release that this one corrects.")]
 Reason = Annotated[str | None, Option(metavar="TEXT", help="Reason for --replaces. Published.")]
 NewState = Annotated[Path | None, Option("--state", metavar="FILE", help="File for the secret state, to refine later.")]
-ReleaseFile = Annotated[Path, Option("--out", "-o", metavar="FILE", help="Release file to write (.parquet).")]
+ReleaseFile = Annotated[Path, OutFile(help="Release file to write (.parquet).")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 Title = Annotated[str | None, Option(metavar="TEXT", help="Title of the page or picture.")]
 Nonnegative = Annotated[bool, Option("--nonnegative", help="Use non-negative estimates: often closer, but biased.")]

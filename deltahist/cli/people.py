@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_json, write_text
-from deltahist.cli.options import require
+from deltahist.cli.options import Amount, Length, OutFile, require
 from deltahist.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,12 +27,9 @@ def ask(
     table: Annotated[str | None, Option(metavar="TABLE", help="Table of the records.")] = None,
     owner: Annotated[str | None, Option(metavar="COL", help="Column of their owners.")] = None,
     account: Annotated[str, Option(metavar="NAME", help="Account of these people in the ledger.")] = "people",
-    limit: Annotated[
-        Fraction | None,
-        Option(parser=options.parse_amount, metavar="E", help="Budget for owners without one, who join with it."),
-    ] = None,
+    limit: Annotated[Fraction | None, Amount(help="Budget of owners who join.")] = None,
     key: Annotated[str | None, Option(metavar="KEY", help="Key of the answer: using it again costs nothing.")] = None,
-    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="File to write: .txt or .json.")] = None,
+    out: Annotated[Path | None, OutFile(help="File to write: .txt or .json.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Answer a query, charged to the people whose records it uses.
@@ -90,20 +87,14 @@ def share(
     directed: Annotated[bool, Option("--directed", help="Let edges lead from owners to requesters.")] = False,
     distance: Annotated[str, Option(metavar="KIND", help="Distance of users: hops, resistance, or a file.")] = "hops",
     epsilon: Annotated[str, Option(metavar="E(d)", help="ε at distance d: 'exp(4-3.3d)', or 1:5,2:2,4:0.5.")],
-    alpha: Annotated[
-        Any, Option(metavar="LENGTH", parser=options.parse_length, help="α: hide differences up to this distance.")
-    ] = None,
-    step: Annotated[
-        Fraction | None, Option(parser=options.parse_amount, help="Lattice step. [default: α / 1000]")
-    ] = None,
+    alpha: Annotated[Any, Length(help="α: hide differences up to this distance.")] = None,
+    step: Annotated[Fraction | None, Amount(help="Lattice step. [default: α / 1000]")] = None,
     least: Annotated[float | None, Option(metavar="E", help="ε of users who are not connected.")] = None,
-    pairs: Annotated[
-        Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer, in columns owner,requester.")
-    ] = None,
+    pairs: Annotated[Path | None, Option(metavar="FILE", exists=True, help="Pairs to answer: owner,requester.")] = None,
     requester: Annotated[str | None, Option(metavar="ID", help="User to answer about everybody.")] = None,
     everything: Annotated[bool, Option("--all", help="Answer every user about everybody.")] = False,
     state: Annotated[Path, Option(metavar="FILE", help="Secret key of all answers. Created if it is missing.")],
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="Answers to write: .csv or .parquet.")],
+    out: Annotated[Path, OutFile(help="Answers to write: .csv or .parquet.")],
     where: options.Where = None,
 ) -> Any:
     """Share noisy values over a network: the closer the user, the less noise.

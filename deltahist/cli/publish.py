@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from deltahist.cli import check_target, format_facts, options, print_note, show_progress, write_project, write_text
-from deltahist.cli.options import require
+from deltahist.cli.options import Length, OutFile, require
 
 if TYPE_CHECKING:
     from deltahist.accounts.window import Account
@@ -126,9 +126,7 @@ def publish_sorted(
     x: options.Values,
     bounds: options.Range,
     delta: options.Delta,
-    cell: Annotated[
-        Any, Option(metavar="LENGTH", parser=options.parse_length, help="Bin width of histograms. [default: δ]")
-    ] = None,
+    cell: Annotated[Any, Length(help="Bin width of histograms. [default: δ]")] = None,
     limit: options.Limit = None,
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
@@ -136,9 +134,7 @@ def publish_sorted(
     user: options.User = None,
     max_per_user: options.MaxPerUser = None,
     where: options.Where = None,
-    outside: Annotated[
-        Literal["clamp"] | None, Option(help="Treatment of values outside. [default: clamp up to 1%]")
-    ] = None,
+    outside: Annotated[Literal["clamp"] | None, Option(help="Values outside. [default: clamp up to 1%]")] = None,
     table: options.Table = None,
     ledger: options.LedgerFile = None,
     account: options.AccountName = None,
@@ -229,14 +225,12 @@ def publish_quantile(
     limit: options.Limit = None,
     epsilon: options.Epsilon = None,
     rho: options.Rho = None,
-    method: Annotated[
-        Literal["inverse", "smooth"], Option(help="Mechanism, by inverse or smooth sensitivity.")
-    ] = "inverse",
+    method: Annotated[Literal["inverse", "smooth"], Option(help="Inverse or smooth sensitivity.")] = "inverse",
     user: options.User = None,
     max_per_user: options.MaxPerUser = None,
     where: options.Where = None,
     outside: options.Outside = None,
-    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="JSON file to write, too.")] = None,
+    out: Annotated[Path | None, OutFile(help="JSON file to write, too.")] = None,
     ledger: options.LedgerFile = None,
     account: options.AccountName = None,
     account_limit: options.AccountLimit = None,
@@ -280,9 +274,7 @@ def publish_quantile(
 
 
 def refine(
-    release: Annotated[
-        Path | None, Argument(metavar="RELEASE", help="[default: the last release of the state]")
-    ] = None,
+    release: Annotated[Path | None, Argument(metavar="RELEASE", help="[default: the last one of the state]")] = None,
     *,
     state: Annotated[Path, Option(metavar="FILE", help="State that `publish --state` wrote.")],
     out: options.ReleaseFile,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from typer import Option
 
 from deltahist.cli import check_target, format_table, options, print_note, show_progress, write_json, write_text
-from deltahist.cli.options import require
+from deltahist.cli.options import OutFile, require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,10 +29,10 @@ def query(
         list[Any] | None, Option(metavar="W,S,E,N", parser=options.parse_corners, help="Box to query (repeatable).")
     ] = None,
     boxes: Annotated[
-        Path | None, Option(metavar="FILE", help="CSV with columns west,south,east,north (or low,high), and name.")
+        Path | None, Option(metavar="FILE", help="CSV: west,south,east,north (or low,high), name.")
     ] = None,
     regions: Annotated[
-        Path | None, Option(metavar="FILE", help="Polygons to query. Answers keep their columns.")
+        Path | None, Option(metavar="FILE", help="Polygons to query; answers keep their columns.")
     ] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
@@ -41,27 +41,21 @@ def query(
     ] = None,
     between: options.Between = None,
     compare: Annotated[
-        tuple[str, str] | None, Option(metavar="FIRST LAST", help="Steps of a folder to report the change from.")
+        tuple[str, str] | None, Option(metavar="FIRST LAST", help="Report the change from these steps.")
     ] = None,
     overlapping: Annotated[bool, Option("--overlapping", help="Include steps that a period covers in part.")] = False,
     each: Annotated[bool, Option("--each", help="Answer every step of a folder, instead of their sum.")] = False,
-    mean: Annotated[
-        bool, Option("--mean", help="Answer with the mean per step of a folder, instead of the sum.")
-    ] = False,
+    mean: Annotated[bool, Option("--mean", help="Answer with the mean per step, instead of the sum.")] = False,
     skip_missing: Annotated[bool, Option("--skip-missing", help="Skip steps of a folder without a release.")] = False,
     level: Annotated[float, Option(metavar="L", help="Level of the intervals.")] = 0.95,
     ranked: Annotated[
-        bool, Option("--rank", help="Rank rows by estimate. Rows that cannot be told apart at --level share a rank.")
+        bool, Option("--rank", help="Rank rows by estimate, with the ranks possible at --level.")
     ] = False,
     nonnegative: options.Nonnegative = False,
     form: Annotated[
-        Literal["table", "csv", "json", "geojson"] | None,
-        Option("--format", help="Form of the output. [default: by --out, or table]"),
+        Literal["table", "csv", "json", "geojson"] | None, Option("--format", help="[default: by --out, or table]")
     ] = None,
-    out: Annotated[
-        Path | None,
-        Option("--out", "-o", metavar="FILE", help="File to write: .csv, .json, .geojson, .parquet, .gpkg or .txt."),
-    ] = None,
+    out: Annotated[Path | None, OutFile(help=".csv, .json, .geojson, .parquet, .gpkg or .txt file.")] = None,
 ) -> None:
     """Count the points in boxes or regions: estimate, standard error and interval.
 
@@ -275,9 +269,7 @@ def _format_answers(answers: Answers) -> str:
 def show_statement(
     release: options.Published,
     *,
-    out: Annotated[
-        Path | None, Option("--out", "-o", metavar="FILE", help="Page to write: .html, .md or .txt.")
-    ] = None,
+    out: Annotated[Path | None, OutFile(help="Page to write: .html, .md or .txt.")] = None,
     title: options.Title = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -314,7 +306,7 @@ def show_statement(
 def plot(
     release: options.Published,
     *,
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="Picture to write: .png, .svg or .pdf.")],
+    out: Annotated[Path, OutFile(help="Picture to write: .png, .svg or .pdf.")],
     regions: Annotated[Path | None, Option(metavar="FILE", help="Polygons to draw answers of.")] = None,
     layer: options.RegionLayer = None,
     name: options.RegionName = None,
@@ -322,7 +314,7 @@ def plot(
     nonnegative: options.Nonnegative = False,
     per: Annotated[Literal["area", "region"], Option(help="Points per km², or per region (or cell).")] = "area",
     context: Annotated[
-        list[Path] | None, Option(metavar="FILE", help="Geometries to draw in thin grey lines (repeatable).")
+        list[Path] | None, Option(metavar="FILE", help="Geometries to draw in grey (repeatable).")
     ] = None,
     title: options.Title = None,
     between: options.Between = None,
@@ -375,13 +367,10 @@ def plot(
 def export(
     release: options.Release,
     *,
-    out: Annotated[
-        Path, Option("--out", "-o", metavar="FILE", help="File to write: .gpkg, .parquet, .geojson, .csv or .tif.")
-    ],
+    out: Annotated[Path, OutFile(help=".gpkg, .parquet, .geojson, .csv or .tif file.")],
     nonnegative: options.Nonnegative = False,
     blocks: Annotated[
-        Any,
-        Option(metavar="N,...", parser=options.parse_list(int), help="Sides of blocks of N × N cells to add up, too."),
+        Any, Option(metavar="N,...", parser=options.parse_list(int), help="Also sums over N × N cells.")
     ] = None,
 ) -> None:
     """Write every cell with its place, estimate and standard error, for other programs.

@@ -25,19 +25,15 @@ def _check_tiles(text: str | None) -> str | None:
 def serve(
     releases: Annotated[list[Path] | None, Argument(metavar="RELEASES", help="Release files and folders.")] = None,
     *,
-    private: Annotated[
-        Path | None, Option(metavar="CONFIG", help="Configuration of a service for private data.")
-    ] = None,
+    private: Annotated[Path | None, Option(metavar="CONFIG", help="Configuration to serve private data.")] = None,
     new_key: Annotated[str | None, Option(metavar="NAME", help="Client to create a key for; then exit.")] = None,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8000,
     workers: Annotated[int, Option(min=1, help="Number of processes; each reads the releases.")] = 1,
-    cors: Annotated[
-        list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may query, or * (repeatable).")
-    ] = None,
+    cors: Annotated[list[str] | None, Option(metavar="ORIGIN", help="Origin of pages that may query, or *.")] = None,
     root_path: Annotated[str, Option(metavar="PATH", help="Path that a proxy removes, such as /maps.")] = "",
     tiles: Annotated[
-        str | None, Option(callback=_check_tiles, help="Background of the map: https://a.org/{z}/{x}/{y}.png.")
+        str | None, Option(callback=_check_tiles, help="Background: https://a.org/{z}/{x}/{y}.png.")
     ] = None,
     attribution: Annotated[str, Option(metavar="TEXT", help="Credit for the background.")] = "",
     check: Annotated[bool, Option("--check", help="Read and list the releases, then exit.")] = False,

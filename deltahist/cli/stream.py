@@ -20,7 +20,7 @@ from deltahist.cli import (
     write_json,
     write_text,
 )
-from deltahist.cli.options import require
+from deltahist.cli.options import Length, OutFile, require
 from deltahist.errors import NANO, InputError, check_whole
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from deltahist.preprocessing import Clock
 
 Every = Annotated[str | None, Option(metavar="PERIOD", help="Length of a step: 1d, 6h, 15min, 1w or month.")]
-WindowLimit = Annotated[
-    list[str] | None,
-    Option(metavar="STEPS:FACTOR", help="Cap on the cost of longer spans: 30:2, any:4 (repeatable)."),
-]
+WindowLimit = Annotated[list[str] | None, Option(metavar="STEPS:FACTOR", help="Cap for longer spans: 30:2, any:4.")]
 
 
 # --- plan ----------------------------------------------------------------------------------------------------
@@ -43,7 +40,7 @@ def plan(
     *,
     bounds: options.Bounds,
     project: Annotated[
-        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map; auto or none.")
+        str | None, Option("--project", "--crs", metavar="CRS", help="CRS of the map, auto or none.")
     ] = None,
     deltas: Annotated[
         Any,
@@ -58,12 +55,8 @@ def plan(
     limit: options.Limit = None,
     sources: options.Sources = "none",
     regions: options.Regions = None,
-    squares: Annotated[
-        Any, Option(metavar="SIDE", parser=options.parse_length, help="Squares to plan for, by their side: 2km.")
-    ] = None,
-    boxes: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Boxes to plan for, in columns west,south,east,north.")
-    ] = None,
+    squares: Annotated[Any, Length(metavar="SIDE", help="Squares to plan for, by their side: 2km.")] = None,
+    boxes: Annotated[Path | None, Option(metavar="FILE.csv", help="Boxes to plan for: west,south,east,north.")] = None,
     points: options.Points = None,
     max_per_user: options.MaxPerUser = None,
     stream: Annotated[bool, Option("--stream", help="Plan a stream: costs and errors over time.")] = False,
@@ -71,11 +64,9 @@ def plan(
     duration: Annotated[str | None, Option("--for", metavar="PERIOD", help="Length of the stream: 52w.")] = None,
     window: Annotated[int | None, Option(metavar="STEPS", min=1, help="Number of steps that share one budget.")] = None,
     window_limit: WindowLimit = None,
-    weights: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Weights to spread the budget by, in columns step,weight.")
-    ] = None,
+    weights: Annotated[Path | None, Option(metavar="FILE.csv", help="Weights of steps: step,weight.")] = None,
     as_json: options.AsJson = False,
-    out: Annotated[Path | None, Option("--out", "-o", metavar="FILE", help="File to write.")] = None,
+    out: Annotated[Path | None, OutFile(help="File to write.")] = None,
 ) -> None:
     """Rank choices of δ, ε, cells and strategies by expected error. No data is read.
 
@@ -233,11 +224,9 @@ def publish_stream(
     every: Every = None,
     time: Annotated[str | None, Option(metavar="COL", help="Column of times or step numbers.")] = None,
     time_format: Annotated[
-        str | None, Option(metavar="FORMAT", help='Format of --time: a strptime pattern, "unix" or "unix-ms".')
+        str | None, Option(metavar="FORMAT", help="Format of --time: a strptime pattern, unix or unix-ms.")
     ] = None,
-    tz: Annotated[
-        str | None, Option(metavar="ZONE", help="Time zone of days and months, such as Europe/Berlin. [default: UTC]")
-    ] = None,
+    tz: Annotated[str | None, Option(metavar="ZONE", help="Time zone of days and months: Europe/Berlin.")] = None,
     x: options.X = None,
     y: options.Y = None,
     crs: options.PointsCrs = None,
@@ -249,7 +238,7 @@ def publish_stream(
     rho: options.Rho = None,
     window_limit: WindowLimit = None,
     budgets: Annotated[
-        Path | None, Option(metavar="FILE.csv", help="Budget of each step, in columns step,epsilon (or rho).")
+        Path | None, Option(metavar="FILE.csv", help="Budget of each step: step,epsilon (or rho).")
     ] = None,
     strategy: options.Strategy = "auto",
     regions: options.Regions = None,
